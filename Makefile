@@ -1,0 +1,59 @@
+# Two commands do everything on a machine with python3 (with venv), make and git:
+#   make demo   the main job, on this host's real devices
+#   make test   lint, types, import contracts, all tests
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_ARGS ?=
+
+.PHONY: help venv demo test test-deps lint format types imports tests proto bench clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
+
+$(VENV)/runtime.done: requirements.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+$(VENV)/dev.done: $(VENV)/runtime.done requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	@touch $@
+
+venv: $(VENV)/runtime.done  ## .venv/bin/kubedevices, with pinned requirements
+
+demo: venv  ## a device of this host travels to a container, without Kubernetes
+	@$(BIN)/python examples/demo.py
+
+test: lint types imports tests  ## everything CI checks
+
+test-deps:  ## Debian packages without which some tests are skipped (needs root)
+	apt-get install --yes --no-install-recommends $$(sed 's/#.*//' tests/debian-packages.txt)
+
+lint: $(VENV)/dev.done  ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/dev.done  ## mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(VENV)/dev.done  ## mypy --strict
+	$(BIN)/mypy
+
+imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
+	$(BIN)/lint-imports
+
+tests: $(VENV)/dev.done  ## pytest, in parallel
+	$(BIN)/pytest -n 4 $(PYTEST_ARGS)
+
+proto: $(VENV)/dev.done  ## src/kubedevices/wire/generated from wire/proto
+	$(BIN)/python -m tests.wire.generate_descriptors
+
+bench: $(VENV)/dev.done  ## what docs/performance.md quotes
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,97 @@
+"""Kubernetes device plugins in Python, both sides of the socket.
+
+The names here are what a plugin author needs; they are loaded when first used, so that importing
+the package costs nothing. The node's half lives in `kubedevices.node.device_manager`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubedevices.allocation import (
+        AllocateRequest,
+        AllocateResponse,
+        ContainerAllocateResponse,
+        PreferredAllocationRequest,
+        PreferredAllocationResponse,
+        PreStartContainerRequest,
+    )
+    from kubedevices.device import Device, DeviceSpec, Health, Mount
+    from kubedevices.device_tree import DeviceTree
+    from kubedevices.errors import KubedevicesError
+    from kubedevices.plugin.capabilities import (
+        USE_DEFAULT,
+        Allocator,
+        ContainerPreStarter,
+        PostAllocator,
+        PreferredAllocator,
+    )
+    from kubedevices.plugin.notifier import Notifier
+    from kubedevices.plugin.runner import PluginRunner, run, serve
+    from kubedevices.plugin.scanner import PolledScanner, Scanner
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "allocation": (
+        "AllocateRequest",
+        "AllocateResponse",
+        "ContainerAllocateResponse",
+        "PreStartContainerRequest",
+        "PreferredAllocationRequest",
+        "PreferredAllocationResponse",
+    ),
+    "device": ("Device", "DeviceSpec", "Health", "Mount"),
+    "device_tree": ("DeviceTree",),
+    "errors": ("KubedevicesError",),
+    "plugin.capabilities": (
+        "USE_DEFAULT",
+        "Allocator",
+        "ContainerPreStarter",
+        "PostAllocator",
+        "PreferredAllocator",
+    ),
+    "plugin.notifier": ("Notifier",),
+    "plugin.runner": ("PluginRunner", "run", "serve"),
+    "plugin.scanner": ("PolledScanner", "Scanner"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "USE_DEFAULT",
+    "AllocateRequest",
+    "AllocateResponse",
+    "Allocator",
+    "ContainerAllocateResponse",
+    "ContainerPreStarter",
+    "Device",
+    "DeviceSpec",
+    "DeviceTree",
+    "Health",
+    "KubedevicesError",
+    "Mount",
+    "Notifier",
+    "PluginRunner",
+    "PolledScanner",
+    "PostAllocator",
+    "PreStartContainerRequest",
+    "PreferredAllocationRequest",
+    "PreferredAllocationResponse",
+    "PreferredAllocator",
+    "Scanner",
+    "run",
+    "serve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home when it is first asked for (PEP 562)."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,120 @@
+"""What is asked of a plugin and what it answers, as values; and a container's options made of it.
+
+Both halves and every hook of a plugin author use these; only `wire.convert` sees messages.
+Requests are frozen. Responses are mutable, because a `PostAllocator` edits one in place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kubedevices.device import DeviceSpec, Mount
+
+API_VERSION = "v1beta1"
+"""The only version of the device plugin API that is still in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOptions:
+    """What GetDevicePluginOptions answers."""
+
+    pre_start_required: bool = False
+    get_preferred_allocation_available: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRequest:
+    """What a plugin says when it registers; `endpoint` is a file name in the plugin directory."""
+
+    version: str
+    endpoint: str
+    resource_name: str
+    options: PluginOptions = field(default_factory=PluginOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAllocateRequest:
+    """The devices one container is to get."""
+
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateRequest:
+    """One or more containers; a kubelet always sends exactly one."""
+
+    containers: tuple[ContainerAllocateRequest, ...]
+
+
+@dataclass(slots=True)
+class ContainerAllocateResponse:
+    """What one container gets: the content of a v1beta1 ContainerAllocateResponse."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    mounts: list[Mount] = field(default_factory=list)
+    devices: list[DeviceSpec] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    cdi_devices: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AllocateResponse:
+    """One answer per container of the request, in its order."""
+
+    containers: list[ContainerAllocateResponse] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPreferredRequest:
+    """Which of `available` would the plugin rather give away?
+
+    `must_include` is a part of `available`; `size` counts it in.
+    """
+
+    available: tuple[str, ...]
+    must_include: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredAllocationRequest:
+    """One or more containers; a kubelet always sends exactly one."""
+
+    containers: tuple[ContainerPreferredRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredAllocationResponse:
+    """Per container of the request the preferred device IDs; `()` means no preference."""
+
+    containers: tuple[Sequence[str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreStartContainerRequest:
+    """All devices of one resource that the container about to start holds."""
+
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerOptions:
+    """Everything a container is started with because of its devices, merged over its resources.
+
+    Order is that of the merge: the first resource that names a key wins.
+    """
+
+    env: tuple[tuple[str, str], ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+
+
+class PluginInfo(NamedTuple):
+    """What a socket in the plugin registry directory says it is (pluginregistration v1)."""
+
+    type: str
+    name: str
+    endpoint: str
+    supported_versions: tuple[str, ...]

@@ -1,0 +1,187 @@
+"""A device and its parts, as frozen values compared by content. For plugin authors and both halves.
+
+Nothing here knows a protocol; `wire.convert` turns these values into messages and back.
+"""
+
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from kubedevices.errors import InvalidDevice
+
+_PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{1,3}")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Health(enum.StrEnum):
+    """The two words a kubelet knows; any other word counts as not healthy."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device file of the host and where a container sees it.
+
+    `container_path` defaults to `host_path`; `permissions` is one or more of the letters r, w, m.
+    Not checked here, because a foreign plugin's answer is one too: `problem()` says what is wrong.
+    """
+
+    host_path: str
+    container_path: str | None = None
+    permissions: str = "rw"
+
+    def __post_init__(self) -> None:
+        """Take paths as text and fill in the container path."""
+        object.__setattr__(self, "host_path", str(self.host_path))
+        path = self.host_path if self.container_path is None else str(self.container_path)
+        object.__setattr__(self, "container_path", path)
+
+    def problem(self) -> str:
+        """Return what no runtime would accept, or an empty string."""
+        if not _PERMISSIONS.fullmatch(self.permissions):
+            return f"permissions {self.permissions!r} must be letters of 'rwm', each at most once"
+        return _relative(self.host_path) or _relative(self.container_path or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host file or directory and where a container sees it; unchecked like `DeviceSpec`."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Take paths as text."""
+        object.__setattr__(self, "host_path", str(self.host_path))
+        object.__setattr__(self, "container_path", str(self.container_path))
+
+    def problem(self) -> str:
+        """Return what no runtime would accept, or an empty string."""
+        return _relative(self.host_path) or _relative(self.container_path)
+
+
+def _relative(path: str) -> str:
+    return "" if path.startswith("/") else f"the path {path!r} must be absolute"
+
+
+@dataclass(frozen=True)
+class Device:
+    """One unit that can be handed out, and what a container gets with it.
+
+    `paths` are device files given with default permissions, `specs` those that need more words.
+    `numa_nodes=None` asks the framework to look the nodes up in sysfs, `()` means none.
+    `cdi` is a CDI device or its name, see `kubedevices.cdi`. `attributes` and `capacity` are
+    carried for listings and for DRA; the v1beta1 wire has no place for them.
+
+    Raises `InvalidDevice` for what no kubelet could use: an empty ID, a relative path, a health
+    word of its own, text that is not valid UTF-8.
+    """
+
+    id: str
+    health: Health = field(default=Health.HEALTHY, kw_only=True)
+    paths: Sequence[str | Path] = field(default=(), kw_only=True)
+    specs: Sequence[DeviceSpec] = field(default=(), kw_only=True)
+    mounts: Sequence[Mount] = field(default=(), kw_only=True)
+    env: Mapping[str, str] = field(default_factory=lambda: _NOTHING, kw_only=True)
+    annotations: Mapping[str, str] = field(default_factory=lambda: _NOTHING, kw_only=True)
+    cdi: Any = field(default=None, kw_only=True)
+    numa_nodes: Sequence[int] | None = field(default=None, kw_only=True)
+    attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
+    capacity: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Freeze what was given as lists and dictionaries, and check it."""
+        if not isinstance(self.id, str) or not self.id:
+            raise InvalidDevice(str(self.id), "the ID must be a text that is not empty")
+        try:
+            health = Health(self.health)
+        except ValueError:
+            raise InvalidDevice(
+                self.id, f"health {self.health!r} must be 'Healthy' or 'Unhealthy'"
+            ) from None
+        put = object.__setattr__
+        put(self, "health", health)
+        put(self, "paths", tuple(str(path) for path in _several(self, "paths")))
+        put(self, "specs", tuple(_several(self, "specs")))
+        put(self, "mounts", tuple(_several(self, "mounts")))
+        parts: tuple[DeviceSpec | Mount, ...] = (*self.all_specs, *self.mounts)
+        for part in parts:
+            if problem := part.problem():
+                raise InvalidDevice(self.id, problem)
+        for name in ("env", "annotations"):
+            put(self, name, MappingProxyType(_texts(self.id, name, getattr(self, name))))
+        for name in ("attributes", "capacity"):
+            put(self, name, MappingProxyType(dict(getattr(self, name))))
+        if self.numa_nodes is not None:
+            put(self, "numa_nodes", tuple(sorted(set(self.numa_nodes))))
+
+    def __hash__(self) -> int:
+        """Hash by ID: equal devices have equal IDs, and mappings have no hash."""
+        return hash(self.id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle through the constructor: a mapping proxy can do neither."""
+        state = {
+            name: dict(value) if isinstance(value, MappingProxyType) else value
+            for name, value in self.__dict__.items()
+            if name != "id"
+        }
+        return (_rebuild, (self.id, state))
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the device can be handed out."""
+        return self.health is Health.HEALTHY
+
+    @property
+    def all_specs(self) -> tuple[DeviceSpec, ...]:
+        """Every device file of the device: `paths` in default form, then `specs`."""
+        return (*(DeviceSpec(str(path)) for path in self.paths), *self.specs)
+
+
+def _rebuild(device_id: str, state: dict[str, Any]) -> Device:
+    return Device(device_id, **state)
+
+
+def _several(device: Device, name: str) -> Iterable[Any]:
+    value = getattr(device, name)
+    if isinstance(value, (str, Path)):
+        raise InvalidDevice(device.id, f"{name} must be a list, not the single {value!r}")
+    return tuple(value)
+
+
+def _texts(device_id: str, name: str, given: Mapping[Any, Any]) -> dict[str, str]:
+    texts = dict(given)
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidDevice(device_id, f"{name} must map text to text, not {key!r}: {value!r}")
+    return texts
+
+
+class ReportedDevice(NamedTuple):
+    """A device as a plugin reported it to the node: nothing about it is trusted.
+
+    `health` is the raw word. `numa_nodes` is None without a topology object, `()` for an empty one.
+    """
+
+    id: str
+    health: str
+    numa_nodes: tuple[int, ...] | None = None
+
+
+@lru_cache(maxsize=65536)
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Sort key under which `card2` comes before `card10`."""
+    return tuple(
+        (0, int(part), part) if part.isdecimal() and part.isascii() else (1, 0, part)
+        for part in re.split(r"([0-9]+)", text)
+        if part
+    )

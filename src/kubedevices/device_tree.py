@@ -1,0 +1,96 @@
+"""Everything found by one scan, and the difference between two scans.
+
+Not for the node side, which knows reported devices only (`node.inventory`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from kubedevices.device import Device
+from kubedevices.errors import InvalidDevice
+
+
+class DeviceTree:
+    """Devices by device type (the part of the resource name after the slash) and ID.
+
+    A type that was declared, or lost its last device, stays registered with zero devices; a type
+    that is missing from the next tree stops being served.
+    """
+
+    def __init__(self, devices: Mapping[str, Iterable[Device]] | None = None) -> None:
+        self._types: dict[str, dict[str, Device]] = {}
+        for device_type, members in (devices or {}).items():
+            self.declare(device_type)
+            for device in members:
+                self.add(device_type, device)
+
+    def declare(self, device_type: str) -> None:
+        """Make `device_type` known even if no device of it is ever added."""
+        self._types.setdefault(device_type, {})
+
+    def add(self, device_type: str, device: Device) -> None:
+        """Add `device`; a device of the same type and ID is replaced."""
+        if not isinstance(device, Device):
+            raise InvalidDevice(str(device), f"add() takes a Device, not {type(device).__name__}")
+        self._types.setdefault(device_type, {})[device.id] = device
+
+    def count(self, device_type: str) -> int:
+        """Return the number of devices of `device_type`, 0 when it is unknown."""
+        return len(self._types.get(device_type, ()))
+
+    def devices(self, device_type: str) -> Mapping[str, Device]:
+        """Return a read-only view: ID to device, in the order they were added."""
+        return MappingProxyType(self._types.get(device_type, {}))
+
+    def snapshot(self) -> "DeviceTree":
+        """Return a copy that later changes of this tree do not reach; devices are frozen anyway."""
+        copy = DeviceTree()
+        copy._types = {device_type: dict(devices) for device_type, devices in self._types.items()}
+        return copy
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over device types in the order they were declared."""
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        """Return the number of device types."""
+        return len(self._types)
+
+    def __contains__(self, device_type: object) -> bool:
+        return device_type in self._types
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DeviceTree):
+            return NotImplemented
+        return self._types == other._types
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{name}: {len(devices)}" for name, devices in self._types.items())
+        return f"<DeviceTree {counts or 'empty'}>"
+
+
+class TreeChange(NamedTuple):
+    """Device types that came, changed and went between two trees."""
+
+    added: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both trees say the same."""
+        return not (self.added or self.updated or self.removed)
+
+
+def compare_trees(old: DeviceTree, new: DeviceTree) -> TreeChange:
+    """Return what changed from `old` to `new`, per device type."""
+    return TreeChange(
+        added=tuple(name for name in new if name not in old),
+        updated=tuple(
+            name for name in new if name in old and new.devices(name) != old.devices(name)
+        ),
+        removed=tuple(name for name in old if name not in new),
+    )

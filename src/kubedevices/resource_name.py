@@ -1,0 +1,78 @@
+"""Names of extended resources: `example.com/widget`. For everybody who takes one from outside.
+
+The rules are those of the kubelet, stated one by one so that an error can
+say which of them is broken.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from kubedevices.errors import InvalidResourceName
+
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DEVICE_TYPE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_DOMAIN_LIMIT = 253 - len("requests.")
+_DEVICE_TYPE_LIMIT = 63
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ResourceName:
+    """A valid extended resource name; `str()` gives it back as one text."""
+
+    domain: str
+    device_type: str
+
+    def __post_init__(self) -> None:
+        """Refuse what a kubelet refuses, so that an instance is always valid."""
+        problem = explain_resource_name(f"{self.domain}/{self.device_type}")
+        if problem:
+            raise InvalidResourceName(f"{self.domain}/{self.device_type}", problem)
+
+    def __str__(self) -> str:
+        """`domain/device_type`."""
+        return f"{self.domain}/{self.device_type}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Split and check `text`; raises `InvalidResourceName`."""
+        problem = explain_resource_name(text)
+        if problem:
+            raise InvalidResourceName(text, problem)
+        domain, _, device_type = text.partition("/")
+        return cls(domain, device_type)
+
+
+def is_resource_name(text: str) -> bool:
+    """Whether a kubelet accepts `text` as the name of an extended resource."""
+    return not explain_resource_name(text)
+
+
+def explain_resource_name(text: str) -> str:
+    """Return the rule that `text` breaks, or an empty string."""
+    domain, slash, device_type = text.partition("/")
+    if not slash:
+        return "it needs a domain and a slash, for example example.com/" + (text or "widget")
+    if "/" in device_type:
+        return "it must contain exactly one slash"
+    if "kubernetes.io/" in text:
+        return "domains ending in kubernetes.io are reserved"
+    if text.startswith("requests."):
+        return "it must not start with requests."
+    if not domain or not device_type:
+        return "there must be something on both sides of the slash"
+    if len(domain) > _DOMAIN_LIMIT:
+        return f"the domain has {len(domain)} characters, at most {_DOMAIN_LIMIT} are allowed"
+    if not _DOMAIN.fullmatch(domain):
+        return f"{domain!r} is not a domain of lower-case letters, digits, '-' and '.'"
+    if len(device_type) > _DEVICE_TYPE_LIMIT:
+        return (
+            f"the part after the slash has {len(device_type)} characters, "
+            f"at most {_DEVICE_TYPE_LIMIT} are allowed"
+        )
+    if not _DEVICE_TYPE.fullmatch(device_type):
+        return (
+            f"{device_type!r} must be letters, digits, '-', '_' or '.', "
+            "with a letter or digit at both ends"
+        )
+    return ""

@@ -1,0 +1,49 @@
+"""Where kubelet.sock and its neighbours live. Names and paths only; nothing here opens a socket."""
+
+import hashlib
+from pathlib import Path
+
+from kubedevices.errors import SocketPathTooLong
+
+DEVICE_PLUGIN_DIR = Path("/var/lib/kubelet/device-plugins")
+"""Fixed in every kubelet, even when its root directory is moved."""
+
+PLUGIN_REGISTRY_DIR = Path("/var/lib/kubelet/plugins_registry")
+POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+STATE_DIR = Path("/var/lib/kubedevices")
+"""Default of `--state-dir`: the node's ledger and its control socket, mode 0700."""
+
+KUBELET_SOCKET_NAME = "kubelet.sock"
+CHECKPOINT_NAME = "kubelet_internal_checkpoint"
+CONTROL_SOCKET_NAME = "control.sock"
+
+
+def check_socket_path(path: Path) -> Path:
+    """Return `path`; raise `SocketPathTooLong` when Linux could not bind it."""
+    if len(bytes(path)) > SocketPathTooLong.limit:
+        raise SocketPathTooLong(str(path))
+    return path
+
+
+def plugin_socket(socket_dir: Path, resource: str) -> Path:
+    """Return the path of a plugin's socket: `<domain>-<device type>.sock`.
+
+    Where that is too long, a hash stands for both. Raises `SocketPathTooLong` when even the hashed name does not fit.
+    """
+    domain, _, device_type = resource.partition("/")
+    path = socket_dir / f"{domain}-{device_type}.sock"
+    if len(bytes(path)) > SocketPathTooLong.limit:
+        digest = hashlib.sha1(resource.encode(), usedforsecurity=False).hexdigest()[:10]
+        path = socket_dir / f"{domain}-{digest}.sock"
+    return check_socket_path(path)
+
+
+def default_state_dir(socket_dir: Path) -> Path:
+    """Return the node's state directory where none was given.
+
+    Beside the plugin directory, never in it: that one gets cleaned. So that commands which share a
+    `--socket-dir` find each other without a second option.
+    """
+    if socket_dir == DEVICE_PLUGIN_DIR:
+        return STATE_DIR
+    return socket_dir.with_name(socket_dir.name + ".state")
