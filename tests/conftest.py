@@ -1,11 +1,14 @@
-"""Fixtures for every test."""
+"""Fixtures for every test, and the rule that nothing is skipped in CI."""
 
+import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+IN_CI = os.environ.get("CI") == "true"
 
 
 @pytest.fixture
@@ -14,3 +17,26 @@ def short_dir() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure in CI: `make test-deps` installs whatever a test may miss there.
+
+    A test that no CI machine can run says so with `@pytest.mark.needs_host("what")`.
+    """
+    report = yield
+    excused = hasattr(report, "wasxfail") or item.get_closest_marker("needs_host")
+    if IN_CI and report.skipped and not excused:
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where everything must run: {report.longrepr}"
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers."""
+    config.addinivalue_line(
+        "markers", "needs_host(what): asks the host for something that no package can install"
+    )

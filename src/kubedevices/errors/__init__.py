@@ -1,0 +1,125 @@
+"""Every exception of kubedevices. For whoever catches one; each carries fields, not only text.
+
+::
+
+    KubedevicesError                       exit_code 1: the answer is no
+    ├── UsageError                         exit_code 2: wrong usage, config, module or YAML
+    │   ├── ConfigError                    one or more mistakes with file, line, column and key
+    │   ├── InvalidResourceName
+    │   └── InvalidDevice
+    ├── CannotAsk                          exit_code 3: socket, file or permission
+    │   ├── SocketPathTooLong
+    │   ├── SocketInUse
+    │   └── BadSocketPath
+    ├── WireError                          what happens on a connection
+    │   ├── DialError
+    │   ├── ProtocolError                  the peer broke HTTP/2, gRPC or protobuf
+    │   └── RpcError                       a status that is not OK, with its code
+    ├── PluginError                        a plugin process
+    │   ├── ScanFailed
+    │   ├── RegistrationRefused
+    │   ├── DeviceListTooLarge
+    │   └── AllocationRefused              unknown or unhealthy device in Allocate
+    └── NodeError                          the device manager, in the kubelet's words
+        ├── RegistrationError              …UnsupportedVersion, …InvalidResourceName, dial, options
+        ├── AllocationError                …why a container gets no devices
+        └── EndpointStopped
+
+shared  root, usage, sockets and files, the wire
+plugin  a plugin process
+node    the device manager
+"""
+
+from kubedevices.errors.node import (
+    AdmissionRejected,
+    AllocationError,
+    BadEndpoint,
+    BadResourceName,
+    DevicesNoLongerHealthy,
+    DevicesUnavailable,
+    DialPluginFailed,
+    EndpointNotFound,
+    EndpointStopped,
+    NoContainerResponse,
+    NodeError,
+    NoHealthyDevices,
+    NothingAllocated,
+    PluginOptionsFailed,
+    PreferredAllocationFailed,
+    PreStartFailed,
+    RegistrationError,
+    RequestChanged,
+    UnexpectedlyFewDevices,
+    UnknownPlugin,
+    UnregisteredResource,
+    UnsupportedVersion,
+)
+from kubedevices.errors.plugin import (
+    AllocationRefused,
+    DeviceListTooLarge,
+    PluginError,
+    RegistrationRefused,
+    ScanFailed,
+)
+from kubedevices.errors.shared import (
+    BadSocketPath,
+    CannotAsk,
+    ConfigError,
+    ConfigProblem,
+    DialError,
+    InvalidDevice,
+    InvalidResourceName,
+    KubedevicesError,
+    ProtocolError,
+    RpcError,
+    SocketInUse,
+    SocketPathTooLong,
+    StatusCode,
+    UsageError,
+    WireError,
+)
+
+__all__ = [
+    "AdmissionRejected",
+    "AllocationError",
+    "AllocationRefused",
+    "BadEndpoint",
+    "BadResourceName",
+    "BadSocketPath",
+    "CannotAsk",
+    "ConfigError",
+    "ConfigProblem",
+    "DeviceListTooLarge",
+    "DevicesNoLongerHealthy",
+    "DevicesUnavailable",
+    "DialError",
+    "DialPluginFailed",
+    "EndpointNotFound",
+    "EndpointStopped",
+    "InvalidDevice",
+    "InvalidResourceName",
+    "KubedevicesError",
+    "NoContainerResponse",
+    "NoHealthyDevices",
+    "NodeError",
+    "NothingAllocated",
+    "PluginError",
+    "PluginOptionsFailed",
+    "PreStartFailed",
+    "PreferredAllocationFailed",
+    "ProtocolError",
+    "RegistrationError",
+    "RegistrationRefused",
+    "RequestChanged",
+    "RpcError",
+    "ScanFailed",
+    "SocketInUse",
+    "SocketPathTooLong",
+    "StatusCode",
+    "UnexpectedlyFewDevices",
+    "UnknownPlugin",
+    "UnregisteredResource",
+    "UnsupportedVersion",
+    "UsageError",
+    "WireError",
+]

@@ -1,0 +1,192 @@
+"""Why the device manager says no. The texts are the kubelet's, because tools match them."""
+
+from kubedevices.errors.shared import KubedevicesError
+
+
+class NodeError(KubedevicesError):
+    """The device manager says no. Texts are the kubelet's, because tools match them."""
+
+
+class RegistrationError(NodeError):
+    """A plugin was not accepted."""
+
+
+class UnsupportedVersion(RegistrationError):
+    """Register named a device plugin API version that is not served."""
+
+    def __init__(self, version: str, supported: str) -> None:
+        self.version, self.supported = version, supported
+        super().__init__(
+            f'requested API version "{version}" is not supported by kubelet. '
+            f'Supported version is ["{supported}"]'
+        )
+
+
+class BadResourceName(RegistrationError):
+    """Register named something that is not an extended resource."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(f'the ResourceName "{resource}" is invalid')
+
+
+class BadEndpoint(RegistrationError):
+    """Register named a socket outside the plugin directory; strict where the kubelet is not."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        super().__init__(
+            f'the endpoint "{endpoint}" is invalid: it must be a file name in the plugin directory'
+        )
+
+
+class DialPluginFailed(RegistrationError):
+    """The plugin's socket could not be reached within the dial timeout."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"failed to dial device plugin: {reason}")
+
+
+class PluginOptionsFailed(RegistrationError):
+    """GetDevicePluginOptions failed right after the dial."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"failed to get device plugin options: {reason}")
+
+
+class EndpointStopped(NodeError):
+    """A call to a plugin that is gone and has not come back."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        super().__init__(f"endpoint {endpoint} has been stopped")
+
+
+class AllocationError(NodeError):
+    """A container does not get its devices."""
+
+
+class UnregisteredResource(AllocationError):
+    """A resource that is held by pods but that no plugin has reported since our start."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(f"cannot allocate unregistered device {resource}")
+
+
+class UnknownPlugin(AllocationError):
+    """Devices are known, the plugin that could allocate them is not."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(f"unknown Device Plugin {resource}")
+
+
+class NoHealthyDevices(AllocationError):
+    """Every device of the resource is unhealthy, or the plugin is gone."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(
+            f"no healthy devices present; cannot allocate unhealthy devices {resource}"
+        )
+
+
+class DevicesNoLongerHealthy(AllocationError):
+    """The container holds devices that meanwhile turned unhealthy or vanished."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(
+            "previously allocated devices are no longer healthy; "
+            f"cannot allocate unhealthy devices {resource}"
+        )
+
+
+class DevicesUnavailable(AllocationError):
+    """Fewer free healthy devices than requested."""
+
+    def __init__(self, resource: str, requested: int, available: int) -> None:
+        self.resource, self.requested, self.available = resource, requested, available
+        super().__init__(
+            f"requested number of devices unavailable for {resource}. "
+            f"Requested: {requested}, Available: {available}"
+        )
+
+
+class RequestChanged(AllocationError):
+    """A container that holds devices is admitted again with another count."""
+
+    def __init__(
+        self, pod_uid: str, container: str, resource: str, held: int, requested: int
+    ) -> None:
+        self.pod_uid, self.container, self.resource = pod_uid, container, resource
+        self.held, self.requested = held, requested
+        super().__init__(
+            f'pod "{pod_uid}" container "{container}" changed request for resource '
+            f'"{resource}" from {held} to {requested}'
+        )
+
+
+class UnexpectedlyFewDevices(AllocationError):
+    """Devices vanished between the decision and its second half."""
+
+    def __init__(self, requested: int, got: int) -> None:
+        self.requested, self.got = requested, got
+        super().__init__(
+            "unexpectedly allocated less resources than required. "
+            f"Requested: {requested}, Got: {got}"
+        )
+
+
+class NoContainerResponse(AllocationError):
+    """Allocate was answered with OK and without an answer."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(f"no containers return in allocation response for {resource}")
+
+
+class EndpointNotFound(AllocationError):
+    """A resource with devices, whose plugin was removed after the grace period."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(f"endpoint not found in cache for a registered resource: {resource}")
+
+
+class PreferredAllocationFailed(AllocationError):
+    """GetPreferredAllocation answered with an error."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"device plugin GetPreferredAllocation rpc failed with err: {reason}")
+
+
+class PreStartFailed(AllocationError):
+    """PreStartContainer answered with an error."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"device plugin PreStartContainer rpc failed with err: {reason}")
+
+
+class NothingAllocated(AllocationError):
+    """PreStartContainer is required, but the container holds no device of the resource."""
+
+    def __init__(self, pod_uid: str, container: str, resource: str) -> None:
+        self.pod_uid, self.container, self.resource = pod_uid, container, resource
+        super().__init__(
+            f"no devices found allocated in local cache for pod {pod_uid}, "
+            f"container {container}, resource {resource}"
+        )
+
+
+class AdmissionRejected(NodeError):
+    """A pod is refused as a whole; nothing of it stays allocated."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason, self.message = reason, message
+        super().__init__(message)

@@ -1,0 +1,162 @@
+"""The root of all errors, wrong usage, sockets and files, and what happens on a connection."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class KubedevicesError(Exception):
+    """Root of everything this package raises on purpose."""
+
+    exit_code = 1
+
+
+# ---------------------------------------------------------------- usage
+
+
+class UsageError(KubedevicesError):
+    """The caller gave something wrong: an argument, a module, a file's content."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class ConfigProblem:
+    """One mistake in a configuration, where it is and what to do about it.
+
+    `line` and `column` count from 1; 0 where the source has none (an environment variable).
+    """
+
+    file: str
+    line: int
+    column: int
+    key: str
+    problem: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        """Render as `file:line:column: key: problem (suggestion)`."""
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        key = f"{self.key}: " if self.key else ""
+        hint = f" ({self.suggestion})" if self.suggestion else ""
+        return f"{where}: {key}{self.problem}{hint}"
+
+
+class ConfigError(UsageError):
+    """All mistakes found in one configuration, in the order of the file."""
+
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class InvalidResourceName(UsageError):
+    """A name that no kubelet accepts as an extended resource."""
+
+    def __init__(self, name: str, rule: str) -> None:
+        self.name, self.rule = name, rule
+        super().__init__(f"resource name {name!r} is invalid: {rule}")
+
+
+class InvalidDevice(UsageError):
+    """A `Device`, `DeviceSpec` or `Mount` that cannot go over the wire."""
+
+    def __init__(self, device_id: str, rule: str) -> None:
+        self.device_id, self.rule = device_id, rule
+        super().__init__(f"device {device_id!r}: {rule}")
+
+
+# ---------------------------------------------------------------- sockets and files
+
+
+class CannotAsk(KubedevicesError):
+    """A socket, a file or a permission stood in the way: the question was never answered."""
+
+    exit_code = 3
+
+
+class SocketPathTooLong(CannotAsk):
+    """Linux takes at most 107 bytes for the path of a Unix socket."""
+
+    limit = 107
+
+    def __init__(self, path: str) -> None:
+        self.path, self.length = path, len(path.encode())
+        super().__init__(
+            f"socket path has {self.length} bytes, Linux allows {self.limit}: {path} "
+            "(choose a shorter --socket-dir)"
+        )
+
+
+class SocketInUse(CannotAsk):
+    """Somebody accepts connections on the path we were to bind."""
+
+    def __init__(self, path: str, hint: str = "stop the other process first") -> None:
+        self.path = path
+        super().__init__(f"Socket {path} is already in use ({hint})")
+
+
+class BadSocketPath(CannotAsk):
+    """A registration socket must have an absolute path."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"bad socketPath, must be an absolute path: {path}")
+
+
+# ---------------------------------------------------------------- the wire
+
+
+class StatusCode(enum.IntEnum):
+    """gRPC status codes, by their numbers on the wire."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @property
+    def camel(self) -> str:
+        """`NotFound` for NOT_FOUND: how Go, and so the kubelet's texts, spell a code."""
+        if self is StatusCode.OK:
+            return "OK"
+        return "Canceled" if self is StatusCode.CANCELLED else self.name.title().replace("_", "")
+
+
+class WireError(KubedevicesError):
+    """Something went wrong between two ends of a socket."""
+
+
+class DialError(WireError):
+    """No usable connection: refused, missing, or no HTTP/2 SETTINGS within the deadline."""
+
+    exit_code = 3
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot connect to {path}: {reason}")
+
+
+class ProtocolError(WireError):
+    """The peer sent what HTTP/2, gRPC or protobuf do not allow."""
+
+
+class RpcError(WireError):
+    """A call that ended with a status other than OK, sent by the peer or made by us."""
+
+    def __init__(self, code: StatusCode, message: str = "") -> None:
+        self.code, self.message = code, message
+        super().__init__(f"rpc error: code = {code.camel} desc = {message}")
