@@ -1,0 +1,159 @@
+"""The command line: one file per verb, loaded when the verb is used.
+
+A verb's module has `NAME`, `HELP` (first line: what `kubedevices --help` says; the rest: what
+`kubedevices VERB --help` adds), `add_arguments(parser)` and `run(args) -> int`. It may have
+`EXAMPLES` (shown under its help) and `LOG_LEVEL` (its default of `--log-level`; "warning" where
+it has none, "info" suits what keeps running).
+
+A `KubedevicesError` from `run` becomes one message on stderr and its exit code, here and nowhere
+else; anything else is a bug and keeps its traceback. Nothing heavy is imported here: a plugin
+process passes through this file on its way to the kubelet.
+"""
+
+import argparse
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import NoReturn
+
+from kubedevices import __version__
+from kubedevices.errors import ConfigError, KubedevicesError
+
+VERBS = {
+    "scan": "run a scanner once and print what it finds; needs no root and no kubelet",
+    "run": "serve a plugin written in Python",
+    "simulate": "serve devices that do not exist",
+    "expose": "serve this host's devices, chosen in a YAML file",
+    "node": "be the node: accept plugins, allocate their devices, without Kubernetes",
+    "devices": "list devices: health, NUMA node, holder",
+    "allocate": "give devices to a container, as the kubelet would",
+    "release": "take a pod's devices back",
+}
+"""Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
+
+EXAMPLES = """\
+examples:
+  kubedevices scan widgets.py:Widgets                      what does my scanner find?
+  kubedevices scan --config host-devices.yaml              what would this file expose?
+  kubedevices node --socket-dir /tmp/kd                    a node to try plugins against ...
+  kubedevices run widgets.py:Widgets --domain example.com --socket-dir /tmp/kd
+  kubedevices allocate example.com/widget=1 --socket-dir /tmp/kd
+"""
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+_INTERRUPTED = 130  # 128 + SIGINT
+_READER_GONE = 141  # 128 + SIGPIPE: what a shell reports for any filter whose reader left
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that complains in one line instead of printing its usage first."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to read more."""
+        self.exit(2, f"kubedevices: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code (design: 0 done, 1 no, 2 usage, 3 could not ask)."""
+    try:
+        try:
+            return _main(sys.argv[1:] if argv is None else list(argv))
+        finally:
+            sys.stdout.flush()  # a reader that left shows here, not in the interpreter's shutdown
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 0
+    except KubedevicesError as error:
+        logging.getLogger(__name__).debug("this led to the message below", exc_info=error)
+        print(describe(error), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit: let it do so into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_GONE
+
+
+def describe(error: KubedevicesError) -> str:
+    """Return the message for `error`: one line, or one line per mistake in a configuration."""
+    if isinstance(error, ConfigError) and len(error.problems) > 1:
+        lines = "\n".join(f"  {problem}" for problem in error.problems)
+        return f"kubedevices: {len(error.problems)} mistakes\n{lines}"
+    return f"kubedevices: {error}"
+
+
+def _main(argv: list[str]) -> int:
+    parser = _top_parser()
+    top = parser.parse_args(argv)
+    if top.verb is None:
+        parser.print_help(sys.stderr)
+        return 2
+    if top.verb not in VERBS:
+        close = difflib.get_close_matches(top.verb, VERBS, n=1)
+        parser.error(
+            f"unknown verb {top.verb!r}" + (f", did you mean {close[0]!r}?" if close else "")
+        )
+    verb = import_module(f"{__name__}.{top.verb}")
+    args = _verb_parser(verb).parse_args(top.arguments, _common_defaults(top, verb))
+    from kubedevices.cli.log_lines import configure_logging
+
+    configure_logging(args.log_level, args.log_format)
+    code: int = verb.run(args)
+    return code
+
+
+def _top_parser() -> Parser:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:{width}}  {summary}" for name, summary in VERBS.items())
+    parser = Parser(
+        prog="kubedevices",
+        usage="kubedevices VERB ...",
+        description=f"Kubernetes device plugins, both sides of the socket.\n\nverbs:\n{verbs}",
+        epilog=EXAMPLES + "\nkubedevices VERB --help shows the options of a verb.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"kubedevices {__version__}")
+    _add_log_arguments(parser)
+    parser.add_argument("verb", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _verb_parser(verb: ModuleType) -> Parser:
+    parser = Parser(
+        prog=f"kubedevices {verb.NAME}",
+        description=verb.HELP,
+        epilog=getattr(verb, "EXAMPLES", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    verb.add_arguments(parser)
+    _add_log_arguments(parser)
+    return parser
+
+
+def _add_log_arguments(parser: argparse.ArgumentParser) -> None:
+    """Accept them before and after the verb: an absent one leaves the other's value alone."""
+    group = parser.add_argument_group("log lines (on stderr)")
+    group.add_argument(
+        "--log-level", choices=LOG_LEVELS, default=argparse.SUPPRESS, help="what is worth a line"
+    )
+    group.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default=argparse.SUPPRESS,
+        help="text for people (default), json for collectors",
+    )
+
+
+def _common_defaults(top: argparse.Namespace, verb: ModuleType) -> argparse.Namespace:
+    return argparse.Namespace(
+        log_level=getattr(top, "log_level", getattr(verb, "LOG_LEVEL", "warning")),
+        log_format=getattr(top, "log_format", "text"),
+    )

@@ -1,0 +1,76 @@
+"""How log records look on stderr: one line per event, as text or as JSON. For `cli.main`."""
+
+import json
+import logging
+import sys
+import time
+import traceback
+from pathlib import Path
+
+_PACKAGE = "kubedevices."
+
+
+def configure_logging(level: str, log_format: str) -> None:
+    """Send every record of `level` and above to stderr; calling it again replaces the first."""
+    handler = logging.StreamHandler(sys.stderr)
+    verbose = level == "debug"
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines(verbose=verbose))
+    root = logging.getLogger()
+    for old in [*root.handlers]:
+        if isinstance(old.formatter, (JsonLines, TextLines)):
+            root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    # Libraries tell of every frame and every selector; that is not what debug is asked for here.
+    for name in ("asyncio", "hpack", "h2"):
+        logging.getLogger(name).setLevel(max(logging.INFO, root.level))
+
+
+def timestamp(seconds: float) -> str:
+    """Return `2031-01-31T12:00:00.123Z`."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+
+
+def summarize_exception(error: BaseException) -> str:
+    """Return `ValueError: text (widgets.py:12)`: type, text, innermost place, in one line."""
+    text = " ".join(str(error).split())
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+class TextLines(logging.Formatter):
+    """`TIME LEVEL logger: message`; an exception is summarized, at debug level told in full."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        super().__init__()
+        self.verbose = verbose
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render one record."""
+        name = record.name.removeprefix(_PACKAGE)
+        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        line = f"{timestamp(record.created)} {record.levelname:<7} {name}: {message}"
+        if record.exc_info and record.exc_info[1]:
+            line += f": {summarize_exception(record.exc_info[1])}"
+            if self.verbose:
+                line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record: time, level, logger, message; exception and traceback if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Render one record."""
+        entry = {
+            "time": timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1]:
+            entry["exception"] = summarize_exception(record.exc_info[1])
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
