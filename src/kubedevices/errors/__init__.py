@@ -10,6 +10,7 @@
     ├── CannotAsk                          exit_code 3: socket, file or permission
     │   ├── SocketPathTooLong
     │   ├── SocketInUse
+    │   ├── CannotRead
     │   └── BadSocketPath
     ├── WireError                          what happens on a connection
     │   ├── DialError
@@ -64,6 +65,7 @@ from kubedevices.errors.plugin import (
 from kubedevices.errors.shared import (
     BadSocketPath,
     CannotAsk,
+    CannotRead,
     ConfigError,
     ConfigProblem,
     DialError,
@@ -87,6 +89,7 @@ __all__ = [
     "BadResourceName",
     "BadSocketPath",
     "CannotAsk",
+    "CannotRead",
     "ConfigError",
     "ConfigProblem",
     "DeviceListTooLarge",

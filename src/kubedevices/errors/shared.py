@@ -96,6 +96,14 @@ class SocketInUse(CannotAsk):
         super().__init__(f"Socket {path} is already in use ({hint})")
 
 
+class CannotRead(CannotAsk):
+    """A file that was named by the user is missing, or reading it is not permitted."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot read {path}: {reason}")
+
+
 class BadSocketPath(CannotAsk):
     """A registration socket must have an absolute path."""
 
