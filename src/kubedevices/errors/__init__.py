@@ -10,6 +10,7 @@
     ├── CannotAsk                          exit_code 3: socket, file or permission
     │   ├── SocketPathTooLong
     │   ├── SocketInUse
+    │   ├── DirectoryInUse
     │   ├── CannotRead
     │   └── BadSocketPath
     ├── WireError                          what happens on a connection
@@ -24,7 +25,9 @@
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …UnsupportedVersion, …InvalidResourceName, dial, options
         ├── AllocationError                …why a container gets no devices
-        └── EndpointStopped
+        ├── EndpointStopped
+        ├── ListenFailed                   kubelet.sock could not be bound; exit_code 3
+        └── NotInTime
 
 shared  root, usage, sockets and files, the wire
 plugin  a plugin process
@@ -41,10 +44,12 @@ from kubedevices.errors.node import (
     DialPluginFailed,
     EndpointNotFound,
     EndpointStopped,
+    ListenFailed,
     NoContainerResponse,
     NodeError,
     NoHealthyDevices,
     NothingAllocated,
+    NotInTime,
     PluginOptionsFailed,
     PreferredAllocationFailed,
     PreStartFailed,
@@ -69,6 +74,7 @@ from kubedevices.errors.shared import (
     ConfigError,
     ConfigProblem,
     DialError,
+    DirectoryInUse,
     InvalidDevice,
     InvalidResourceName,
     KubedevicesError,
@@ -97,14 +103,17 @@ __all__ = [
     "DevicesUnavailable",
     "DialError",
     "DialPluginFailed",
+    "DirectoryInUse",
     "EndpointNotFound",
     "EndpointStopped",
     "InvalidDevice",
     "InvalidResourceName",
     "KubedevicesError",
+    "ListenFailed",
     "NoContainerResponse",
     "NoHealthyDevices",
     "NodeError",
+    "NotInTime",
     "NothingAllocated",
     "PluginError",
     "PluginOptionsFailed",

@@ -1,10 +1,29 @@
 """Why the device manager says no. The texts are the kubelet's, because tools match them."""
 
-from kubedevices.errors.shared import KubedevicesError
+from kubedevices.errors.shared import CannotAsk, KubedevicesError
 
 
 class NodeError(KubedevicesError):
     """The device manager says no. Texts are the kubelet's, because tools match them."""
+
+
+class ListenFailed(NodeError, CannotAsk):
+    """kubelet.sock could not be bound, so no plugin can register."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            "failed to listen to socket while starting device plugin registry, "
+            f"with error {reason}"
+        )
+
+
+class NotInTime(NodeError):
+    """A resource did not become what was waited for; `seen` says what it was at the end."""
+
+    def __init__(self, resource: str, wanted: str, timeout: float, seen: str) -> None:
+        self.resource, self.wanted, self.timeout, self.seen = resource, wanted, timeout, seen
+        super().__init__(f"{resource}: not {wanted} within {timeout:g} s, it is: {seen}")
 
 
 class RegistrationError(NodeError):
@@ -33,11 +52,11 @@ class BadResourceName(RegistrationError):
 class BadEndpoint(RegistrationError):
     """Register named a socket outside the plugin directory; strict where the kubelet is not."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
-        super().__init__(
-            f'the endpoint "{endpoint}" is invalid: it must be a file name in the plugin directory'
-        )
+    def __init__(
+        self, endpoint: str, rule: str = "it must be a file name in the plugin directory"
+    ) -> None:
+        self.endpoint, self.rule = endpoint, rule
+        super().__init__(f'the endpoint "{endpoint}" is invalid: {rule}')
 
 
 class DialPluginFailed(RegistrationError):

@@ -104,6 +104,18 @@ class CannotRead(CannotAsk):
         super().__init__(f"cannot read {path}: {reason}")
 
 
+class DirectoryInUse(CannotAsk):
+    """Another process holds the lock of a state directory."""
+
+    def __init__(self, path: str, holder: str = "") -> None:
+        self.path, self.holder = path, holder
+        process = f" (process {holder})" if holder else ""
+        super().__init__(
+            f"another kubedevices node{process} uses the state directory {path}: stop it, or "
+            "choose another --state-dir"
+        )
+
+
 class BadSocketPath(CannotAsk):
     """A registration socket must have an absolute path."""
 
