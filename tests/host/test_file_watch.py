@@ -1,0 +1,255 @@
+"""File events, and the slow look behind them."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kubedevices.host.file_watch import FileWatch, Subscription
+from tests.waiting import until
+
+NEVER = 3600.0
+"""An interval at which no slow look happens within a test."""
+
+
+def write(path: Path) -> None:
+    path.write_text("x")
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("x")
+    other.rename(path)
+
+
+def replace_at_once(path: Path) -> None:
+    path.unlink()
+    path.write_text("x")
+
+
+def rename_away(path: Path) -> None:
+    path.rename(path.with_name("old"))
+
+
+def open_files() -> list[str]:
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+async def heard(subscription: Subscription, timeout: float = 5) -> None:
+    await asyncio.wait_for(subscription.changed(), timeout)
+
+
+CHANGES: dict[str, tuple[bool, Callable[[Path], None]]] = {
+    "created": (False, write),
+    "renamed into place": (False, replace),
+    "deleted": (True, Path.unlink),
+    "renamed away": (True, rename_away),
+    "replaced by rename": (True, replace),
+    "deleted and created": (True, replace_at_once),
+    "rewritten": (True, write),
+}
+
+
+@pytest.mark.parametrize(("there_before", "change"), CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
+async def test_a_change_of_a_file_is_heard(
+    short_dir: Path, there_before: bool, change: Callable[[Path], None], use_events: bool
+) -> None:
+    """Each way a file can change is heard by events alone and by slow looks alone."""
+    path = short_dir / "file"
+    if there_before:
+        path.write_text("before")
+    with FileWatch(interval=NEVER if use_events else 0.01, use_events=use_events) as watch:
+        assert watch.has_events is use_events
+        with watch.subscribe(path) as subscription:
+            assert not subscription.has_news
+            change(path)
+            await heard(subscription)
+
+
+async def test_other_files_of_the_directory_are_not_heard(short_dir: Path) -> None:
+    """Only the paths of a subscription wake it, not their neighbours."""
+    with (
+        FileWatch(interval=NEVER) as watch,
+        watch.subscribe(short_dir / "mine") as mine,
+        watch.subscribe(short_dir / "theirs") as theirs,
+    ):
+        write(short_dir / "theirs")
+        await heard(theirs)
+        assert not mine.has_news
+
+
+async def test_a_change_before_anybody_waits_is_kept(short_dir: Path) -> None:
+    """A change that happens while the consumer does something else is heard at the next call."""
+    with FileWatch(interval=NEVER) as watch, watch.subscribe(short_dir / "file") as subscription:
+        write(short_dir / "file")
+        await heard(subscription)
+        (short_dir / "file").unlink()
+        write(short_dir / "file")
+        await heard(subscription)
+        assert not subscription.has_news
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
+async def test_the_directory_may_come_later(short_dir: Path, depth: int, use_events: bool) -> None:
+    """A path whose directories do not exist yet is heard of when they and it appear."""
+    path = short_dir.joinpath(*["dir"] * depth, "file")
+    interval = NEVER if use_events else 0.01
+    with (
+        FileWatch(interval=interval, use_events=use_events) as watch,
+        watch.subscribe(path) as subscription,
+    ):
+        path.parent.mkdir(parents=True)
+        write(path)
+        await heard(subscription)
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+async def test_the_directory_may_be_replaced(short_dir: Path, how: str) -> None:
+    """After the directory was removed or moved and made again, events come from the new one."""
+    directory = short_dir / "dir"
+    path = directory / "file"
+    directory.mkdir()
+    write(path)
+    with FileWatch(interval=NEVER) as watch, watch.subscribe(path) as subscription:
+        for _ in range(3):  # more than once: the inode of the directory may be the old one again
+            if how == "removed":
+                shutil.rmtree(directory)
+            else:
+                directory.rename(short_dir / "old")
+                shutil.rmtree(short_dir / "old")
+            await heard(subscription)
+            directory.mkdir()
+            write(path)
+            await heard(subscription)
+
+
+async def test_a_replaced_target_of_a_link_is_heard(short_dir: Path) -> None:
+    """A path behind a swapped symbolic link (a mounted ConfigMap) is heard of."""
+    for version in ("v1", "v2"):
+        (short_dir / version).mkdir()
+        (short_dir / version / "config").write_text(version)
+    (short_dir / "data").symlink_to("v1")
+    (short_dir / "config").symlink_to("data/config")
+    with (
+        FileWatch(interval=NEVER) as watch,
+        watch.subscribe(short_dir / "config") as subscription,
+    ):
+        (short_dir / "next").symlink_to("v2")
+        (short_dir / "next").rename(short_dir / "data")
+        await heard(subscription)
+
+
+def broken_inotify(*_: object, **__: object) -> None:
+    raise OSError(24, "Too many open files")
+
+
+async def test_without_inotify_the_slow_looks_go_on(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the limit of inotify instances the looks work, it is said once, and events come back."""
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as patch:
+        patch.setattr("asyncinotify.Inotify", broken_inotify)
+        watch = FileWatch(interval=0.01)
+        watch.start()
+        assert not watch.has_events
+        with watch.subscribe(short_dir / "file") as subscription:
+            for change in (write, Path.unlink, write):
+                change(short_dir / "file")
+                await heard(subscription)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "file events are not available ([Errno 24] Too many open files): "
+        "looking every 0.01 s instead"
+    )
+    with watch.subscribe(short_dir / "file"):
+        await until(lambda: watch.has_events)
+    assert "file events work again" in caplog.text
+    watch.close()
+
+
+async def test_a_directory_that_cannot_be_watched_is_looked_at(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the limit of watches (ENOSPC) the slow looks work and the reason is logged once."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("asyncinotify.Inotify.add_watch", refuse)
+    with (
+        FileWatch(interval=0.01) as watch,
+        watch.subscribe(short_dir / "file") as subscription,
+    ):
+        for change in (write, Path.unlink, write):
+            change(short_dir / "file")
+            await heard(subscription)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cannot watch {short_dir} (No space left on device): looking every 0.01 s instead"
+    ]
+
+
+async def test_a_failing_event_queue_falls_back(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When reading events fails, the looks take over and a new queue is opened."""
+
+    def fail(_: object) -> object:
+        raise OSError(5, "Input/output error")
+
+    with (
+        FileWatch(interval=0.05) as watch,
+        watch.subscribe(short_dir / "file") as subscription,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr("asyncinotify.Inotify.__iter__", fail)
+            write(short_dir / "file")
+            await heard(subscription)
+        await until(lambda: watch.has_events)
+        (short_dir / "file").unlink()
+        await heard(subscription)
+
+
+async def test_an_idle_watch_wakes_up_for_its_looks_only(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With nothing happening, the loop turns once per look and not more often."""
+    loop = asyncio.get_running_loop()
+    enough = loop.create_future()
+    looks = turns = 0
+    look, turn = FileWatch._look_slowly, loop._run_once  # type: ignore[attr-defined]
+
+    def count_look(watch: FileWatch) -> None:
+        nonlocal looks
+        looks += 1
+        look(watch)
+        if looks == 5:
+            enough.set_result(None)
+
+    def count_turn() -> None:
+        nonlocal turns
+        turns += 1
+        turn()
+
+    monkeypatch.setattr(FileWatch, "_look_slowly", count_look)
+    monkeypatch.setattr(loop, "_run_once", count_turn)
+    with FileWatch(interval=0.05) as watch, watch.subscribe(short_dir / "file"):
+        await enough
+    assert looks <= turns <= 2 * looks + 3
+
+
+async def test_close_leaves_nothing_behind(short_dir: Path) -> None:
+    """After close no file descriptor is left and no timer runs."""
+    with FileWatch() as first, first.subscribe(short_dir / "file"):
+        pass  # the first one imports what it needs
+    before = open_files()
+    for _ in range(10):
+        with FileWatch() as watch, watch.subscribe(short_dir / "file"):
+            pass
+        assert watch._timer is None
+    assert open_files() == before
