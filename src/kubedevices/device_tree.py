@@ -43,10 +43,19 @@ class DeviceTree:
         """Return a read-only view: ID to device, in the order they were added."""
         return MappingProxyType(self._types.get(device_type, {}))
 
-    def snapshot(self) -> "DeviceTree":
-        """Return a copy that later changes of this tree do not reach; devices are frozen anyway."""
+    def snapshot(self, *, reuse: "DeviceTree | None" = None) -> "DeviceTree":
+        """Return a copy that later changes of this tree do not reach; devices are frozen anyway.
+
+        A device that `reuse` has as well is taken from there: the same object, not only an equal
+        one, so that whoever compares the two trees again is done at a glance.
+        """
         copy = DeviceTree()
-        copy._types = {device_type: dict(devices) for device_type, devices in self._types.items()}
+        for device_type, devices in self._types.items():
+            known = reuse.devices(device_type) if reuse is not None else {}
+            copy._types[device_type] = {
+                device_id: known[device_id] if known.get(device_id) == device else device
+                for device_id, device in devices.items()
+            }
         return copy
 
     def __iter__(self) -> Iterator[str]:

@@ -28,7 +28,8 @@ def check_socket_path(path: Path) -> Path:
 def plugin_socket(socket_dir: Path, resource: str) -> Path:
     """Return the path of a plugin's socket: `<domain>-<device type>.sock`.
 
-    Where that is too long, a hash stands for both. Raises `SocketPathTooLong` when even the hashed name does not fit.
+    Where that is too long, a hash stands for the resource. Raises `SocketPathTooLong` when even
+    that does not fit.
     """
     domain, _, device_type = resource.partition("/")
     path = socket_dir / f"{domain}-{device_type}.sock"

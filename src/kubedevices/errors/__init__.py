@@ -6,7 +6,8 @@
     ├── UsageError                         exit_code 2: wrong usage, config, module or YAML
     │   ├── ConfigError                    one or more mistakes with file, line, column and key
     │   ├── InvalidResourceName
-    │   └── InvalidDevice
+    │   ├── InvalidDevice
+    │   └── NotADeviceTree                 a scan without a result
     ├── CannotAsk                          exit_code 3: socket, file or permission
     │   ├── SocketPathTooLong
     │   ├── SocketInUse
@@ -21,7 +22,10 @@
     │   ├── ScanFailed
     │   ├── RegistrationRefused
     │   ├── DeviceListTooLarge
+    │   ├── BadHookAnswer                  an ability that returned something else than it should
+    │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
+    │       └── ConflictingDevices         two devices that want the same place
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …UnsupportedVersion, …InvalidResourceName, dial, options
         ├── AllocationError                …why a container gets no devices
@@ -62,7 +66,11 @@ from kubedevices.errors.node import (
 )
 from kubedevices.errors.plugin import (
     AllocationRefused,
+    BadHookAnswer,
+    ConflictingDevices,
     DeviceListTooLarge,
+    ImpossiblePreference,
+    NotADeviceTree,
     PluginError,
     RegistrationRefused,
     ScanFailed,
@@ -92,12 +100,14 @@ __all__ = [
     "AllocationError",
     "AllocationRefused",
     "BadEndpoint",
+    "BadHookAnswer",
     "BadResourceName",
     "BadSocketPath",
     "CannotAsk",
     "CannotRead",
     "ConfigError",
     "ConfigProblem",
+    "ConflictingDevices",
     "DeviceListTooLarge",
     "DevicesNoLongerHealthy",
     "DevicesUnavailable",
@@ -106,6 +116,7 @@ __all__ = [
     "DirectoryInUse",
     "EndpointNotFound",
     "EndpointStopped",
+    "ImpossiblePreference",
     "InvalidDevice",
     "InvalidResourceName",
     "KubedevicesError",
@@ -113,6 +124,7 @@ __all__ = [
     "NoContainerResponse",
     "NoHealthyDevices",
     "NodeError",
+    "NotADeviceTree",
     "NotInTime",
     "NothingAllocated",
     "PluginError",

@@ -1,6 +1,6 @@
 """Why a plugin process cannot go on."""
 
-from kubedevices.errors.shared import KubedevicesError, RpcError, StatusCode
+from kubedevices.errors.shared import KubedevicesError, RpcError, StatusCode, UsageError
 
 
 class PluginError(KubedevicesError):
@@ -41,3 +41,40 @@ class AllocationRefused(PluginError):
         self.device_id, self.code = device_id, code
         kind = "unhealthy" if code is StatusCode.FAILED_PRECONDITION else "non-existing"
         super().__init__(f"Invalid allocation request with {kind} device {device_id}")
+
+
+class ConflictingDevices(AllocationRefused):
+    """Devices of one container that contradict each other, where that is not allowed."""
+
+    def __init__(self, device_id: str, problem: str) -> None:
+        self.device_id, self.code, self.problem = device_id, StatusCode.INVALID_ARGUMENT, problem
+        PluginError.__init__(self, f"Invalid allocation request: {problem}")
+
+
+class BadHookAnswer(PluginError):
+    """A method of the plugin author returned something else than it should."""
+
+    def __init__(self, plugin: str, method: str, expected: str, answer: object) -> None:
+        self.plugin, self.method, self.expected, self.answer = plugin, method, expected, answer
+        super().__init__(f"{plugin}.{method}() must return {expected}, not {_what(answer)}")
+
+
+class ImpossiblePreference(PluginError):
+    """No choice of devices fulfils a request for a preferred allocation."""
+
+    def __init__(self, size: int, available: int, reason: str) -> None:
+        self.size, self.available, self.reason = size, available, reason
+        super().__init__(f"cannot prefer {size} of {available} available devices: {reason}")
+
+
+class NotADeviceTree(UsageError):
+    """A scanner reported something else, most often None for a forgotten `return`."""
+
+    def __init__(self, source: str, value: object) -> None:
+        self.source, self.value = source, value
+        verb = "takes" if source == "notify()" else "must return"
+        super().__init__(f"{source} {verb} a DeviceTree, not {_what(value)}")
+
+
+def _what(value: object) -> str:
+    return "None" if value is None else f"{type(value).__name__} {value!r:.60}"

@@ -1,0 +1,5 @@
+"""What the machine says; reads files, knows no protocol. A map; imports nothing.
+
+sysfs       attributes in /sys, and the NUMA nodes of a device file
+file_watch  something changed at these paths
+"""

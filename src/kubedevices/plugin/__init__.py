@@ -1,0 +1,15 @@
+"""A plugin process, from a scanner to a registered DevicePlugin service. A map; imports nothing.
+
+capabilities       what a plugin author may add to a scanner: four abstract classes
+scanner            Scanner and PolledScanner: find devices
+notifier           takes a device tree from the scanner; what changed since the last one
+tree_updates       the event loop's end of a notifier
+hook_threads       threads for the author's code, which may block
+hooks              the abilities of one plugin object, ready to be awaited
+numa_lookup        fills in the NUMA nodes an author left to us
+allocation_policy  ready answers to "which devices would you rather give away?"
+allocate_response  what a container gets for its devices, by default
+server             the DevicePlugin service of one resource
+registrar          serves, registers, and registers again after a kubelet restart
+runner             one scanner, one server per device type, start to stop
+"""

@@ -1,0 +1,154 @@
+"""What a container gets for the devices it was given, unless the plugin answers itself. Pure.
+
+For the plugin server, and for a plugin's own `allocate` that wants to start from the default.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeAlias, TypeVar
+
+from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
+from kubedevices.device import Device, DeviceSpec, Mount, natural_key
+from kubedevices.errors import AllocationRefused, ConflictingDevices, StatusCode
+
+EnvMerge: TypeAlias = Literal["last", "join", "error"]
+JOINT = ","
+_PERMISSIONS = "rwm"
+
+_Part = TypeVar("_Part", DeviceSpec, Mount)
+
+_log = logging.getLogger(__name__)
+
+
+def default_response(
+    request: AllocateRequest,
+    devices: Mapping[str, Device],
+    *,
+    env_merge: EnvMerge = "last",
+    strict: bool = False,
+    on_conflict: Callable[[ConflictingDevices], None] | None = None,
+) -> AllocateResponse:
+    """Return one answer per container of `request`, made of the parts of its devices.
+
+    Devices are taken in natural order of their IDs, so that the answer does not depend on the
+    order in which they were asked for. Raises `AllocationRefused` for an unknown or unhealthy one.
+
+    Two devices may ask for different values of one variable or annotation: `env_merge` says
+    whether the last wins, all are joined by a comma, or `ConflictingDevices` is raised. Two that
+    put different host paths in one place of the container: the first is kept and `on_conflict`
+    is called (default: a warning), or with `strict` it is raised.
+    """
+    report = _raise if strict else (on_conflict or _warn)
+    return AllocateResponse(
+        [
+            _container_response(_find(container.device_ids, devices), env_merge, report)
+            for container in request.containers
+        ]
+    )
+
+
+def _find(device_ids: Iterable[str], devices: Mapping[str, Device]) -> list[Device]:
+    found = []
+    for device_id in sorted(set(device_ids), key=natural_key):
+        device = devices.get(device_id)
+        if device is None:
+            raise AllocationRefused(device_id, StatusCode.NOT_FOUND)
+        if not device.is_healthy:
+            raise AllocationRefused(device_id, StatusCode.FAILED_PRECONDITION)
+        found.append(device)
+    return found
+
+
+def _container_response(
+    devices: list[Device], env_merge: EnvMerge, report: Callable[[ConflictingDevices], None]
+) -> ContainerAllocateResponse:
+    specs: dict[str, DeviceSpec] = {}
+    mounts: dict[str, Mount] = {}
+    env = _MergedTexts("environment variable", env_merge)
+    annotations = _MergedTexts("annotation", env_merge)
+    cdi_names: dict[str, None] = {}
+    for device in devices:
+        for spec in device.all_specs:
+            _place(specs, device, spec, _unite_specs, report)
+        for mount in device.mounts:
+            _place(mounts, device, mount, _unite_mounts, report)
+        env.add(device.id, device.env)
+        annotations.add(device.id, device.annotations)
+        if device.cdi is not None:
+            cdi_names[device.cdi] = None
+    return ContainerAllocateResponse(
+        env=env.result(),
+        mounts=list(mounts.values()),
+        devices=list(specs.values()),
+        annotations=annotations.result(),
+        cdi_devices=list(cdi_names),
+    )
+
+
+def _place(
+    placed: dict[str, _Part],
+    device: Device,
+    part: _Part,
+    unite: Callable[[_Part, _Part], _Part],
+    report: Callable[[ConflictingDevices], None],
+) -> None:
+    """Put `part` at its place in the container, if that is free or taken by the same thing."""
+    place = str(part.container_path)
+    first = placed.setdefault(place, part)
+    if first is part:
+        return
+    if first.host_path == part.host_path:
+        placed[place] = unite(first, part)
+        return
+    report(
+        ConflictingDevices(
+            device.id,
+            f"device {device.id} puts {part.host_path} at {place}, "
+            f"where {first.host_path} already is",
+        )
+    )
+
+
+def _unite_specs(first: DeviceSpec, second: DeviceSpec) -> DeviceSpec:
+    both = set(first.permissions + second.permissions)
+    permissions = "".join(letter for letter in _PERMISSIONS if letter in both)
+    return DeviceSpec(first.host_path, first.container_path, permissions)
+
+
+def _unite_mounts(first: Mount, second: Mount) -> Mount:
+    return Mount(first.host_path, first.container_path, first.read_only and second.read_only)
+
+
+class _MergedTexts:
+    """Variables or annotations of several devices; equal values count once."""
+
+    def __init__(self, what: str, merge: EnvMerge) -> None:
+        self._what, self._merge = what, merge
+        self._values: dict[str, dict[str, None]] = {}
+
+    def add(self, device_id: str, texts: Mapping[str, str]) -> None:
+        for name, value in texts.items():
+            values = self._values.setdefault(name, {})
+            if self._merge == "error" and values and value not in values:
+                raise ConflictingDevices(
+                    device_id,
+                    f"device {device_id} sets the {self._what} {name} to {value!r}, "
+                    f"another one to {next(iter(values))!r}",
+                )
+            if self._merge == "last":
+                values.clear()
+            values[value] = None
+
+    def result(self) -> dict[str, str]:
+        """Return one value per name, names in order of appearance."""
+        if self._merge == "join":
+            return {name: JOINT.join(values) for name, values in self._values.items()}
+        return {name: next(iter(values)) for name, values in self._values.items()}
+
+
+def _warn(conflict: ConflictingDevices) -> None:
+    _log.warning("%s: the first is kept", conflict.problem)
+
+
+def _raise(conflict: ConflictingDevices) -> None:
+    raise conflict

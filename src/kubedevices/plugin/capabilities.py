@@ -1,0 +1,80 @@
+"""What a plugin author may add to a scanner: inherit a class, write its one method.
+
+Abstract classes and not protocols, so that a misspelt method fails when the object is made. Each
+method may be `def` (runs in a thread, may block) or `async def` (runs on the loop, must not).
+`plugin.hooks` is the one place that recognises and calls them.
+"""
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import Final, TypeAlias
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+)
+
+
+class UseDefault(enum.Enum):
+    """The type of `USE_DEFAULT`."""
+
+    USE_DEFAULT = "USE_DEFAULT"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+USE_DEFAULT: Final = UseDefault.USE_DEFAULT
+"""What `Allocator.allocate` returns to leave this request to the framework."""
+
+AllocateAnswer: TypeAlias = AllocateResponse | UseDefault
+
+
+class Allocator(ABC):
+    """Answers Allocate itself."""
+
+    @abstractmethod
+    def allocate(self, request: AllocateRequest) -> AllocateAnswer | Awaitable[AllocateAnswer]:
+        """Return the whole answer, sent as it is, or `USE_DEFAULT`.
+
+        May be called several times for the same devices; an exception fails the call.
+        """
+
+
+class PostAllocator(ABC):
+    """Edits the framework's answer to Allocate before it is sent."""
+
+    @abstractmethod
+    def post_allocate(
+        self, response: AllocateResponse, request: AllocateRequest
+    ) -> Awaitable[None] | None:
+        """Change `response` in place; an exception fails the call.
+
+        Not called for an answer of the plugin's own `allocate`. A method that takes only the
+        response works too.
+        """
+
+
+class PreferredAllocator(ABC):
+    """Says which of the available devices it would rather give away."""
+
+    @abstractmethod
+    def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse | Awaitable[PreferredAllocationResponse]:
+        """Return the preferred device IDs per container; advice that a kubelet may ignore."""
+
+
+class ContainerPreStarter(ABC):
+    """Is called before each start of a container that holds devices."""
+
+    @abstractmethod
+    def pre_start_container(self, request: PreStartContainerRequest) -> Awaitable[None] | None:
+        """Make the devices ready; an exception fails the container start.
+
+        A kubelet waits for 30 seconds.
+        """

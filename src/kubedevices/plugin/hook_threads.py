@@ -1,0 +1,159 @@
+"""Threads for code that may block: an author's hooks and scans, and our own look-ups in files.
+
+Every call gets a daemon thread that ends with it, so that a hook which sleeps for ever stops no
+other call, leaves nothing behind when the others are done, and does not delay the exit. Not the
+loop's default executor: its threads are few, shared with other code, and waited for at exit.
+Used by `hooks`, `scanner` and `runner`.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+THREAD_LIMIT = 64
+"""Calls that run at once in this process; more of them wait for a thread in their order."""
+
+STOP_GRACE = 2.0
+"""How long `settle` waits for calls that nobody waits for any more."""
+
+_log = logging.getLogger(__name__)
+
+
+async def call(function: Callable[..., T | Awaitable[T]], *args: object) -> T:
+    """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
+
+    The thread sees the caller's context variables. Cancelling leaves the thread to itself: nobody
+    hears its answer, and `settle` says so if it is still running at the end.
+    """
+    if inspect.iscoroutinefunction(function):
+        answer: T = await function(*args)
+        return answer
+    job = _Job(function, args)
+    _pool.start(job)
+    try:
+        await asyncio.shield(job.finished)
+    except asyncio.CancelledError:
+        _pool.abandon(job)
+        raise
+    outcome = job.outcome()
+    result: T = await outcome if inspect.isawaitable(outcome) else outcome
+    return result
+
+
+async def settle(timeout: float = STOP_GRACE) -> tuple[str, ...]:
+    """Wait for this loop's cancelled calls that still run; log and return those left running."""
+    left = _pool.abandoned(asyncio.get_running_loop())
+    if left:
+        await asyncio.wait([job.finished for job in left], timeout=timeout)
+    names = tuple(job.name for job in left if not job.finished.done())
+    for name in names:
+        _log.warning("%s is still running after %g s: not waiting for it", name, timeout)
+    return names
+
+
+class _Job:
+    """One call: made on the loop, run by a thread, finished on the loop."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
+        self.name = getattr(function, "__qualname__", None) or repr(function)
+        self.loop = asyncio.get_running_loop()
+        self.finished: asyncio.Future[None] = self.loop.create_future()
+        self.is_abandoned = False
+        self._function, self._args = function, args
+        self._context = contextvars.copy_context()
+        self._answer: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Call the function; whatever it raises is kept for the one who waits."""
+        try:
+            self._answer = self._context.run(self._function, *self._args)
+        except BaseException as error:  # it is the author's code: anything may come
+            # A StopIteration cannot leave a coroutine, and sys.exit() in a hook ends no event loop.
+            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            self._error = error if is_plain else RuntimeError(f"{self.name} raised {error!r}")
+            if not is_plain:
+                self._error.__cause__ = error
+
+    def finish(self) -> None:
+        """Tell the loop, unless it is gone already. Called by the thread."""
+        try:
+            self.loop.call_soon_threadsafe(self._set_finished)
+        except RuntimeError:
+            _log.debug("%s ended after its event loop", self.name)
+
+    def _set_finished(self) -> None:
+        if self.is_abandoned and self._error is not None:
+            _log.info("%s failed when nobody waited any more: %r", self.name, self._error)
+        if not self.finished.done():
+            self.finished.set_result(None)
+
+    def outcome(self) -> Any:
+        """Return the answer or raise the error, once, without keeping a traceback cycle alive."""
+        error, self._error = self._error, None
+        if error is None:
+            return self._answer
+        try:
+            raise error
+        finally:
+            del error
+
+
+class _Pool:
+    """Starts a thread per job up to the limit; beyond it, a thread that is done takes the next."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting: deque[_Job] = deque()
+        self._abandoned: set[_Job] = set()
+
+    def start(self, job: _Job) -> None:
+        with self._lock:
+            if self._running >= self._limit:
+                self._waiting.append(job)
+                return
+            self._running += 1
+        try:
+            threading.Thread(
+                target=self._work, args=(job,), name=f"hook {job.name}", daemon=True
+            ).start()
+        except RuntimeError:
+            with self._lock:
+                self._running -= 1
+            raise
+
+    def _work(self, job: _Job | None) -> None:
+        while job is not None:
+            job.run()
+            with self._lock:
+                self._abandoned.discard(job)
+                following = self._waiting.popleft() if self._waiting else None
+                if following is None:
+                    self._running -= 1
+            job.finish()
+            job = following
+
+    def abandon(self, job: _Job) -> None:
+        """Remember a job whose answer nobody wants; one that has no thread yet never gets one."""
+        job.is_abandoned = True
+        with self._lock:
+            if job in self._waiting:
+                self._waiting.remove(job)
+            elif not job.finished.done():
+                self._abandoned.add(job)
+
+    def abandoned(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
+        with self._lock:
+            return [job for job in self._abandoned if job.loop is loop]
+
+
+_pool = _Pool(THREAD_LIMIT)

@@ -1,0 +1,127 @@
+"""The abilities of one plugin object, ready to be awaited. For the plugin server.
+
+The only place that asks an object what it can do, and that calls its methods. What to answer when
+a hook raises is the server's decision: exceptions pass through.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+)
+from kubedevices.errors import BadHookAnswer
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.capabilities import (
+    USE_DEFAULT,
+    AllocateAnswer,
+    Allocator,
+    ContainerPreStarter,
+    PostAllocator,
+    PreferredAllocator,
+    UseDefault,
+)
+
+_METHODS: dict[str, type] = {
+    "allocate": Allocator,
+    "post_allocate": PostAllocator,
+    "get_preferred_allocation": PreferredAllocator,
+    "pre_start_container": ContainerPreStarter,
+}
+
+_log = logging.getLogger(__name__)
+
+
+class Hooks:
+    """What `plugin` can do besides scanning."""
+
+    def __init__(self, plugin: object) -> None:
+        self.name = type(plugin).__name__
+        self._allocate = plugin.allocate if isinstance(plugin, Allocator) else None
+        self._post_allocate: Callable[..., Any] | None = None
+        if isinstance(plugin, PostAllocator):
+            self._post_allocate = plugin.post_allocate
+            self._post_arguments = _count_arguments(plugin.post_allocate)
+        self._prefer = (
+            plugin.get_preferred_allocation if isinstance(plugin, PreferredAllocator) else None
+        )
+        self._pre_start = (
+            plugin.pre_start_container if isinstance(plugin, ContainerPreStarter) else None
+        )
+        self._warn_of_methods_without_ability(plugin)
+
+    @property
+    def options(self) -> PluginOptions:
+        """What GetDevicePluginOptions and Register say."""
+        return PluginOptions(
+            pre_start_required=self._pre_start is not None,
+            get_preferred_allocation_available=self._prefer is not None,
+        )
+
+    @property
+    def can_prefer(self) -> bool:
+        """Whether the plugin has `get_preferred_allocation`."""
+        return self._prefer is not None
+
+    @property
+    def can_pre_start(self) -> bool:
+        """Whether the plugin has `pre_start_container`."""
+        return self._pre_start is not None
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Return the plugin's own answer, or `USE_DEFAULT` when it has none."""
+        if self._allocate is None:
+            return USE_DEFAULT
+        answer = await hook_threads.call(self._allocate, request)
+        if not isinstance(answer, AllocateResponse | UseDefault):
+            raise BadHookAnswer(self.name, "allocate", "AllocateResponse or USE_DEFAULT", answer)
+        return answer
+
+    async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
+        """Let the plugin edit `response`, if it wants to."""
+        if self._post_allocate is not None:
+            arguments = (response, request)[: self._post_arguments]
+            await hook_threads.call(self._post_allocate, *arguments)
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Ask the plugin; no preference when it has none (see `can_prefer`)."""
+        if self._prefer is None:
+            return PreferredAllocationResponse()
+        answer: object = await hook_threads.call(self._prefer, request)
+        if not isinstance(answer, PreferredAllocationResponse):
+            expected = "PreferredAllocationResponse"
+            raise BadHookAnswer(self.name, "get_preferred_allocation", expected, answer)
+        return answer
+
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        """Let the plugin prepare the devices, if it wants to (see `can_pre_start`)."""
+        if self._pre_start is not None:
+            await hook_threads.call(self._pre_start, request)
+
+    def _warn_of_methods_without_ability(self, plugin: object) -> None:
+        for method, ability in _METHODS.items():
+            if callable(getattr(plugin, method, None)) and not isinstance(plugin, ability):
+                _log.warning(
+                    "%s.%s() is never called: %s does not inherit kubedevices.%s",
+                    self.name, method, self.name, ability.__name__,
+                )  # fmt: skip
+
+
+def _count_arguments(method: Callable[..., Any]) -> int:
+    """Return 1 for a `post_allocate` that takes only the response, as Go plugins write it."""
+    try:
+        inspect.signature(method).bind(None, None)
+    except TypeError:
+        return 1
+    except ValueError:  # no signature to be had, as with some C functions
+        return 2
+    return 2

@@ -1,0 +1,93 @@
+"""Takes device trees from a scanner and says what changed. Given to `Scanner.scan`.
+
+Pure: it neither waits nor wakes. `plugin.tree_updates` connects it with the event loop.
+"""
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+from kubedevices.device_tree import DeviceTree, TreeChange, compare_trees
+from kubedevices.errors import NotADeviceTree
+
+ID_LIMIT = 63
+"""What the device plugin API says about the length of a device ID; no kubelet enforces it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Notifier:
+    """Keeps the latest tree for whoever asks next; never waits for them.
+
+    `on_change` is called, in the notifying thread, when there is something to `take` that was not
+    announced yet. Without `wait_stopped` nobody runs this notifier, as in a test of a scanner, and
+    it counts as stopped.
+    """
+
+    def __init__(
+        self,
+        on_change: Callable[[], None] | None = None,
+        wait_stopped: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self._on_change, self._wait_stopped = on_change, wait_stopped
+        self._lock = threading.Lock()
+        self._latest: DeviceTree | None = None
+        self._taken = DeviceTree()
+        self._is_announced = False
+        self._long_ids: frozenset[tuple[str, str]] = frozenset()
+
+    def notify(self, tree: DeviceTree) -> None:
+        """Report everything that is there now. From any thread; returns at once.
+
+        The tree is copied, so the caller may go on using it. A tree that says the same as the one
+        before changes nothing.
+        """
+        if not isinstance(tree, DeviceTree):
+            raise NotADeviceTree("notify()", tree)
+        with self._lock:
+            before = self._latest
+            # Equal devices stay the same objects, which makes every later comparison cheap.
+            latest = tree.snapshot(reuse=before)
+            if before is not None and latest == before:
+                return
+            self._warn_of_long_ids(latest)
+            self._latest = latest
+        # In this order: a `take` in between finds the new tree, at worst announced once more.
+        if not self._is_announced:
+            self._is_announced = True
+            if self._on_change is not None:
+                self._on_change()
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether the scanner has reported anything, be it an empty tree."""
+        return self._latest is not None
+
+    def take(self) -> tuple[DeviceTree, TreeChange]:
+        """Return the latest tree and what changed since the last `take`. For one taker.
+
+        The first change is relative to an empty tree. Trees in between are skipped.
+        """
+        self._is_announced = False
+        before, self._taken = self._taken, self._latest or self._taken
+        return self._taken, compare_trees(before, self._taken)
+
+    async def wait_stopped(self) -> None:
+        """Return when the plugin ends: what a scanner with nothing more to say waits for."""
+        if self._wait_stopped is not None:
+            await self._wait_stopped()
+
+    def _warn_of_long_ids(self, tree: DeviceTree) -> None:
+        """Warn once for each ID that is longer than the API says, as long as it is there."""
+        long_ids = frozenset(
+            (device_type, device_id)
+            for device_type in tree
+            for device_id in tree.devices(device_type)
+            if len(device_id) > ID_LIMIT
+        )
+        for device_type, device_id in sorted(long_ids - self._long_ids):
+            _log.warning(
+                "%s: the ID %r has %d characters; the device plugin API says at most %d",
+                device_type, device_id, len(device_id), ID_LIMIT,
+            )  # fmt: skip
+        self._long_ids = long_ids

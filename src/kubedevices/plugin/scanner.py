@@ -1,0 +1,128 @@
+"""Finds devices: `Scanner` with a loop of the author's own, `PolledScanner` with ours.
+
+Not for what happens with the devices: that is told to the `Notifier`.
+"""
+
+import asyncio
+import inspect
+import logging
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.notifier import Notifier
+
+_log = logging.getLogger(__name__)
+
+
+class Scanner(ABC):
+    """Finds devices in its own time."""
+
+    @abstractmethod
+    async def scan(self, notifier: Notifier) -> None:
+        """Call `notifier.notify(tree)` whenever there is news; called once per plugin process.
+
+        Returning ends the plugin; with nothing more to say, `await notifier.wait_stopped()`.
+        Raising ends it with `ScanFailed`.
+        """
+
+
+class PolledScanner(Scanner):
+    """Looks again every `interval` seconds.
+
+    The first failure of `list_devices` ends the plugin with its error. Later ones keep the last
+    tree, are counted in `failed_scans` and logged ever more rarely.
+    """
+
+    interval: float = 5.0
+    """Seconds between the end of one scan and the start of the next."""
+
+    jitter: float = 0.0
+    """Up to this many seconds are added at random, so that many nodes do not scan in step."""
+
+    failed_scans: int = 0
+    """How many scans failed so far."""
+
+    # Class attributes, because a subclass need not call our constructor.
+    _loop: asyncio.AbstractEventLoop | None = None
+    _wake: asyncio.Event | None = None
+
+    @abstractmethod
+    def list_devices(self) -> DeviceTree | Awaitable[DeviceTree]:
+        """Return everything that is there now. May block; `async def` runs on the loop."""
+
+    def trigger(self) -> None:
+        """Scan again at once instead of at the end of the interval. From any thread."""
+        loop, wake = self._loop, self._wake
+        if loop is None or wake is None:
+            return
+        try:
+            loop.call_soon_threadsafe(wake.set)
+        except RuntimeError:  # the loop is closed: there is nothing left to scan for
+            return
+
+    async def scan(self, notifier: Notifier) -> None:
+        """Scan for ever."""
+        self._check_interval()
+        self._loop, self._wake = asyncio.get_running_loop(), asyncio.Event()
+        failures = 0
+        while True:
+            self._wake.clear()
+            try:
+                await self._scan_once(notifier)
+            except Exception as error:
+                if not notifier.has_tree:
+                    raise ScanFailed(type(self).__name__, _describe(error)) from error
+                failures += 1
+                self.failed_scans += 1
+                self._log_failure(failures, error)
+            else:
+                if failures:
+                    _log.info("%s works again after %d failures", type(self).__name__, failures)
+                failures = 0
+            await self._pause(self._wake)
+
+    async def _scan_once(self, notifier: Notifier) -> None:
+        if inspect.iscoroutinefunction(self.list_devices):
+            self._report(notifier, await self.list_devices())
+            return
+        # Comparing two large trees takes a while too, so that is done in the thread as well.
+        await hook_threads.call(self._list_and_report, notifier)
+
+    def _list_and_report(self, notifier: Notifier) -> None:
+        tree = self.list_devices()
+        self._report(notifier, tree)
+
+    def _report(self, notifier: Notifier, tree: object) -> None:
+        if not isinstance(tree, DeviceTree):
+            raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
+        notifier.notify(tree)
+
+    async def _pause(self, wake: asyncio.Event) -> None:
+        pause = self.interval + random.uniform(0, self.jitter)
+        try:
+            async with asyncio.timeout(pause):
+                await wake.wait()
+        except TimeoutError:
+            return
+
+    def _check_interval(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.interval, int | float) or not self.interval > 0:
+            raise UsageError(f"{name}.interval must be more than 0 seconds, not {self.interval!r}")
+        if not isinstance(self.jitter, int | float) or not self.jitter >= 0:
+            raise UsageError(f"{name}.jitter must be 0 seconds or more, not {self.jitter!r}")
+
+    def _log_failure(self, failures: int, error: Exception) -> None:
+        if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th … in a row
+            _log.warning(
+                "%s failed %d times in a row, keeping the devices it found before: %s",
+                type(self).__name__, failures, _describe(error),
+            )  # fmt: skip
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
