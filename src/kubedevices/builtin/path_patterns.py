@@ -1,0 +1,132 @@
+"""Globs that remember what their wildcards stood for, and texts with placeholders. Pure.
+
+`/dev/snd/pcmC*D0p` matches `/dev/snd/pcmC1D0p` with `1`, which fills `{n}` in
+`/dev/snd/controlC{n}`. Wildcards are `*`, `?` and `[...]`, within one directory level; wildcards
+that touch each other count as one, so that `card[0-9]*` remembers `12` as a whole.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from kubedevices.device import natural_key
+
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+@dataclass(frozen=True)
+class PathPattern:
+    """An absolute path with wildcards; raises ValueError saying what is wrong with `text`."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse what could never match, or not what its author thinks."""
+        if problem := path_problem(self.text):
+            raise ValueError(problem)
+        if "**" in self.text:
+            raise ValueError("'**' is not supported, name every directory level")
+        if re.search("[{}]", self.text):
+            raise ValueError("'{' and '}' mean nothing here, give each alternative its own entry")
+        _ = self.steps, self._regex
+
+    @cached_property
+    def steps(self) -> tuple["str | re.Pattern[str]", ...]:
+        """The path below `/`, one step per directory level: a name, or what a name must match."""
+        steps: list[str | re.Pattern[str]] = []
+        for name in self.text.split("/")[1:]:
+            pattern, wildcards = _translate(name)
+            steps.append(re.compile(pattern, re.DOTALL) if wildcards else name)
+        return tuple(steps)
+
+    @cached_property
+    def wildcards(self) -> int:
+        """How many texts a match remembers."""
+        return self._regex.groups
+
+    def match(self, path: str) -> tuple[str, ...] | None:
+        """Return what the wildcards stand for in `path`, or None if it does not match."""
+        found = self._regex.fullmatch(path)
+        return found.groups() if found else None
+
+    @cached_property
+    def _regex(self) -> "re.Pattern[str]":
+        return re.compile(_translate(self.text)[0], re.DOTALL)
+
+
+def path_problem(path: str) -> str:
+    """Return why `path` cannot be the path of a file, or an empty string."""
+    if not path.startswith("/"):
+        return f"{path!r} must be an absolute path" if path else "a path must not be empty"
+    if path.endswith("/"):
+        return f"{path!r} names a directory, a file is needed"
+    if {"", ".", ".."} & set(path.split("/")[1:]):
+        return f"{path!r} must not contain '//', '.' or '..'"
+    return "" if path.isprintable() else f"{path!r} contains characters that cannot be printed"
+
+
+def placeholders(text: str) -> tuple[str, ...]:
+    """Return the names in braces; raises ValueError for a brace that stands alone."""
+    names = []
+    for brace in _BRACES.finditer(text):
+        if brace[1] is not None:
+            names.append(brace[1])
+        elif len(brace[0]) == 1:
+            raise ValueError(f"a single {brace[0]!r}: write it twice if it is meant as such")
+    return tuple(names)
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace every `{name}` in `text`; `{{` and `}}` become single braces."""
+    return _BRACES.sub(lambda brace: brace[0][0] if brace[1] is None else values[brace[1]], text)
+
+
+def natural_sort(paths: Iterable[str]) -> list[str]:
+    """Return `paths` with ttyS2 before ttyS10."""
+    return sorted(paths, key=natural_key)
+
+
+def _translate(glob: str) -> tuple[str, int]:
+    """Return `glob` as a regular expression with a group per run of wildcards, and their number."""
+    parts: list[str] = []
+    groups = 0
+    in_group = False
+    for literal, wildcard in _tokens(glob):
+        if bool(wildcard) is not in_group:
+            parts.append("(" if wildcard else ")")
+            groups += bool(wildcard)
+            in_group = not in_group
+        parts.append(wildcard or re.escape(literal))
+    if in_group:
+        parts.append(")")
+    return "".join(parts), groups
+
+
+def _tokens(glob: str) -> Iterable[tuple[str, str]]:
+    """Yield (character, "") and ("", regular expression of a wildcard)."""
+    position = 0
+    while position < len(glob):
+        char = glob[position]
+        if char == "[":
+            end = glob.find("]", position + (3 if glob[position + 1 : position + 2] == "!" else 2))
+            if end < 0:
+                raise ValueError(f"the '[' in {glob!r} is never closed")
+            yield "", _character_class(glob[position + 1 : end])
+            position = end
+        elif char in "*?":
+            yield "", "[^/]*" if char == "*" else "[^/]"
+        else:
+            yield char, ""
+        position += 1
+
+
+def _character_class(content: str) -> str:
+    negated = content.startswith("!")
+    escaped = re.sub(r"([\\\[\]^&~|])|-(?=-)", r"\\\g<0>", content[negated:])
+    regex = f"[{'^/' if negated else ''}{escaped}]"
+    try:
+        re.compile(regex)
+    except re.error:
+        raise ValueError(f"'[{content}]' is not a range of characters") from None
+    return regex

@@ -1,0 +1,249 @@
+"""The settings of `kubedevices simulate`, from four sources: defaults, YAML, environment, flags.
+
+Variables and YAML keys are those of simple-device-plugin, so that its configuration works here
+unchanged; what it lacks comes with a name in the same manner. A later source wins over an earlier
+one; an empty variable counts as not set, as in its Makefile. All mistakes are told at once, each
+with its source.
+
+The file is read by `simulator_file`, so that PyYAML is only imported when there is one.
+"""
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from kubedevices.errors import ConfigError, ConfigProblem
+from kubedevices.resource_name import explain_resource_name
+
+DEVICE_LIMIT = 100_000
+
+NumaNodes = tuple[int, ...] | Mapping[int, int]
+"""NUMA nodes dealt out in turn, or the node of each device by its index."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorConfig:
+    """What is simulated."""
+
+    resource_name: str = "example.com/simple-device"
+    number_devices: int = 2
+    plugin_name: str = "simple-device-plugin"
+    device_id_prefix: str = "simple-device"
+    annotation_prefix: str = ""
+    env_prefix: str = ""
+    device_file_prefix: str = ""
+    node_name: str = field(default_factory=platform.node)
+    device_path_style: Literal["index", "id"] = "index"
+    numa_nodes: NumaNodes = ()
+    namespace: str = "simple-device-plugin"
+
+
+class Setting(NamedTuple):
+    """One setting and its names; `yaml_key` is empty where only the deployment knows it."""
+
+    field: str
+    variable: str
+    yaml_key: str
+    meaning: str
+    parse: Callable[[str], Any] = str
+    check: Callable[[Any], str] = lambda _: ""
+
+    @property
+    def flag(self) -> str:
+        """The command line option."""
+        return "--" + self.field.replace("_", "-")
+
+
+def _check_resource_name(name: str) -> str:
+    problem = explain_resource_name(name)
+    return f"{name!r} is no resource name: {problem}" if problem else ""
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _check_count(count: int) -> str:
+    if count < 0:
+        return f"{count} is negative, a number of devices cannot be"
+    return "" if count <= DEVICE_LIMIT else f"{count} is more than the {DEVICE_LIMIT} supported"
+
+
+def _check_file_name(name: str) -> str:
+    if not name or "/" in name or not name.isprintable():
+        return f"{name!r} cannot be the name of a socket"
+    return ""
+
+
+def _check_prefix(prefix: str) -> str:
+    if "/" in prefix or not prefix.isprintable():
+        return f"{prefix!r} must not contain '/' or characters that cannot be printed"
+    return ""
+
+
+def _check_env_prefix(prefix: str) -> str:
+    ok = "=" not in prefix and prefix.isprintable()
+    return "" if ok else f"{prefix!r} cannot be part of a variable's name"
+
+
+def _check_style(style: str) -> str:
+    return "" if style in {"index", "id"} else f"{style!r} must be 'index' or 'id'"
+
+
+def _parse_numa_nodes(text: str) -> NumaNodes:
+    """Return `0,1` (in turn) or `0=0,1=1` (by index) as a value."""
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        if "=" in text:
+            pairs = [part.split("=") for part in parts]
+            return {int(index): int(node) for index, node in pairs}
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{text!r} must be like 0,1 or like 0=0,1=1") from None
+
+
+def _check_numa_nodes(nodes: NumaNodes) -> str:
+    numbers = [*nodes, *nodes.values()] if isinstance(nodes, Mapping) else nodes
+    return next((f"{number} is negative" for number in numbers if number < 0), "")
+
+
+SETTINGS = (
+    Setting(
+        "resource_name",
+        "RESOURCE_NAME",
+        "resourceName",
+        "full name of the resource",
+        check=_check_resource_name,
+    ),
+    Setting(
+        "number_devices",
+        "NUMBER_DEVICES",
+        "numberDevicesOnNode",
+        "how many devices, 0 is allowed",
+        _whole_number,
+        _check_count,
+    ),
+    Setting(
+        "plugin_name",
+        "PLUGIN_NAME",
+        "pluginName",
+        "the socket is called PLUGIN_NAME.sock",
+        check=_check_file_name,
+    ),
+    Setting(
+        "device_id_prefix",
+        "DEVICE_ID_PREFIX",
+        "deviceIDPrefix",
+        "device IDs are PREFIX-NODE-0, PREFIX-NODE-1 ...",
+        check=_check_prefix,
+    ),
+    Setting(
+        "annotation_prefix",
+        "ANNOTATION_PREFIX",
+        "annotationPrefix",
+        "annotation PREFIX-ID for each device of a container",
+        check=_check_prefix,
+    ),
+    Setting(
+        "env_prefix",
+        "ENV_PREFIX",
+        "envPrefix",
+        "variable PREFIX_ID for each device of a container",
+        check=_check_env_prefix,
+    ),
+    Setting(
+        "device_file_prefix",
+        "DEVICE_FILE_PREFIX",
+        "deviceFilePrefix",
+        "device file /dev/PREFIX-0 for each device of a container",
+        check=_check_prefix,
+    ),
+    Setting(
+        "node_name",
+        "NODE_NAME",
+        "",
+        "part of the device IDs, by default the host's name",
+        check=_check_prefix,
+    ),
+    Setting(
+        "device_path_style",
+        "DEVICE_PATH_STYLE",
+        "devicePathStyle",
+        "variables and device files name a device by its 'index' or its 'id'",
+        check=_check_style,
+    ),
+    Setting(
+        "numa_nodes",
+        "NUMA_NODES",
+        "numaNodes",
+        "NUMA nodes in turn (0,1), or by index (0=0,1=1)",
+        _parse_numa_nodes,
+        _check_numa_nodes,
+    ),
+    Setting(
+        "namespace",
+        "NAMESPACE",
+        "",
+        "Kubernetes namespace; used by a deployment, nothing here reads it",
+    ),
+)
+
+
+class FileSettings(NamedTuple):
+    """What a YAML file says: values and their places, both by field name."""
+
+    values: Mapping[str, Any]
+    places: Mapping[str, ConfigProblem]
+    warnings: tuple[ConfigProblem, ...] = ()
+
+
+def merge_settings(
+    file: FileSettings | None, environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> SimulatorConfig:
+    """Return the settings; `flags` are by field name, None where absent.
+
+    Raises `ConfigError` with every mistake of the sources that count.
+    """
+    values, places = (dict(file.values), dict(file.places)) if file else ({}, {})
+    mistakes: list[ConfigProblem] = []
+    for setting in SETTINGS:
+        given, place = _from_outside(setting, environment, flags)
+        if given is not None:
+            places[setting.field] = place
+            try:
+                values[setting.field] = setting.parse(given)
+            except ValueError as error:
+                values.pop(setting.field, None)
+                mistakes.append(replace(place, problem=str(error)))
+        if setting.field in values and (problem := setting.check(values[setting.field])):
+            mistakes.append(replace(places[setting.field], problem=problem))
+    if mistakes:
+        raise ConfigError(mistakes)
+    config = SimulatorConfig(**values)
+    if problem := _unknown_index(config):
+        raise ConfigError([replace(places["numa_nodes"], problem=problem)])
+    return config
+
+
+def _from_outside(
+    setting: Setting, environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> tuple[str | None, ConfigProblem]:
+    """Return the text given by flag or else by variable, and where it comes from."""
+    if (flag := flags.get(setting.field)) is not None:
+        return flag, ConfigProblem("command line", 0, 0, setting.flag, "")
+    variable = environment.get(setting.variable) or None
+    return variable, ConfigProblem("environment", 0, 0, setting.variable, "")
+
+
+def _unknown_index(config: SimulatorConfig) -> str:
+    """Return what is wrong with a map of NUMA nodes that names a device there is not."""
+    if not isinstance(config.numa_nodes, Mapping):
+        return ""
+    unknown = [index for index in config.numa_nodes if index >= config.number_devices]
+    return (
+        f"there is no device {unknown[0]}, only {config.number_devices} devices" if unknown else ""
+    )

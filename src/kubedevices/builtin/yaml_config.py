@@ -1,0 +1,282 @@
+"""Checks a YAML file against dataclasses and makes instances of them. For the ready plugins.
+
+All mistakes are found in one go, each with file, line, column, key and, where one can be guessed,
+a suggestion. Not for manifests of Kubernetes, whose unknown keys are none of our business.
+
+A schema is a frozen dataclass whose fields are made by `key()`: field names become camelCase keys,
+annotations say what is accepted (text, numbers, booleans, tuples, mappings, other schemas, unions
+of these), checks say the rest. It may have `HINT` (what to write where the shape is wrong),
+`NOT_SUPPORTED` (keys refused by name, each with the known key it stands in for, or "") and
+`validate(values, complain)` for what concerns several keys.
+"""
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, read_yaml, suggest
+
+T = TypeVar("T")
+
+Check = Callable[[Any], str]
+"""Takes a value of the right type and returns what is wrong with it, or an empty string."""
+
+Complain = Callable[[KeyPath, str, str], None]
+"""Notes a mistake at a key path below the object: path, problem, suggestion."""
+
+_BROKEN = object()
+_STR, _INT, _FLOAT, _BOOL, _NULL = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")
+)
+_TAG_OF = {str: _STR, int: _INT, float: _FLOAT, bool: _BOOL}
+_WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_NAMES = {
+    _STR: "text",
+    _INT: "a number",
+    _FLOAT: "a number",
+    _BOOL: "true or false",
+    _NULL: "nothing",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a field demands beyond its type; `check` sees every single value below the field."""
+
+    name: str = ""
+    check: Check | None = None
+    check_key: Check | None = None
+    parse: Callable[[str], Any] | None = None
+    unique: str = ""
+    not_empty: bool = False
+    hint: str = ""
+
+
+def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **rules: Any) -> Any:
+    """Declare a field of a schema; without a default the key is required. See `Rules`."""
+    metadata = {"rules": Rules(**rules)}
+    if default_factory:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[T, Report]:
+    """Read `file` as `schema`; the report carries warnings.
+
+    `lenient` warns of unknown keys and takes any single value as text, as Go's decoders do.
+    Raises `CannotRead` and `ConfigError`.
+    """
+    node = read_yaml(file)
+    report = Report(str(file), node)
+    value = _Walker(report, lenient=lenient).value(node, schema, (), Rules())
+    report.raise_mistakes()
+    return value, report
+
+
+def key_names(schema: type) -> Mapping[str, str]:
+    """Return the key of each field as it stands in a file."""
+    return {field.name: name for name, (field, _, _) in _fields(schema).items()}
+
+
+@cache
+def _fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, Rules]]:
+    """Return the keys of `schema` as they stand in a file, with field, type and rules."""
+    annotations = get_type_hints(schema)
+    found = {}
+    for field in dataclasses.fields(schema):
+        rules = field.metadata["rules"]
+        found[rules.name or _camel_case(field.name)] = (field, annotations[field.name], rules)
+    return found
+
+
+def _camel_case(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+class _Walker:
+    """Goes through the nodes of one file; every method returns a value or `_BROKEN`."""
+
+    def __init__(self, report: Report, *, lenient: bool) -> None:
+        self._report, self._lenient = report, lenient
+
+    def value(self, node: yaml.Node, kind: Any, path: KeyPath, rules: Rules) -> Any:
+        origin = get_origin(kind)
+        if origin in (Union, types.UnionType):
+            kind = self._choose(node, get_args(kind))
+            origin = get_origin(kind)
+        if origin is tuple:
+            return self._sequence(node, get_args(kind)[0], path, rules)
+        if dataclasses.is_dataclass(kind) and not rules.parse:
+            return self._object(node, kind, path)
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return self._mapping(node, get_args(kind), path, rules)
+        return self._scalar(node, kind, path, rules)
+
+    def _choose(self, node: yaml.Node, kinds: tuple[Any, ...]) -> Any:
+        """Return the member of a union that has the shape of `node`, else the first."""
+        for kind in kinds:
+            origin = get_origin(kind)
+            if isinstance(node, yaml.SequenceNode) and origin is tuple:
+                return kind
+            if isinstance(node, yaml.MappingNode) and (
+                dataclasses.is_dataclass(kind) or (origin and origin is not tuple)
+            ):
+                return kind
+            if isinstance(node, yaml.ScalarNode) and kind in _TAG_OF:
+                return kind
+        return kinds[0]
+
+    def _object(self, node: yaml.Node, schema: Any, path: KeyPath) -> Any:
+        if not isinstance(node, yaml.MappingNode):
+            return self._wrong(node, path, "keys and values", getattr(schema, "HINT", ""))
+        known = _fields(schema)
+        values: dict[str, Any] = {}
+        seen: set[str] = set()
+        for name, key_node, value_node in entries(node, path, self._report):
+            here = (*path, name)
+            if name not in known:
+                seen.add(self._unknown(key_node, here, schema))
+                continue
+            field, kind, rules = known[name]
+            if _is_null(value_node) and not _is_required(field):
+                continue
+            seen.add(name)
+            value = self.value(value_node, kind, here, rules)
+            if value is not _BROKEN:
+                values[field.name] = value
+        required = {name for name, (field, _, _) in known.items() if _is_required(field)}
+        for name in sorted(required - seen):
+            self._report.mistake(node, (*path, name), "this key is missing", known[name][2].hint)
+        if validate := getattr(schema, "validate", None):
+            validate(values, self._complain(node, path))
+        if {known[name][0].name for name in required} <= values.keys():
+            return schema(**values)
+        return _BROKEN
+
+    def _complain(self, node: yaml.Node, path: KeyPath) -> Complain:
+        def complain(below: KeyPath, text: str, suggestion: str = "") -> None:
+            self._report.mistake(find(node, below), (*path, *below), text, suggestion)
+
+        return complain
+
+    def _unknown(self, node: yaml.Node, path: KeyPath, schema: Any) -> str:
+        """Complain about a key; return the known one that was probably meant."""
+        name = str(path[-1])
+        not_supported: Mapping[str, str] = getattr(schema, "NOT_SUPPORTED", {})
+        if name in not_supported:
+            self._report.mistake(node, path, "this key is not supported by this version")
+            return not_supported[name]
+        meant = suggest(name, _fields(schema))
+        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(_fields(schema))}"
+        if self._lenient:
+            self._report.warning(node, path, "unknown key, ignored", hint)
+            return ""
+        self._report.mistake(node, path, "unknown key", hint)
+        return meant
+
+    def _sequence(self, node: yaml.Node, kind: Any, path: KeyPath, rules: Rules) -> Any:
+        if not isinstance(node, yaml.SequenceNode):
+            return self._wrong(node, path, "a list", rules.hint)
+        if rules.not_empty and not node.value:
+            self._report.mistake(node, path, "this list is empty", rules.hint)
+            return _BROKEN
+        if rules.unique:
+            self._check_unique(node, path, rules.unique)
+        items = [self.value(item, kind, (*path, i), rules) for i, item in enumerate(node.value)]
+        return _BROKEN if _BROKEN in items else tuple(items)
+
+    def _check_unique(self, node: yaml.SequenceNode, path: KeyPath, name: str) -> None:
+        seen: dict[str, int] = {}
+        for i, item in enumerate(node.value):
+            found = find(item, (name,))
+            if found is item or not isinstance(found, yaml.ScalarNode):
+                continue
+            line = seen.setdefault(found.value, found.start_mark.line + 1)
+            if line != found.start_mark.line + 1:
+                text = f"{found.value!r} is there already"
+                self._report.mistake(found, (*path, i, name), text, f"first: line {line}")
+
+    def _mapping(self, node: yaml.Node, kinds: tuple[Any, Any], path: KeyPath, rules: Rules) -> Any:
+        if not isinstance(node, yaml.MappingNode):
+            return self._wrong(node, path, "keys and values", rules.hint)
+        found: dict[Any, Any] = {}
+        broken = False
+        for name, key_node, value_node in entries(node, path, self._report):
+            here = (*path, name)
+            key_rules = Rules(check=rules.check_key)
+            # A key is text even where it looks like a number: `8080: x` names a variable "8080".
+            converted = (
+                name if kinds[0] is str else self._scalar(key_node, kinds[0], here, key_rules)
+            )
+            if kinds[0] is str and rules.check_key and (problem := rules.check_key(name)):
+                self._report.mistake(key_node, here, problem)
+                converted = _BROKEN
+            value = self.value(value_node, kinds[1], here, rules)
+            broken = broken or converted is _BROKEN or value is _BROKEN
+            found[converted] = value
+        return _BROKEN if broken else MappingProxyType(found)
+
+    def _scalar(self, node: yaml.Node, kind: Any, path: KeyPath, rules: Rules) -> Any:
+        wanted = str if rules.parse else kind
+        if not isinstance(node, yaml.ScalarNode):
+            return self._wrong(node, path, _WANTED[wanted], rules.hint)
+        if _is_null(node):
+            self._report.mistake(node, path, "this key has no value", rules.hint)
+            return _BROKEN
+        if not self._has_type(node, wanted):
+            return self._wrong(node, path, _WANTED[wanted], rules.hint)
+        try:
+            value = _convert(node, wanted)
+            value = rules.parse(value) if rules.parse else value
+            problem = rules.check(value) if rules.check else ""
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            self._report.mistake(node, path, problem, rules.hint)
+            return _BROKEN
+        return value
+
+    def _has_type(self, node: yaml.ScalarNode, wanted: type) -> bool:
+        if wanted is str and self._lenient:
+            return True
+        return node.tag == _TAG_OF[wanted] or (wanted is float and node.tag == _INT)
+
+    def _wrong(self, node: yaml.Node, path: KeyPath, wanted: str, hint: str) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            got = _NAMES.get(node.tag, f"a {node.tag.rpartition(':')[2].lstrip('!')}")
+            if wanted == "text" and not hint:
+                hint = f'write "{node.value}" in quotes'
+            elif wanted in {"a whole number", "a number"} and re.fullmatch("[0-9]+", node.value):
+                hint = "remove the quotes"
+        else:
+            got = "a list" if isinstance(node, yaml.SequenceNode) else "keys and values"
+        self._report.mistake(node, path, f"must be {wanted}, not {got}", hint)
+        return _BROKEN
+
+
+def _is_required(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _NULL
+
+
+def _convert(node: yaml.ScalarNode, wanted: type) -> Any:
+    if wanted is str:
+        return node.value
+    constructor = yaml.constructor.SafeConstructor()
+    if wanted is bool:
+        return constructor.construct_yaml_bool(node)
+    if node.tag == _INT:
+        return constructor.construct_yaml_int(node)
+    return constructor.construct_yaml_float(node)

@@ -1,0 +1,165 @@
+"""A YAML file as a graph of nodes that know their place, and the mistakes found in it.
+
+Nothing here knows what should be in the file: `yaml_config` does. PyYAML is imported with this
+module, so import it only when there is a file to read.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from kubedevices.errors import CannotRead, ConfigError, ConfigProblem
+
+KeyPath = tuple[str | int, ...]
+
+# libyaml is ten times faster and not part of every PyYAML
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class Report:
+    """Mistakes and warnings about one file, collected while it is walked."""
+
+    def __init__(self, file: str, root: yaml.Node) -> None:
+        self.file, self._root = file, root
+        self._mistakes: list[ConfigProblem] = []
+        self._warnings: list[ConfigProblem] = []
+
+    def mistake(self, node: yaml.Node, path: KeyPath, text: str, suggestion: str = "") -> None:
+        """Note a mistake at the place of `node`."""
+        self._mistakes.append(self._problem(node, path, text, suggestion))
+
+    def warning(self, node: yaml.Node, path: KeyPath, text: str, suggestion: str = "") -> None:
+        """Note something that is suspicious and does no harm."""
+        self._warnings.append(self._problem(node, path, text, suggestion))
+
+    @property
+    def warnings(self) -> tuple[ConfigProblem, ...]:
+        """Every warning, in the order of the file."""
+        return tuple(sorted(self._warnings, key=_place))
+
+    def place(self, path: KeyPath) -> ConfigProblem:
+        """Return where the value at `path` stands, as a problem without a text."""
+        return self._problem(find(self._root, path), path, "", "")
+
+    def raise_mistakes(self) -> None:
+        """Raise `ConfigError` with every mistake, in the order of the file, if there is one."""
+        if self._mistakes:
+            raise ConfigError(sorted(self._mistakes, key=_place))
+
+    def _problem(self, node: yaml.Node, path: KeyPath, text: str, suggestion: str) -> ConfigProblem:
+        mark = node.start_mark
+        return ConfigProblem(
+            self.file, mark.line + 1, mark.column + 1, format_key(path), text, suggestion
+        )
+
+
+def _place(problem: ConfigProblem) -> tuple[int, int]:
+    return problem.line, problem.column
+
+
+def format_key(path: KeyPath) -> str:
+    """Return `resources[0].match` for `("resources", 0, "match")`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that `word` was probably meant to be, or an empty string."""
+    by_lower_case = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[close[0]] if close else ""
+
+
+def read_yaml(file: Path) -> yaml.Node:
+    """Read and parse `file`; raises `CannotRead`, or `ConfigError` for what is not YAML."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise CannotRead(str(file), error.strerror or str(error)) from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        column = error.start - (before.rfind(b"\n") + 1)
+        _refuse(file, before.count(b"\n") + 1, column + 1, "this is not UTF-8 text", error)
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = ", ".join(filter(None, (error.context, error.problem)))
+        _refuse(file, line, column, f"not valid YAML: {what}", error)
+    except (yaml.YAMLError, RecursionError) as error:
+        _refuse(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}", error)
+    if node is None:
+        _refuse(file, 1, 1, "the file is empty", None)
+    return node
+
+
+def _refuse(file: Path, line: int, column: int, text: str, cause: Exception | None) -> NoReturn:
+    raise ConfigError([ConfigProblem(str(file), line, column, "", text)]) from cause
+
+
+def entries(
+    node: yaml.MappingNode, path: KeyPath, report: Report
+) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
+    """Yield key, key node and value node of a mapping; anchors merged by `<<` come first.
+
+    A key that is no plain value, or stands twice, is a mistake and is left out.
+    """
+    seen: dict[str, int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            report.mistake(key, path, "a key must be text")
+        elif key.tag != _MERGE and key.value in seen:
+            first = seen[key.value]
+            report.mistake(key, (*path, key.value), "this key stands twice", f"first: line {first}")
+        elif key.tag != _MERGE:
+            seen[key.value] = key.start_mark.line + 1
+    for name, (key, value) in _merged(node).items():
+        if name in seen or key.tag != _MERGE:
+            yield name, key, value
+
+
+def _merged(
+    node: yaml.MappingNode, above: tuple[yaml.Node, ...] = ()
+) -> dict[str, tuple[yaml.ScalarNode, yaml.Node]]:
+    """Return the entries with those of `<<: *anchor` beneath them; the first of two equals wins.
+
+    `above` are the mappings being merged into: an anchor may contain itself.
+    """
+    above = (*above, node)
+    own: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
+    inherited: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        if key.tag != _MERGE:
+            own.setdefault(key.value, (key, value))
+            continue
+        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        for source in sources:
+            if isinstance(source, yaml.MappingNode) and source not in above:
+                inherited = {**_merged(source, above), **inherited}
+    return {**inherited, **own}
+
+
+def find(node: yaml.Node, path: KeyPath) -> yaml.Node:
+    """Return the node at `path` below `node`, or the nearest one above it that exists."""
+    for step in path:
+        below: yaml.Node | None = None
+        if isinstance(step, int) and isinstance(node, yaml.SequenceNode):
+            below = node.value[step] if step < len(node.value) else None
+        elif isinstance(step, str) and isinstance(node, yaml.MappingNode):
+            below = _merged(node).get(step, (None, None))[1]
+        if below is None:
+            break
+        node = below
+    return node
