@@ -1,0 +1,127 @@
+"""Makes the directories of a node ready: who may use them, and what a predecessor left behind.
+
+Only for starting: the registration server binds `kubelet.sock` afterwards. Nothing is deleted
+before it is sure that no other kubelet or node lives here.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+
+from kubedevices.errors import CannotAsk, DirectoryInUse, SocketInUse
+from kubedevices.socket_paths import CHECKPOINT_NAME
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = "lock"
+
+
+def prepare_plugin_directory(socket_path: Path, *, compat: bool = False) -> None:
+    """Create the directory of `socket_path`, or clean it; raises `CannotAsk`.
+
+    Raises `SocketInUse` and touches nothing when somebody accepts on `socket_path`.
+    """
+    directory = socket_path.parent
+    make_directory(directory, 0o750)
+    if accepts_connections(socket_path):
+        raise SocketInUse(
+            str(socket_path),
+            "a kubelet or another node serves this directory; stop it, or choose another "
+            "--socket-dir",
+        )
+    clean_plugin_directory(directory, compat=compat)
+
+
+def make_directory(directory: Path, mode: int) -> None:
+    """Create `directory` and its parents; one that exists keeps its mode."""
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(mode)
+        except FileExistsError:
+            if not directory.is_dir():
+                raise CannotAsk(f"{directory} is not a directory") from None
+    except OSError as error:
+        raise CannotAsk(f"cannot create {directory}: {error.strerror}") from error
+
+
+def accepts_connections(path: Path) -> bool:
+    """Whether somebody listens on the Unix socket `path`; does not wait."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return True  # a listener, with a full backlog
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM):
+                raise CannotAsk(f"cannot connect to {path}: {error.strerror}") from error
+            return False
+    return True
+
+
+def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
+    """Delete the sockets in `directory`: plugins watch for that, and register again.
+
+    With `compat` every other file but the kubelet's checkpoint goes too, as before kubelet 1.33.
+    Folders stay. Raises `CannotAsk` at the end when something could not be deleted.
+    """
+    problems = []
+    try:
+        entries = sorted(directory.iterdir())
+    except OSError as error:
+        raise CannotAsk(f"cannot read {directory}: {error.strerror}") from error
+    for entry in entries:
+        if entry.name == CHECKPOINT_NAME:
+            continue
+        try:
+            if _is_left_over(entry, compat=compat):
+                entry.unlink()
+        except FileNotFoundError:
+            continue  # its owner was faster
+        except OSError as error:
+            problems.append(f"{entry.name}: {error.strerror}")
+    if problems:
+        raise CannotAsk(f"cannot clean {directory}: {'; '.join(problems)}")
+
+
+def _is_left_over(entry: Path, *, compat: bool) -> bool:
+    if compat:
+        return not stat.S_ISDIR(entry.lstat().st_mode)
+    try:
+        return stat.S_ISSOCK(entry.stat().st_mode)
+    except FileNotFoundError:
+        return False  # a link that leads nowhere is nobody's socket
+
+
+class StateLock:
+    """Keeps a second node out of a state directory. Ends with the process, however that ends."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = state_dir / LOCK_NAME
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock; raises `DirectoryInUse` when another process has it."""
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotAsk(f"cannot open {self._path}: {error.strerror}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 32, 0).decode(errors="replace").strip()
+            os.close(file)
+            raise DirectoryInUse(str(self._path.parent), holder) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        self._file = file
+
+    def release(self) -> None:
+        """Give the lock up; harmless when it is not held."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
