@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from kubedevices.errors import InvalidDevice
 
 _PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{1,3}")
+_DIGITS = re.compile(r"[0-9]+")
+_CDI_NAME = re.compile(r"[^/=]+/[^/=]+=[^/=]+")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -47,7 +49,7 @@ class DeviceSpec:
         """Return what no runtime would accept, or an empty string."""
         if not _PERMISSIONS.fullmatch(self.permissions):
             return f"permissions {self.permissions!r} must be letters of 'rwm', each at most once"
-        return _relative(self.host_path) or _relative(self.container_path or "")
+        return _path_problem(self.host_path) or _path_problem(self.container_path or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,25 @@ class Mount:
 
     def problem(self) -> str:
         """Return what no runtime would accept, or an empty string."""
-        return _relative(self.host_path) or _relative(self.container_path)
+        return _path_problem(self.host_path) or _path_problem(self.container_path)
 
 
-def _relative(path: str) -> str:
-    return "" if path.startswith("/") else f"the path {path!r} must be absolute"
+def _path_problem(path: str) -> str:
+    if not path.startswith("/"):
+        return f"the path {path!r} must be absolute"
+    return _text_problem(path)
+
+
+def _text_problem(text: str) -> str:
+    """Return why `text` can go neither over the wire nor to a kernel, or an empty string."""
+    if "\0" in text:
+        return f"{text!r} contains a NUL character"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # half a character, as in a file name that is not UTF-8
+            return f"{text!r} is not valid UTF-8"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -81,8 +97,8 @@ class Device:
     `cdi` is a CDI device or its name, see `kubedevices.cdi`. `attributes` and `capacity` are
     carried for listings and for DRA; the v1beta1 wire has no place for them.
 
-    Raises `InvalidDevice` for what no kubelet could use: an empty ID, a relative path, a health
-    word of its own, text that is not valid UTF-8.
+    Raises `InvalidDevice` for what no kubelet or container runtime could use: an empty ID, a
+    relative path, a health word of its own, a negative NUMA node, text that is not valid UTF-8.
     """
 
     id: str
@@ -101,17 +117,13 @@ class Device:
         """Freeze what was given as lists and dictionaries, and check it."""
         if not isinstance(self.id, str) or not self.id:
             raise InvalidDevice(str(self.id), "the ID must be a text that is not empty")
-        try:
-            health = Health(self.health)
-        except ValueError:
-            raise InvalidDevice(
-                self.id, f"health {self.health!r} must be 'Healthy' or 'Unhealthy'"
-            ) from None
+        if problem := _text_problem(self.id):
+            raise InvalidDevice(self.id, problem)
         put = object.__setattr__
-        put(self, "health", health)
+        put(self, "health", _health(self.id, self.health))
         put(self, "paths", tuple(str(path) for path in _several(self, "paths")))
-        put(self, "specs", tuple(_several(self, "specs")))
-        put(self, "mounts", tuple(_several(self, "mounts")))
+        put(self, "specs", _instances(self, "specs", DeviceSpec, "for a mere path there is paths="))
+        put(self, "mounts", _instances(self, "mounts", Mount, "it takes two paths"))
         parts: tuple[DeviceSpec | Mount, ...] = (*self.all_specs, *self.mounts)
         for part in parts:
             if problem := part.problem():
@@ -121,7 +133,9 @@ class Device:
         for name in ("attributes", "capacity"):
             put(self, name, MappingProxyType(dict(getattr(self, name))))
         if self.numa_nodes is not None:
-            put(self, "numa_nodes", tuple(sorted(set(self.numa_nodes))))
+            put(self, "numa_nodes", _numa_nodes(self.id, self.numa_nodes))
+        if problem := _cdi_problem(self.cdi):
+            raise InvalidDevice(self.id, problem)
 
     def __hash__(self) -> int:
         """Hash by ID: equal devices have equal IDs, and mappings have no hash."""
@@ -151,11 +165,47 @@ def _rebuild(device_id: str, state: dict[str, Any]) -> Device:
     return Device(device_id, **state)
 
 
-def _several(device: Device, name: str) -> Iterable[Any]:
+def _health(device_id: str, given: object) -> Health:
+    try:
+        return Health(given)
+    except ValueError:
+        rule = f"health {given!r} must be 'Healthy' or 'Unhealthy'"
+        raise InvalidDevice(device_id, rule) from None
+
+
+def _cdi_problem(cdi: object) -> str:
+    if cdi is None or (isinstance(cdi, str) and _CDI_NAME.fullmatch(cdi)):
+        return ""
+    return f"cdi must be a name like vendor.com/class=device, not {cdi!r}"
+
+
+def _several(device: Device, name: str) -> tuple[Any, ...]:
     value = getattr(device, name)
-    if isinstance(value, (str, Path)):
+    if isinstance(value, (str, Path, DeviceSpec, Mount)):
         raise InvalidDevice(device.id, f"{name} must be a list, not the single {value!r}")
     return tuple(value)
+
+
+def _instances(device: Device, name: str, kind: type, hint: str) -> tuple[Any, ...]:
+    values = _several(device, name)
+    for value in values:
+        if not isinstance(value, kind):
+            rule = f"{name} must hold {kind.__name__}, not {value!r} ({hint})"
+            raise InvalidDevice(device.id, rule)
+    return values
+
+
+def _numa_nodes(device_id: str, given: Iterable[Any]) -> tuple[int, ...]:
+    try:
+        nodes = tuple(sorted(set(given)))
+        is_right = all(type(node) is int and node >= 0 for node in nodes)
+    except TypeError:
+        is_right = False
+    if not is_right:
+        raise InvalidDevice(
+            device_id, f"numa_nodes must be a list of numbers from 0, not {given!r}"
+        )
+    return nodes
 
 
 def _texts(device_id: str, name: str, given: Mapping[Any, Any]) -> dict[str, str]:
@@ -163,6 +213,10 @@ def _texts(device_id: str, name: str, given: Mapping[Any, Any]) -> dict[str, str
     for key, value in texts.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidDevice(device_id, f"{name} must map text to text, not {key!r}: {value!r}")
+        if problem := _text_problem(key) or _text_problem(value):
+            raise InvalidDevice(device_id, f"{name}: {problem}")
+        if not key or (name == "env" and "=" in key):
+            raise InvalidDevice(device_id, f"{name}: {key!r} cannot be a name")
     return texts
 
 
@@ -178,10 +232,15 @@ class ReportedDevice(NamedTuple):
 
 
 @lru_cache(maxsize=65536)
-def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Sort key under which `card2` comes before `card10`."""
-    return tuple(
-        (0, int(part), part) if part.isdecimal() and part.isascii() else (1, 0, part)
-        for part in re.split(r"([0-9]+)", text)
-        if part
-    )
+def natural_key(text: str) -> str:
+    """Sort key under which `card2` comes before `card10`; different texts have different keys.
+
+    A run of digits becomes its length and itself without leading zeros, so that keys are plain
+    text: quick to compare, and a run of any length is welcome.
+    """
+    return _DIGITS.sub(_by_length, text) + "\0" + text
+
+
+def _by_length(run: re.Match[str]) -> str:
+    digits = run[0].lstrip("0")
+    return f"\1{chr(min(len(digits), 0xFFFF))}{digits}"

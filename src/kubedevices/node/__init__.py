@@ -1,0 +1,17 @@
+"""The kubelet's half: plugins register here, and pods get their devices.
+
+In the order a device takes:
+
+registration       the Registration service on kubelet.sock
+plugin_directory   the directory plugins register in, cleaned before it is used
+endpoint           one connected plugin: its calls, its stream of lists
+inventory          devices and health per resource; capacity, allocatable, grace period
+free_devices       which devices of a resource are free, per set of NUMA nodes, in natural order
+pod                a pod as the node sees it, from a Kubernetes manifest
+quantity           "2" and "1500m" as whole units
+allocator          which devices a container gets: decides, calls nobody
+reservation        what a pod is about to get: taken, and committed or given back as a whole
+pod_devices        who holds what, with the response that came along
+container_options  stored responses as one set of run options
+events             what happens on a node, for whoever listens
+"""

@@ -1,0 +1,177 @@
+"""Who holds what: devices per pod, container and resource, with the plugin's answer for them.
+
+The truth about allocations, in memory; making it durable is for others. Not for devices that are
+only about to be given (`reservation`). The inventory is told of every change, so that what is
+reserved always follows from what is held.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from kubedevices.allocation import ContainerAllocateResponse
+
+NO_NUMA_NODE = -1
+"""The key of devices without a NUMA node."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevices:
+    """Devices of one resource that one container holds, and what the plugin answered for them.
+
+    A device on two NUMA nodes is listed under both.
+    """
+
+    devices_per_numa: Mapping[int, list[str]]
+    response: ContainerAllocateResponse
+
+    @property
+    def device_ids(self) -> tuple[str, ...]:
+        """Each device once, in the order of the NUMA nodes."""
+        return tuple(
+            dict.fromkeys(
+                device_id for _, ids in sorted(self.devices_per_numa.items()) for device_id in ids
+            )
+        )
+
+
+class Holding(NamedTuple):
+    """One entry: this container of this pod holds these devices of this resource."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    held: HeldDevices
+
+
+class Holder(NamedTuple):
+    """The container that holds a device."""
+
+    pod_uid: str
+    container: str
+
+
+class Reservations(Protocol):
+    """Who must know which devices are not free; the inventory."""
+
+    def reserve(self, resource: str, device_ids: Iterable[str]) -> None:
+        """Count one more reason not to give `device_ids` to others."""
+
+    def unreserve(self, resource: str, device_ids: Iterable[str]) -> None:
+        """Take one such reason back."""
+
+
+class PodDevices:
+    """All holdings, by pod, container and resource."""
+
+    def __init__(self, reservations: Reservations | None = None) -> None:
+        self._pods: dict[str, dict[str, dict[str, HeldDevices]]] = {}
+        self._holders: dict[str, dict[str, list[Holder]]] = {}
+        self._reservations = reservations
+
+    def __repr__(self) -> str:
+        return f"<PodDevices of {len(self._pods)} pods>"
+
+    def __iter__(self) -> Iterator[Holding]:
+        """Iterate over all entries in the order in which they were inserted, pod by pod."""
+        for pod_uid in self._pods:
+            yield from self.holdings(pod_uid)
+
+    def __len__(self) -> int:
+        return sum(len(held) for pod in self._pods.values() for held in pod.values())
+
+    # ------------------------------------------------------------ reading
+
+    def pod_uids(self) -> Collection[str]:
+        """Return the pods that hold something."""
+        return self._pods.keys()
+
+    def holdings(self, pod_uid: str) -> Iterator[Holding]:
+        """Iterate over the entries of one pod."""
+        for container, resources in self._pods.get(pod_uid, {}).items():
+            for resource, held in resources.items():
+                yield Holding(pod_uid, container, resource, held)
+
+    def get(self, pod_uid: str, container: str, resource: str) -> HeldDevices | None:
+        """Return what the container holds of `resource`."""
+        return self.of_container(pod_uid, container).get(resource)
+
+    def of_container(self, pod_uid: str, container: str) -> Mapping[str, HeldDevices]:
+        """Return what the container holds, by resource."""
+        return self._pods.get(pod_uid, {}).get(container, {})
+
+    def device_ids(self, pod_uid: str, container: str, resource: str) -> tuple[str, ...]:
+        """Return the devices the container holds of `resource`; `()` when it has none."""
+        held = self.get(pod_uid, container, resource)
+        return held.device_ids if held else ()
+
+    def of_pod(self, pod_uid: str, resource: str) -> set[str]:
+        """Return the devices that any container of the pod holds of `resource`."""
+        return {
+            device_id
+            for container in self._pods.get(pod_uid, {})
+            for device_id in self.device_ids(pod_uid, container, resource)
+        }
+
+    def holders(self, resource: str, device_id: str) -> tuple[Holder, ...]:
+        """Return who holds the device: several only when an init container's was reused."""
+        return tuple(self._holders.get(resource, {}).get(device_id, ()))
+
+    def owners(self, resource: str, device_ids: Iterable[str]) -> set[str]:
+        """Return the uids of the pods that hold any of `device_ids`."""
+        held = self._holders.get(resource, {})
+        return {holder.pod_uid for device_id in device_ids for holder in held.get(device_id, ())}
+
+    def reserved(self) -> dict[str, set[str]]:
+        """Return all devices that are held, by resource."""
+        return {resource: set(devices) for resource, devices in self._holders.items()}
+
+    # ------------------------------------------------------------ writing
+
+    def insert(self, pod_uid: str, container: str, resource: str, held: HeldDevices) -> None:
+        """Let the container hold `held`, instead of what it held of the resource before."""
+        self.remove(pod_uid, container, resource)
+        self._pods.setdefault(pod_uid, {}).setdefault(container, {})[resource] = held
+        holders = self._holders.setdefault(resource, {})
+        holder = Holder(pod_uid, container)
+        for device_id in held.device_ids:
+            holders.setdefault(device_id, []).append(holder)
+        if self._reservations is not None:
+            self._reservations.reserve(resource, held.device_ids)
+
+    def remove(self, pod_uid: str, container: str, resource: str) -> HeldDevices | None:
+        """Forget one entry and return it."""
+        containers = self._pods.get(pod_uid, {})
+        held = containers.get(container, {}).pop(resource, None)
+        if held is None:
+            return None
+        if not containers[container]:
+            del containers[container]
+        if not containers:
+            del self._pods[pod_uid]
+        self._forget(Holder(pod_uid, container), resource, held)
+        return held
+
+    def remove_pod(self, pod_uid: str) -> tuple[Holding, ...]:
+        """Forget everything the pod holds and return it."""
+        removed = tuple(self.holdings(pod_uid))
+        self._pods.pop(pod_uid, None)
+        for _, container, resource, held in removed:
+            self._forget(Holder(pod_uid, container), resource, held)
+        return removed
+
+    def keep_only(self, active: Collection[str]) -> tuple[Holding, ...]:
+        """Forget all pods that are not among the `active` uids; return what they held."""
+        gone = [pod_uid for pod_uid in self._pods if pod_uid not in active]
+        return tuple(holding for pod_uid in gone for holding in self.remove_pod(pod_uid))
+
+    def _forget(self, holder: Holder, resource: str, held: HeldDevices) -> None:
+        holders = self._holders[resource]
+        for device_id in held.device_ids:
+            holders[device_id].remove(holder)
+            if not holders[device_id]:
+                del holders[device_id]
+        if not holders:
+            del self._holders[resource]
+        if self._reservations is not None:
+            self._reservations.unreserve(resource, held.device_ids)

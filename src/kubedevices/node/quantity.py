@@ -1,0 +1,53 @@
+"""Kubernetes quantities ("2", "1500m", "1Ki", "1e3") as whole units. For pod manifests only.
+
+Devices are counted in whole units, so a fraction is rounded up as the kubelet does it.
+"""
+
+import re
+from fractions import Fraction
+from math import ceil
+
+from kubedevices.errors import UsageError
+
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+    r"(?P<suffix>[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?"
+)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_LARGEST = 2**63 - 1
+_LONGEST = 100
+
+
+class BadQuantity(UsageError):
+    """Something that is not a quantity of devices."""
+
+    def __init__(self, value: object, rule: str) -> None:
+        self.value, self.rule = value, rule
+        shown = repr(value)
+        super().__init__(f"{shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '…'} {rule}")
+
+
+def whole_units(value: object) -> int:
+    """Return the quantity `value` in whole units, rounded up; YAML numbers are welcome too."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise BadQuantity(value, "is not a quantity such as 2")
+    if isinstance(value, int) and value > _LARGEST:
+        raise BadQuantity("a number", f"is too large, at most {_LARGEST} fit")
+    text = str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise BadQuantity(value, "is not a quantity such as 2")
+    amount = Fraction(match["number"].rstrip(".")) * _factor(match["suffix"] or "")
+    if match["sign"] == "-" and amount:
+        raise BadQuantity(value, "must not be negative")
+    if amount > _LARGEST:
+        raise BadQuantity(value, f"is too large, at most {_LARGEST} fit")
+    return ceil(amount)
+
+
+def _factor(suffix: str) -> Fraction:
+    if suffix in _BINARY:
+        return Fraction(2 ** _BINARY[suffix])
+    exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:] or 0)
+    return Fraction(10) ** exponent

@@ -1,0 +1,127 @@
+"""Sets of NUMA nodes, as values. For topology hints and policies, and for reading lists of nodes.
+
+A set is a bit mask inside, so that the merge of hints is integer arithmetic. Where the machine's
+nodes come from is for `host.sysfs`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, total_ordering
+
+from kubedevices.errors import UsageError
+
+NODE_LIMIT = 1024
+"""Linux numbers NUMA nodes from 0 to 1023."""
+
+ELSEWHERE = 1 << NODE_LIMIT
+"""Stands for every number that no machine can have: a plugin may report any 64-bit integer."""
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+
+
+class BadNumaNodes(UsageError):
+    """A list of NUMA nodes that is not of the form `0-1,3`."""
+
+    def __init__(self, text: str, rule: str) -> None:
+        self.text, self.rule = text, rule
+        super().__init__(f"NUMA nodes {text!r}: {rule}")
+
+
+@lru_cache(maxsize=4096)
+def mask_of(nodes: tuple[int, ...]) -> int:
+    """Return `nodes` as bits; impossible numbers become `ELSEWHERE`, which no machine has."""
+    mask = 0
+    for node in nodes:
+        mask |= 1 << node if 0 <= node < NODE_LIMIT else ELSEWHERE
+    return mask
+
+
+def nodes_of(mask: int) -> tuple[int, ...]:
+    """Return the node numbers of a bit mask, ascending; what is elsewhere has no number."""
+    mask &= ELSEWHERE - 1
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return tuple(found)
+
+
+@total_ordering
+class NumaNodes:
+    """A frozen set of NUMA nodes; `a < b` when `a` is the narrower one.
+
+    Narrower is the set with fewer nodes, and of two as large the one with the smaller bit mask:
+    the order in which a merge of topology hints prefers them.
+    """
+
+    __slots__ = ("mask",)
+    mask: int
+
+    def __init__(self, nodes: Iterable[int] = ()) -> None:
+        object.__setattr__(self, "mask", mask_of(tuple(nodes)))
+
+    @classmethod
+    def of_mask(cls, mask: int) -> "NumaNodes":
+        """Make a set from bits."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "mask", mask)
+        return made
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"NumaNodes is frozen, {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"NumaNodes is frozen, {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy and pickle as a new value: nothing can be set on an old one."""
+        return (type(self).of_mask, (self.mask,))
+
+    def __iter__(self) -> Iterator[int]:
+        """Iterate over the node numbers, ascending."""
+        return iter(nodes_of(self.mask))
+
+    def __len__(self) -> int:
+        return self.mask.bit_count()
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, int) and 0 <= node < NODE_LIMIT and bool(self.mask >> node & 1)
+
+    def __and__(self, other: "NumaNodes") -> "NumaNodes":
+        return NumaNodes.of_mask(self.mask & other.mask)
+
+    def __or__(self, other: "NumaNodes") -> "NumaNodes":
+        return NumaNodes.of_mask(self.mask | other.mask)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NumaNodes):
+            return NotImplemented
+        return self.mask == other.mask
+
+    def __lt__(self, other: "NumaNodes") -> bool:
+        return (len(self), self.mask) < (len(other), other.mask)
+
+    def __hash__(self) -> int:
+        return hash(self.mask)
+
+    def __repr__(self) -> str:
+        return f"NumaNodes({list(self)})"
+
+
+def parse_numa_nodes(text: str) -> tuple[int, ...]:
+    """Return the nodes of `0-1,3`, the form of flags and of /sys/devices/system/node/online."""
+    nodes: set[int] = set()
+    for part in text.strip().split(",") if text.strip() else ():
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise BadNumaNodes(text, f"{part.strip()!r} is neither a number nor a range like 0-3")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise BadNumaNodes(text, f"the range {part.strip()!r} goes backwards")
+        if last >= NODE_LIMIT:
+            raise BadNumaNodes(
+                text, f"{last} is too large, nodes are numbered 0 to {NODE_LIMIT - 1}"
+            )
+        nodes.update(range(first, last + 1))
+    return tuple(sorted(nodes))
