@@ -165,7 +165,7 @@ def _rebuild(device_id: str, state: dict[str, Any]) -> Device:
     return Device(device_id, **state)
 
 
-def _health(device_id: str, given: object) -> Health:
+def _health(device_id: str, given: str) -> Health:
     try:
         return Health(given)
     except ValueError:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kubedevices.device import Device
-from kubedevices.errors import InvalidDevice
+from kubedevices.errors import InvalidDevice, InvalidResourceName
 
 
 class DeviceTree:
@@ -27,13 +27,17 @@ class DeviceTree:
 
     def declare(self, device_type: str) -> None:
         """Make `device_type` known even if no device of it is ever added."""
+        if not isinstance(device_type, str) or not device_type:
+            raise InvalidResourceName(str(device_type), "a device type is a text, not empty")
         self._types.setdefault(device_type, {})
 
     def add(self, device_type: str, device: Device) -> None:
         """Add `device`; a device of the same type and ID is replaced."""
         if not isinstance(device, Device):
             raise InvalidDevice(str(device), f"add() takes a Device, not {type(device).__name__}")
-        self._types.setdefault(device_type, {})[device.id] = device
+        if device_type not in self._types:
+            self.declare(device_type)
+        self._types[device_type][device.id] = device
 
     def count(self, device_type: str) -> int:
         """Return the number of devices of `device_type`, 0 when it is unknown."""
