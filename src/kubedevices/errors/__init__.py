@@ -7,13 +7,22 @@
     │   ├── ConfigError                    one or more mistakes with file, line, column and key
     │   ├── InvalidResourceName
     │   ├── InvalidDevice
-    │   └── NotADeviceTree                 a scan without a result
+    │   ├── NotADeviceTree                 a scan without a result
+    │   ├── InvalidCdiName, …Spec, …Annotation
+    │   └── NotExpressible                 run options that a runtime has no words for
     ├── CannotAsk                          exit_code 3: socket, file or permission
     │   ├── SocketPathTooLong
     │   ├── SocketInUse
     │   ├── DirectoryInUse
     │   ├── CannotRead
-    │   └── BadSocketPath
+    │   ├── NoTopology                     of a device file
+    │   ├── BadSocketPath
+    │   ├── CdiWriteFailed
+    │   ├── NotADeviceFile
+    │   ├── NoVfioGroup
+    │   └── PluginNotStarted, NoPrivateView    of a plugin under check
+    ├── UnresolvableCdiDevices             names that no CDI file defines, with the reasons
+    ├── CdiInjectionFailed                 an edit that does not fit this host
     ├── WireError                          what happens on a connection
     │   ├── DialError
     │   ├── ProtocolError                  the peer broke HTTP/2, gRPC or protobuf
@@ -33,11 +42,26 @@
         ├── ListenFailed                   kubelet.sock could not be bound; exit_code 3
         └── NotInTime
 
-shared  root, usage, sockets and files, the wire
-plugin  a plugin process
-node    the device manager
+shared     root, usage, sockets and files, the wire
+container  what a container is to get: CDI, device files, runtimes
+plugin     a plugin process
+node       the device manager
+check      a plugin under check
 """
 
+from kubedevices.errors.check import NoPrivateView, PluginNotStarted
+from kubedevices.errors.container import (
+    CdiInjectionFailed,
+    CdiProblem,
+    CdiWriteFailed,
+    InvalidCdiAnnotation,
+    InvalidCdiName,
+    InvalidCdiSpec,
+    NotADeviceFile,
+    NotExpressible,
+    NoVfioGroup,
+    UnresolvableCdiDevices,
+)
 from kubedevices.errors.node import (
     AdmissionRejected,
     AllocationError,
@@ -86,6 +110,7 @@ from kubedevices.errors.shared import (
     InvalidDevice,
     InvalidResourceName,
     KubedevicesError,
+    NoTopology,
     ProtocolError,
     RpcError,
     SocketInUse,
@@ -105,6 +130,9 @@ __all__ = [
     "BadSocketPath",
     "CannotAsk",
     "CannotRead",
+    "CdiInjectionFailed",
+    "CdiProblem",
+    "CdiWriteFailed",
     "ConfigError",
     "ConfigProblem",
     "ConflictingDevices",
@@ -117,17 +145,26 @@ __all__ = [
     "EndpointNotFound",
     "EndpointStopped",
     "ImpossiblePreference",
+    "InvalidCdiAnnotation",
+    "InvalidCdiName",
+    "InvalidCdiSpec",
     "InvalidDevice",
     "InvalidResourceName",
     "KubedevicesError",
     "ListenFailed",
     "NoContainerResponse",
     "NoHealthyDevices",
+    "NoPrivateView",
+    "NoTopology",
+    "NoVfioGroup",
     "NodeError",
+    "NotADeviceFile",
     "NotADeviceTree",
+    "NotExpressible",
     "NotInTime",
     "NothingAllocated",
     "PluginError",
+    "PluginNotStarted",
     "PluginOptionsFailed",
     "PreStartFailed",
     "PreferredAllocationFailed",
@@ -143,6 +180,7 @@ __all__ = [
     "UnexpectedlyFewDevices",
     "UnknownPlugin",
     "UnregisteredResource",
+    "UnresolvableCdiDevices",
     "UnsupportedVersion",
     "UsageError",
     "WireError",

@@ -13,8 +13,7 @@ class ListenFailed(NodeError, CannotAsk):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            "failed to listen to socket while starting device plugin registry, "
-            f"with error {reason}"
+            f"failed to listen to socket while starting device plugin registry, with error {reason}"
         )
 
 

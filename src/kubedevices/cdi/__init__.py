@@ -1,0 +1,100 @@
+"""The Container Device Interface: files that tell a container engine what a named device means.
+
+Plugin authors make `ContainerEdits`, hosts have `CdiSpec` files, containers ask for names. Nothing
+here touches a file: `host.cdi_specs` reads and writes them, `host.cdi_inventory` keeps ours.
+
+names        `vendor/class=name`: parse, validate; a name for any device ID
+values       the objects of a file
+parse        JSON to values, with the place of every mistake, and back
+rules        what is valid, which version is the lowest that can say it, who can read that
+registry     all files together: which names resolve, and why one does not
+inject       edits into an OCI runtime configuration
+annotations  names in container annotations, for old kubelets
+"""
+
+from kubedevices.cdi.annotations import (
+    annotate,
+    annotation_key,
+    annotation_value,
+    annotations_for,
+    parse_annotations,
+)
+from kubedevices.cdi.inject import DeviceNumber, Look, apply_edits, inject, set_env
+from kubedevices.cdi.names import (
+    CdiName,
+    device_name_of,
+    explain_device_name,
+    explain_kind,
+    explain_name,
+    is_name,
+)
+from kubedevices.cdi.parse import from_dict, from_json, to_json
+from kubedevices.cdi.registry import CdiRegistry, Definition, Explanation, SpecFile
+from kubedevices.cdi.rules import (
+    READERS,
+    VERSIONS,
+    Reader,
+    find_problems,
+    minimum_version,
+    readers_too_old_for,
+    validate,
+    with_minimum_version,
+)
+from kubedevices.cdi.values import (
+    CdiDevice,
+    CdiMount,
+    CdiSpec,
+    ContainerEdits,
+    DeviceNode,
+    Hook,
+    IntelRdt,
+    NetDevice,
+    bind_mount,
+    edits_of,
+    to_dict,
+)
+
+__all__ = [
+    "READERS",
+    "VERSIONS",
+    "CdiDevice",
+    "CdiMount",
+    "CdiName",
+    "CdiRegistry",
+    "CdiSpec",
+    "ContainerEdits",
+    "Definition",
+    "DeviceNode",
+    "DeviceNumber",
+    "Explanation",
+    "Hook",
+    "IntelRdt",
+    "Look",
+    "NetDevice",
+    "Reader",
+    "SpecFile",
+    "annotate",
+    "annotation_key",
+    "annotation_value",
+    "annotations_for",
+    "apply_edits",
+    "bind_mount",
+    "device_name_of",
+    "edits_of",
+    "explain_device_name",
+    "explain_kind",
+    "explain_name",
+    "find_problems",
+    "from_dict",
+    "from_json",
+    "inject",
+    "is_name",
+    "minimum_version",
+    "parse_annotations",
+    "readers_too_old_for",
+    "set_env",
+    "to_dict",
+    "to_json",
+    "validate",
+    "with_minimum_version",
+]

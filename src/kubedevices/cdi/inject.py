@@ -1,0 +1,177 @@
+"""CDI devices into an OCI runtime configuration, as the engines do it. For our own low-level runs.
+
+Runtimes such as runc know nothing of CDI: whoever drives one without an engine does this first.
+Pure: what the host's device files are is asked through the `look` argument.
+"""
+
+import copy
+import posixpath
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kubedevices.cdi.registry import CdiRegistry
+from kubedevices.cdi.values import CdiMount, ContainerEdits, DeviceNode, Hook, IntelRdt, json_fields
+from kubedevices.errors import CdiInjectionFailed, NotADeviceFile
+
+
+class DeviceNumber(NamedTuple):
+    """What the host says about a device file: `type` is b, c or p, `file_mode` its permissions."""
+
+    type: str
+    major: int
+    minor: int
+    file_mode: int
+    uid: int = 0
+    gid: int = 0
+
+
+Look = Callable[[str], DeviceNumber]
+"""Reads a device file without following links; raises `NotADeviceFile`."""
+
+
+def inject(
+    config: dict[str, Any], names: Iterable[str], registry: CdiRegistry, look: Look
+) -> dict[str, Any]:
+    """Return `config` with the devices in it; the original is left alone, also on failure.
+
+    Raises `UnresolvableCdiDevices` with every name that is not defined, or `CdiInjectionFailed`.
+    """
+    return apply_edits(config, registry.edits(names), look)
+
+
+def apply_edits(config: dict[str, Any], edits: ContainerEdits, look: Look) -> dict[str, Any]:
+    """Return a copy of `config` with `edits` applied, in the order that the specification gives."""
+    result: dict[str, Any] = copy.deepcopy(config)
+    for text in edits.env:
+        set_env(result, text)
+    for node in edits.device_nodes:
+        _add_device(result, node, look)
+    for device in edits.net_devices:
+        names = _under(result, "linux", "netDevices", {})
+        names[device.host_interface_name] = {"name": device.name}
+    for mount in edits.mounts:
+        _add_mount(result, mount)
+    if edits.mounts:
+        result["mounts"].sort(key=lambda each: _depth(each["destination"]))
+    for hook in edits.hooks:
+        _under(result, "hooks", hook.hook_name, []).append(_hook_to_oci(hook))
+    if edits.intel_rdt is not None:
+        _part(result, "linux")["intelRdt"] = _rdt_to_oci(edits.intel_rdt)
+    for gid in edits.additional_gids:
+        gids = _under(_part(result, "process"), "user", "additionalGids", [])
+        if gid and gid not in gids:
+            gids.append(gid)
+    return result
+
+
+def set_env(config: dict[str, Any], text: str) -> None:
+    """Put `NAME=value` in the place of an older value of NAME, or at the end."""
+    env = _under(config, "process", "env", [])
+    name = text.partition("=")[0] + "="
+    places = [i for i, old in enumerate(env) if old.startswith(name)]
+    if not places:
+        env.append(text)
+        return
+    env[places[0]] = text
+    for i in reversed(places[1:]):
+        del env[i]
+
+
+def _add_device(config: dict[str, Any], node: DeviceNode, look: Look) -> None:
+    device = _device_to_oci(node, look)
+    user = _part(_part(config, "process"), "user")
+    for key in ("uid", "gid"):
+        if key not in device and user.get(key, 0) > 0:
+            device[key] = user[key]
+    devices = _under(config, "linux", "devices", [])
+    devices[:] = [old for old in devices if old["path"] != node.path]
+    devices.append(device)
+    if device["type"] in ("b", "c"):
+        rule = {
+            "allow": True,
+            "type": device["type"],
+            "major": device["major"],
+            "minor": device["minor"],
+            "access": node.permissions or "rwm",
+        }
+        _under(_part(config, "linux"), "resources", "devices", []).append(rule)
+
+
+def _device_to_oci(node: DeviceNode, look: Look) -> dict[str, Any]:
+    seen = _look(node, look)
+    device: dict[str, Any] = {"path": node.path, "type": node.type or (seen.type if seen else "")}
+    if device["type"] != "p":
+        use_host = seen is not None and not node.major
+        device["major"] = seen.major if seen and use_host else node.major or 0
+        device["minor"] = seen.minor if seen and use_host else node.minor or 0
+    mode = node.file_mode if node.file_mode is not None else (seen.file_mode if seen else None)
+    optional = {"fileMode": mode, "uid": node.uid, "gid": node.gid}
+    return device | {key: value for key, value in optional.items() if value is not None}
+
+
+def _look(node: DeviceNode, look: Look) -> DeviceNumber | None:
+    """Ask the host; it must answer unless the edit says everything by itself."""
+    says_everything = bool(node.type) and (bool(node.major) or node.type == "p")
+    path = node.host_path or node.path
+    try:
+        seen = look(path)
+    except NotADeviceFile as error:
+        if says_everything:
+            return None
+        raise CdiInjectionFailed(path, error.reason) from error
+    if not says_everything and node.type and node.type != seen.type:
+        raise CdiInjectionFailed(path, f"it is of type {seen.type!r}, not {node.type!r}")
+    return seen
+
+
+def _add_mount(config: dict[str, Any], mount: CdiMount) -> None:
+    if config.get("mounts") is None:
+        config["mounts"] = []
+    mounts = config["mounts"]
+    mounts[:] = [old for old in mounts if old["destination"] != mount.container_path]
+    entry: dict[str, Any] = {"destination": mount.container_path}
+    if mount.type:
+        entry["type"] = mount.type
+    entry["source"] = mount.host_path
+    entry["options"] = list(mount.options)
+    mounts.append(entry)
+
+
+def _depth(destination: str) -> int:
+    return posixpath.normpath("/" + destination.lstrip("/")).count("/")
+
+
+def _hook_to_oci(hook: Hook) -> dict[str, Any]:
+    entry: dict[str, Any] = {"path": hook.path}
+    if hook.args:
+        entry["args"] = list(hook.args)
+    if hook.env:
+        entry["env"] = list(hook.env)
+    if hook.timeout is not None:
+        entry["timeout"] = hook.timeout
+    return entry
+
+
+def _rdt_to_oci(rdt: IntelRdt) -> dict[str, Any]:
+    given = {each.key: getattr(rdt, each.attribute) for each in json_fields(IntelRdt)}
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in given.items()
+        if value
+    }
+
+
+def _part(config: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under `key`, made where it is absent or null."""
+    if config.get(key) is None:
+        config[key] = {}
+    part: dict[str, Any] = config[key]
+    return part
+
+
+def _under(config: dict[str, Any], outer: str, inner: str, empty: Any) -> Any:
+    """Return `config[outer][inner]`, made of `empty` where it is absent or null."""
+    above = _part(config, outer)
+    if above.get(inner) is None:
+        above[inner] = empty
+    return above[inner]

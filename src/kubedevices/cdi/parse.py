@@ -1,0 +1,142 @@
+"""A dictionary of a JSON or YAML file as a `CdiSpec`, with the place of every mistake.
+
+As strict as the reference library: an unknown key anywhere makes the whole file invalid for every
+runtime. Not for the meaning of values, which is `cdi.rules`; not for files, which is
+`host.cdi_specs`.
+"""
+
+import difflib
+import json
+from typing import Any
+
+from kubedevices.cdi.values import CdiSpec, JsonField, Shape, json_fields, to_dict
+from kubedevices.errors import CdiProblem, InvalidCdiSpec
+
+_UINT32 = 2**32
+_INT64 = 2**63
+_DROPPED = {"enableCMT", "enableMBM"}
+_ITEMS = {Shape.TEXTS: Shape.TEXT, Shape.UNSIGNED_LIST: Shape.UNSIGNED}
+_EMPTY: dict[Shape, Any] = {
+    Shape.TEXT: "",
+    Shape.FLAG: False,
+    Shape.TEXTS: (),
+    Shape.TEXT_MAP: (),
+    Shape.OBJECTS: (),
+    Shape.UNSIGNED_LIST: (),
+}
+
+
+def from_dict(data: Any, *, file: str = "", strict: bool = True) -> CdiSpec:
+    """Return the value; raises `InvalidCdiSpec` with all mistakes of form.
+
+    `strict=False` passes over unknown keys: for showing what a newer file means.
+    """
+    reader = _Reader(strict)
+    spec = reader.value(CdiSpec, data, "")
+    if reader.problems:
+        raise InvalidCdiSpec(file, reader.problems)
+    return spec  # type: ignore[no-any-return]  # the class was given above
+
+
+def from_json(text: str, *, file: str = "") -> CdiSpec:
+    """Read JSON text; a key that is there twice is a mistake, as for every CDI reader."""
+    try:
+        data = json.loads(text, object_pairs_hook=_without_duplicates)
+    except ValueError as error:
+        raise InvalidCdiSpec(file, [CdiProblem("", f"it is not JSON: {error}")]) from None
+    return from_dict(data, file=file)
+
+
+def to_json(spec: CdiSpec) -> str:
+    """Return the text of a CDI file, the same for the same content."""
+    return json.dumps(to_dict(spec), indent=2, ensure_ascii=False) + "\n"
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return result
+
+
+class _Reader:
+    """Collects problems while it walks, so that one look shows all of them."""
+
+    def __init__(self, strict: bool) -> None:
+        self.problems: list[CdiProblem] = []
+        self._strict = strict
+
+    def value(self, cls: type, data: Any, pointer: str) -> Any:
+        """Return an instance of `cls`; what cannot be read keeps its default."""
+        if not isinstance(data, dict):
+            self._complain(pointer, f"it must be an object, not {_name_of(data)}")
+            return cls()
+        known = {each.key: each for each in json_fields(cls)}
+        given: dict[str, Any] = {}
+        for key, content in data.items():
+            place = f"{pointer}/{_escape(str(key))}"
+            if key not in known:
+                self._unknown(key, known, place)
+            elif content is not None:  # null is the same as absent
+                given[known[key].attribute] = self._content(known[key], content, place)
+        return cls(**given)
+
+    def _unknown(self, key: Any, known: dict[str, JsonField], place: str) -> None:
+        if not self._strict:
+            return
+        if key in _DROPPED:
+            self._complain(place, "CDI 1.1.0 dropped this key, its readers refuse the file")
+            return
+        close = difflib.get_close_matches(str(key), known, n=1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        self._complain(place, f"unknown key{hint}")
+
+    def _content(self, each: JsonField, content: Any, place: str) -> Any:
+        shape, of = each.shape, each.of
+        if of is not None and shape is Shape.OBJECT:
+            return self.value(of, content, place)
+        if of is not None and isinstance(content, list):
+            return tuple(self.value(of, item, f"{place}/{i}") for i, item in enumerate(content))
+        if shape is Shape.TEXT_MAP and isinstance(content, dict):
+            return self._texts_by_key(content, place)
+        item_shape = _ITEMS.get(shape)
+        if item_shape and isinstance(content, list):
+            return tuple(
+                self._one(item_shape, item, f"{place}/{i}") for i, item in enumerate(content)
+            )
+        return self._one(shape, content, place)
+
+    def _texts_by_key(self, content: dict[Any, Any], place: str) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (str(key), self._one(Shape.TEXT, text, f"{place}/{_escape(str(key))}"))
+            for key, text in content.items()
+        )
+
+    def _one(self, shape: Shape, content: Any, place: str) -> Any:
+        number = isinstance(content, int) and not isinstance(content, bool)
+        if (
+            (shape is Shape.TEXT and isinstance(content, str))
+            or (shape is Shape.FLAG and isinstance(content, bool))
+            or (shape is Shape.SIGNED and number and -_INT64 <= content < _INT64)
+            or (shape is Shape.UNSIGNED and number and 0 <= content < _UINT32)
+        ):
+            return content
+        self._complain(place, f"it must be {shape.value}, not {_name_of(content)}")
+        return _EMPTY.get(shape)
+
+    def _complain(self, pointer: str, problem: str) -> None:
+        self.problems.append(CdiProblem(pointer, problem))
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _name_of(content: Any) -> str:
+    if isinstance(content, dict):
+        return "an object"
+    if isinstance(content, list):
+        return "a list"
+    return json.dumps(content, ensure_ascii=False, default=str)

@@ -1,0 +1,269 @@
+"""The objects of a CDI file as frozen values, and a value as the dictionary of a JSON file.
+
+A field's name and type say its JSON key and shape: reading (`cdi.parse`) and writing share that.
+Nothing is checked here: `cdi.rules` says what is wrong with a value.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin
+
+
+class Shape(enum.Enum):
+    """What JSON holds under a key."""
+
+    TEXT = "text"
+    TEXTS = "a list of texts"
+    TEXT_MAP = "an object of texts"
+    SIGNED = "a whole number"
+    UNSIGNED = "a whole number from 0 to 4294967295"
+    UNSIGNED_LIST = "a list of whole numbers from 0 to 4294967295"
+    FLAG = "true or false"
+    OBJECT = "an object"
+    OBJECTS = "a list of objects"
+
+
+Unsigned = Annotated[int, "from 0 to 4294967295"]
+Texts = tuple[str, ...]
+TextMap = tuple[tuple[str, str], ...]
+"""Pairs, sorted by key; a caller may give a dictionary."""
+
+_SHAPES: dict[Any, Shape] = {
+    str: Shape.TEXT,
+    bool: Shape.FLAG,
+    int | None: Shape.SIGNED,
+    Unsigned | None: Shape.UNSIGNED,
+    Texts: Shape.TEXTS,
+    Texts | None: Shape.TEXTS,
+    TextMap: Shape.TEXT_MAP,
+    tuple[Unsigned, ...]: Shape.UNSIGNED_LIST,
+}
+_KEYS = {"version": "cdiVersion", "clos_id": "closID"}
+
+
+class JsonField(NamedTuple):
+    """One field of a value and its place in JSON; `of` is the class of the object or objects."""
+
+    attribute: str
+    key: str
+    shape: Shape
+    of: type | None
+
+
+_fields_of: dict[type, tuple[JsonField, ...]] = {}
+
+
+def json_fields(cls: type) -> tuple[JsonField, ...]:
+    """Return the fields of one of the classes below, in the order in which they are written."""
+    if cls not in _fields_of:
+        _fields_of[cls] = tuple(_json_field(each.name, each.type) for each in fields(cls))
+    return _fields_of[cls]
+
+
+def _json_field(attribute: str, annotation: Any) -> JsonField:
+    first, *others = attribute.split("_")
+    key = _KEYS.get(attribute, first + "".join(map(str.capitalize, others)))
+    if annotation in _SHAPES:
+        return JsonField(attribute, key, _SHAPES[annotation], None)
+    inner = get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return JsonField(attribute, key, Shape.OBJECTS, inner[0])
+    return JsonField(attribute, key, Shape.OBJECT, inner[0] if inner else annotation)
+
+
+class _Value:
+    """Lists given by a caller become tuples, so that values are frozen throughout."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for each in json_fields(type(self)):
+            given = getattr(self, each.attribute)
+            if isinstance(given, list):
+                object.__setattr__(self, each.attribute, tuple(given))
+            elif each.shape is Shape.TEXT_MAP:
+                pairs = given.items() if isinstance(given, Mapping) else given
+                object.__setattr__(self, each.attribute, tuple(sorted(pairs)))
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode(_Value):
+    """A device file; `path` is the container's, `host_path` the host's where it differs."""
+
+    path: str = ""
+    host_path: str = ""
+    type: str = ""
+    major: int | None = None
+    minor: int | None = None
+    file_mode: Unsigned | None = None
+    permissions: str = ""
+    uid: Unsigned | None = None
+    gid: Unsigned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NetDevice(_Value):
+    """A network interface of the host, and what the container calls it."""
+
+    host_interface_name: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CdiMount(_Value):
+    """A mount; `options` must say `bind` or `rbind`, or a runtime looks for a file system."""
+
+    host_path: str = ""
+    container_path: str = ""
+    options: Texts = ()
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook(_Value):
+    """A program that the runtime starts at one of the six stages of a container."""
+
+    hook_name: str = ""
+    path: str = ""
+    args: Texts = ()
+    env: Texts = ()
+    timeout: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IntelRdt(_Value):
+    """Cache and memory bandwidth shares, as runc takes them."""
+
+    clos_id: str = ""
+    l3_cache_schema: str = ""
+    mem_bw_schema: str = ""
+    schemata: Texts | None = None
+    enable_monitoring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEdits(_Value):
+    """What is added to a container."""
+
+    env: Texts = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
+    mounts: tuple[CdiMount, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+    intel_rdt: IntelRdt | None = None
+    additional_gids: tuple[Unsigned, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would change; a device must not be like that."""
+        return self == ContainerEdits()
+
+    def plus(self, other: "ContainerEdits") -> "ContainerEdits":
+        """Return both: lists one after the other, `other`'s RDT instead of ours if it has one."""
+        return ContainerEdits(
+            env=self.env + other.env,
+            device_nodes=self.device_nodes + other.device_nodes,
+            net_devices=self.net_devices + other.net_devices,
+            mounts=self.mounts + other.mounts,
+            hooks=self.hooks + other.hooks,
+            intel_rdt=self.intel_rdt if other.intel_rdt is None else other.intel_rdt,
+            additional_gids=self.additional_gids + other.additional_gids,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CdiDevice(_Value):
+    """One device of a kind and what a container that asks for it gets."""
+
+    name: str = ""
+    annotations: TextMap = ()
+    container_edits: ContainerEdits = ContainerEdits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdiSpec(_Value):
+    """The content of one CDI file; an empty `version` becomes the lowest possible when written."""
+
+    version: str = ""
+    kind: str = ""
+    annotations: TextMap = ()
+    devices: tuple[CdiDevice, ...] = ()
+    container_edits: ContainerEdits = ContainerEdits()
+
+    @property
+    def all_edits(self) -> tuple[ContainerEdits, ...]:
+        """The edits of the file and of each device."""
+        return (self.container_edits, *(device.container_edits for device in self.devices))
+
+
+def to_dict(value: Any) -> dict[str, Any]:
+    """Return a value as JSON keys in stable order, without what is empty."""
+    result: dict[str, Any] = {}
+    for each in json_fields(type(value)):
+        content = getattr(value, each.attribute)
+        if each.shape is Shape.OBJECT and content is not None:
+            content = to_dict(content)
+        elif each.shape is Shape.OBJECTS:
+            content = [to_dict(item) for item in content]
+        elif each.shape is Shape.TEXT_MAP:
+            content = dict(content)
+        elif isinstance(content, tuple):
+            content = list(content)
+        # 0 is a number somebody gave; False, "" and [] say nothing
+        if content or (content == 0 and content is not False):
+            result[each.key] = content
+    return result
+
+
+class _HasNode(Protocol):
+    """A device file as the device plugin API describes it."""
+
+    @property
+    def host_path(self) -> str: ...
+    @property
+    def container_path(self) -> str | None: ...
+    @property
+    def permissions(self) -> str: ...
+
+
+class _HasMount(Protocol):
+    """A mount as the device plugin API describes it."""
+
+    @property
+    def host_path(self) -> str: ...
+    @property
+    def container_path(self) -> str: ...
+    @property
+    def read_only(self) -> bool: ...
+
+
+def edits_of(
+    *,
+    env: Iterable[tuple[str, str]] = (),
+    devices: Iterable[_HasNode] = (),
+    mounts: Iterable[_HasMount] = (),
+) -> ContainerEdits:
+    """Say in CDI what a device plugin's answer says; annotations have no place there.
+
+    The host path is named only where it differs, which keeps the version of the file low.
+    """
+    return ContainerEdits(
+        env=tuple(f"{name}={value}" for name, value in env),
+        device_nodes=tuple(_node(each) for each in devices),
+        mounts=tuple(
+            bind_mount(each.host_path, each.container_path, each.read_only) for each in mounts
+        ),
+    )
+
+
+def _node(device: _HasNode) -> DeviceNode:
+    path = device.container_path or device.host_path
+    host_path = "" if device.host_path == path else device.host_path
+    return DeviceNode(path, host_path, permissions=device.permissions)
+
+
+def bind_mount(host_path: str, container_path: str, read_only: bool) -> CdiMount:
+    """Return a bind mount with the options it needs to be one."""
+    access = "ro" if read_only else "rw"
+    return CdiMount(host_path, container_path, (access, "nosuid", "nodev", "bind"))

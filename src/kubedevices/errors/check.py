@@ -1,0 +1,23 @@
+"""Why a plugin cannot be checked."""
+
+from kubedevices.errors.shared import CannotAsk
+
+
+class PluginNotStarted(CannotAsk):
+    """The command of the plugin under check could not be run, or ended before it did anything."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"the plugin could not be started: {reason}")
+
+
+class NoPrivateView(CannotAsk):
+    """The plugin needs directories of its own at fixed paths, and we may not give it any."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"cannot give the plugin a /var/lib/kubelet/device-plugins of its own: {reason} "
+            "(run this with sudo, or tell the plugin its directory: {socket_dir} in COMMAND "
+            "stands for it)"
+        )

@@ -1,0 +1,94 @@
+"""What a container is to get cannot be said, found or written: CDI, device files, runtimes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError
+
+
+class InvalidCdiName(UsageError):
+    """A text that is no CDI vendor, class, kind, device name or qualified name."""
+
+    def __init__(self, name: str, rule: str) -> None:
+        self.name, self.rule = name, rule
+        super().__init__(f"CDI name {name!r} is invalid: {rule}")
+
+
+class InvalidCdiAnnotation(UsageError):
+    """A `cdi.k8s.io/` annotation that a runtime would refuse."""
+
+    def __init__(self, key: str, rule: str) -> None:
+        self.key, self.rule = key, rule
+        super().__init__(f"CDI annotation {key!r}: {rule}")
+
+
+@dataclass(frozen=True, slots=True)
+class CdiProblem:
+    """One mistake in a CDI file; `pointer` is the JSON pointer of the place, empty for the file."""
+
+    pointer: str
+    problem: str
+
+    def __str__(self) -> str:
+        """Render as `pointer: problem`."""
+        return f"{self.pointer}: {self.problem}" if self.pointer else self.problem
+
+
+class InvalidCdiSpec(UsageError):
+    """All mistakes found in one CDI file; `pointer` and `problem` are those of the first."""
+
+    def __init__(self, file: str, problems: Sequence[CdiProblem]) -> None:
+        self.file, self.problems = file, tuple(problems)
+        self.pointer, self.problem = self.problems[0].pointer, self.problems[0].problem
+        where = f"{file}: " if file else ""
+        super().__init__("\n".join(f"{where}{problem}" for problem in self.problems))
+
+
+class UnresolvableCdiDevices(KubedevicesError):
+    """Names that no CDI file defines, with the reason for each that a runtime does not tell."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.reasons = dict(reasons)
+        self.names = tuple(self.reasons)
+        why = "; ".join(f"{name}: {reason}" for name, reason in self.reasons.items())
+        super().__init__(f"unresolvable CDI devices {', '.join(self.names)} ({why})")
+
+
+class CdiInjectionFailed(KubedevicesError):
+    """A CDI edit does not fit this host or this container; nothing was changed."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"CDI injection failed: {path}: {reason}")
+
+
+class CdiWriteFailed(CannotAsk):
+    """A CDI file could not be written: containers started now would lack their devices."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot write the CDI file {path}: {reason}")
+
+
+class NotADeviceFile(CannotAsk):
+    """A path from which no device number can be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}")
+
+
+class NoVfioGroup(CannotAsk):
+    """A PCI device that vfio cannot hand out now."""
+
+    def __init__(self, pci_address: str, reason: str) -> None:
+        self.pci_address, self.reason = pci_address, reason
+        super().__init__(f"PCI device {pci_address}: {reason}")
+
+
+class NotExpressible(UsageError):
+    """Run options that the words of a runtime cannot say."""
+
+    def __init__(self, runtime: str, what: str) -> None:
+        self.runtime, self.what = runtime, what
+        super().__init__(f"not expressible for {runtime}: {what}")
