@@ -1,9 +1,23 @@
 """What goes over the sockets; the only place that sees HTTP/2, gRPC and protobuf.
 
-messages         message classes from our descriptors, in a private pool
-convert          messages ⇄ our values
-grpc_connection  gRPC over h2 without I/O: bytes in, events and bytes out
-unix_grpc        asyncio over a Unix socket: listen, dial, stop
-services         offer one of our objects as a gRPC service
-clients          call the other side: values in, values out
+From the values down to the bytes; each line uses only lines below it:
+
+services           offer one of our objects as a gRPC service
+clients            call the other side: values in, values out
+convert            messages ⇄ our values
+messages           message classes from our descriptors, in a private pool
+
+unix_grpc          the two ends everybody uses: GrpcServer and GrpcChannel
+grpc_server        answers calls on a socket file
+grpc_channel       dials a socket file and calls
+grpc_link          one connected socket, driving one of the following without I/O
+server_connection  the answering role
+client_connection  the calling role
+grpc_connection    what both share: gRPC over HTTP/2, bytes in, events and bytes out
+grpc_events        a call, its limits, and what is reported about it
+grpc_headers       methods, timeouts and statuses as headers
+grpc_framing       messages in a byte stream
+http2_session      the only module that calls h2
+http2_limits       what h2 leaves unbounded
+unix_socket        socket files: whose is it, bind, rename, unlink
 """

@@ -13,6 +13,7 @@ from kubedevices.allocation import (
     ContainerAllocateRequest,
     ContainerAllocateResponse,
     ContainerPreferredRequest,
+    PluginInfo,
     PluginOptions,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
@@ -247,3 +248,41 @@ def pre_start_request_from_wire(data: bytes) -> PreStartContainerRequest:
     """PreStartContainerRequest."""
     message = parse("v1beta1.PreStartContainerRequest", data)
     return PreStartContainerRequest(tuple(message.devices_ids))
+
+
+# ---------------------------------------------------------------- plugins found by a watcher
+
+
+def plugin_info_to_wire(info: PluginInfo) -> bytes:
+    """PluginInfo."""
+    return serialize(
+        message_class("pluginregistration.PluginInfo")(
+            type=info.type,
+            name=info.name,
+            endpoint=info.endpoint,
+            supported_versions=info.supported_versions,
+        )
+    )
+
+
+def plugin_info_from_wire(data: bytes) -> PluginInfo:
+    """PluginInfo."""
+    message = parse("pluginregistration.PluginInfo", data)
+    return PluginInfo(
+        message.type, message.name, message.endpoint, tuple(message.supported_versions)
+    )
+
+
+def registration_status_to_wire(registered: bool, error: str = "") -> bytes:
+    """RegistrationStatus."""
+    return serialize(
+        message_class("pluginregistration.RegistrationStatus")(
+            plugin_registered=registered, error=error
+        )
+    )
+
+
+def registration_status_from_wire(data: bytes) -> tuple[bool, str]:
+    """RegistrationStatus, as whether it went well and the error if not."""
+    message = parse("pluginregistration.RegistrationStatus", data)
+    return message.plugin_registered, message.error

@@ -1,0 +1,63 @@
+"""gRPC messages in a byte stream: one flag byte, four bytes of length, the message.
+
+For `grpc_connection`, which feeds DATA frames in. A length above the limit is refused as soon as
+the five bytes are there, before anything of the message is kept.
+"""
+
+from collections.abc import Iterator
+
+from kubedevices.errors import RpcError, StatusCode
+
+PREFIX = 5
+
+
+def frame(payload: bytes) -> bytes:
+    """Return an uncompressed message with its prefix."""
+    return b"\0" + len(payload).to_bytes(4, "big") + payload
+
+
+class MessageReader:
+    """Cuts one direction of one call into messages."""
+
+    def __init__(self, max_receive: int) -> None:
+        self._max_receive = max_receive
+        self._buffer = bytearray()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of the message that is not complete yet."""
+        return len(self._buffer)
+
+    def clear(self) -> None:
+        """Forget the message that is not complete."""
+        self._buffer.clear()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the messages that `data` completes; raises `RpcError` for what we refuse."""
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= PREFIX:
+                size = self._check_prefix(start)
+                end = start + PREFIX + size
+                if len(self._buffer) < end:
+                    return
+                message = bytes(memoryview(self._buffer)[start + PREFIX : end])
+                start = end
+                yield message
+        finally:
+            del self._buffer[:start]
+
+    def _check_prefix(self, start: int) -> int:
+        flag = self._buffer[start]
+        size = int.from_bytes(self._buffer[start + 1 : start + PREFIX], "big")
+        if flag == 1:
+            raise RpcError(StatusCode.UNIMPLEMENTED, "compressed messages are not supported")
+        if flag:
+            raise RpcError(StatusCode.INTERNAL, f"message with unknown flag {flag}")
+        if size > self._max_receive:
+            raise RpcError(
+                StatusCode.RESOURCE_EXHAUSTED,
+                f"received message larger than max ({size} vs. {self._max_receive})",
+            )
+        return size

@@ -1,0 +1,189 @@
+"""gRPC's words in HTTP/2 headers, both ways: methods, timeouts, statuses and their texts.
+
+Pure functions over header lists; `grpc_connection` calls them and nobody else does.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from hpack import NeverIndexedHeaderTuple
+
+from kubedevices.errors import RpcError, StatusCode
+
+Headers = list[tuple[bytes, bytes]]
+
+CONTENT_TYPE = b"application/grpc"
+USER_AGENT = b"kubedevices"
+AUTHORITY = b"localhost"
+"""What grpc-go and grpcio send over a Unix socket; a path is no valid authority."""
+
+MAX_MESSAGE = 4096
+"""Bytes of an encoded status text; grpcio drops a call whose trailers exceed 8 KiB."""
+
+RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", CONTENT_TYPE)]
+
+_STATUS_OF_HTTP = {
+    400: StatusCode.INTERNAL,
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
+    404: StatusCode.UNIMPLEMENTED,
+    429: StatusCode.UNAVAILABLE,
+    502: StatusCode.UNAVAILABLE,
+    503: StatusCode.UNAVAILABLE,
+    504: StatusCode.UNAVAILABLE,
+}
+_STATUS_OF_RESET = {
+    7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM: never looked at
+    8: StatusCode.CANCELLED,
+    11: StatusCode.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
+    12: StatusCode.PERMISSION_DENIED,  # INADEQUATE_SECURITY
+}
+_SECONDS_OF_UNIT = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+
+
+# ---------------------------------------------------------------- requests
+
+
+def request_headers(method: str, timeout: float | None) -> Headers:
+    """Return what opens a call. The timeout differs each time, so it stays out of HPACK's table."""
+    headers: Headers = [
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", method.encode()),
+        (b":authority", AUTHORITY),
+        (b"te", b"trailers"),
+        (b"content-type", CONTENT_TYPE),
+        (b"user-agent", USER_AGENT),
+    ]
+    if timeout is not None:
+        headers.append(NeverIndexedHeaderTuple(b"grpc-timeout", format_timeout(timeout)))
+    return headers
+
+
+class Request(NamedTuple):
+    """The head of a call; `refusal` says why it cannot be one."""
+
+    method: str
+    timeout: float | None
+    refusal: Headers | None = None
+
+
+def parse_request(headers: Iterable[tuple[bytes, bytes]]) -> Request:
+    """Return what a client asks for, or why that is no gRPC."""
+    fields = dict(headers)
+    path = fields.get(b":path", b"").decode("ascii", "replace")
+    if fields.get(b":method") != b"POST":
+        return Request(path, None, [(b":status", b"405"), (b"allow", b"POST")])
+    if not is_grpc(fields.get(b"content-type")):
+        return Request(path, None, [(b":status", b"415")])
+    timeout = None
+    if b"grpc-timeout" in fields:
+        timeout = parse_timeout(fields[b"grpc-timeout"])
+        if timeout is None:
+            text = "malformed grpc-timeout"
+            return Request(path, None, trailers_only(StatusCode.INTERNAL, text))
+    return Request(path, timeout)
+
+
+def is_grpc(content_type: bytes | None) -> bool:
+    """Whether the content type is `application/grpc`, alone or with a suffix."""
+    return content_type is not None and (
+        content_type == CONTENT_TYPE
+        or content_type.startswith((CONTENT_TYPE + b"+", CONTENT_TYPE + b";"))
+    )
+
+
+def format_timeout(seconds: float) -> bytes:
+    """Return seconds as gRPC writes them: at most eight digits and the finest unit that fits."""
+    for unit, digits in ((b"u", 1e6), (b"m", 1e3), (b"S", 1.0)):
+        amount = max(0, round(seconds * digits))
+        if amount < 10**8:
+            return b"%d%b" % (amount, unit)
+    return b"%dH" % min(10**8 - 1, round(seconds / 3600))
+
+
+def parse_timeout(text: bytes) -> float | None:
+    """Return the seconds of a grpc-timeout, None for what is none."""
+    digits, unit = text[:-1], text[-1:]
+    if not digits.isdigit() or len(digits) > 8 or unit not in _SECONDS_OF_UNIT:
+        return None
+    return int(digits) * _SECONDS_OF_UNIT[unit]
+
+
+# ---------------------------------------------------------------- statuses
+
+
+def trailers(code: StatusCode, message: str) -> Headers:
+    """Return what ends an answered call."""
+    fields: Headers = [(b"grpc-status", b"%d" % code)]
+    if message:
+        fields.append(NeverIndexedHeaderTuple(b"grpc-message", encode_message(message)))
+    return fields
+
+
+def trailers_only(code: StatusCode, message: str) -> Headers:
+    """Return the whole answer to a call that gets nothing but a status."""
+    return [*RESPONSE_HEADERS, *trailers(code, message)]
+
+
+def encode_message(message: str) -> bytes:
+    """Percent-encode everything but printable ASCII, cut to `MAX_MESSAGE` on a whole character."""
+    encoded = _quote(message.encode("utf-8", "replace"))
+    if len(encoded) <= MAX_MESSAGE:
+        return encoded
+    kept = unquote_to_bytes(encoded[: MAX_MESSAGE - 16]).decode("utf-8", "ignore")
+    return _quote(kept.encode() + b"...")
+
+
+_PRINTABLE = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("%"))
+
+
+def _quote(text: bytes) -> bytes:
+    # A header value may not begin or end with a space: strict peers drop the connection for it.
+    inner = text.strip(b" ")
+    before = len(text) - len(text.lstrip(b" "))
+    after = len(text) - before - len(inner)
+    return b"%20" * before + quote_from_bytes(inner, safe=_PRINTABLE).encode() + b"%20" * after
+
+
+def decode_message(text: bytes) -> str:
+    """Return the text of a grpc-message; what is no UTF-8 becomes a replacement character."""
+    return unquote_to_bytes(text).decode("utf-8", "replace")
+
+
+def parse_status(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+    """Return how trailers (or a response without a body) end a call; None means OK."""
+    fields = dict(headers)
+    status = fields.get(b"grpc-status")
+    if status is None:
+        return RpcError(StatusCode.UNKNOWN, "the peer sent no grpc-status")
+    try:
+        code = StatusCode(int(status)) if status.isdigit() and len(status) < 4 else None
+    except ValueError:
+        code = None
+    message = decode_message(fields.get(b"grpc-message", b""))
+    if code is None:
+        shown = status[:20].decode("ascii", "replace")
+        return RpcError(StatusCode.UNKNOWN, f"grpc-status {shown!r}: {message}")
+    return None if code is StatusCode.OK else RpcError(code, message)
+
+
+def response_problem(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+    """Return why response headers are none of gRPC, None when they are."""
+    fields = dict(headers)
+    status = fields.get(b":status", b"")
+    if status != b"200":
+        known = int(status) if status.isdigit() and len(status) == 3 else 0
+        code = _STATUS_OF_HTTP.get(known, StatusCode.UNKNOWN)
+        return RpcError(code, f"HTTP status {status[:20].decode('ascii', 'replace') or 'missing'}")
+    if not is_grpc(fields.get(b"content-type")):
+        shown = fields.get(b"content-type", b"")[:80].decode("ascii", "replace")
+        return RpcError(StatusCode.UNKNOWN, f"unexpected content-type {shown!r}")
+    return None
+
+
+def status_of_reset(error_code: int) -> RpcError:
+    """Return what an RST_STREAM of the peer means for the caller."""
+    code = _STATUS_OF_RESET.get(error_code, StatusCode.INTERNAL)
+    return RpcError(code, f"the peer reset the stream (HTTP/2 error code {error_code})")

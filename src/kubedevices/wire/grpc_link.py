@@ -1,0 +1,121 @@
+"""One connected socket driving one sans-I/O gRPC connection; both ends build on it.
+
+Reads go in, events go to the owner, output goes out. Nothing runs while the peer is silent.
+"""
+
+import asyncio
+from typing import Generic, TypeVar
+
+from kubedevices.errors import ProtocolError
+from kubedevices.wire.grpc_connection import GrpcConnection
+from kubedevices.wire.grpc_events import Event, PeerGoesAway
+
+MAX_UNREAD = 4 * 2**20
+"""Bytes of ours a peer may leave unread; messages wait outside of it, so only floods get there."""
+
+LAST_WORDS = 0.05
+"""Seconds a closing connection has to get its last bytes out."""
+
+C = TypeVar("C", bound=GrpcConnection)
+
+
+class GrpcLink(asyncio.Protocol, Generic[C]):
+    """Base of a server's and a client's connection: `on_event` and `on_lost` are theirs."""
+
+    def __init__(self, connection: C) -> None:
+        self.connection = connection
+        self.loop = asyncio.get_running_loop()
+        self.lost = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._is_leaving = False
+        self.reason = "the connection was lost"
+        self._closing: asyncio.TimerHandle | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Act on one event; may call the connection again."""
+        raise NotImplementedError
+
+    def on_lost(self) -> None:
+        """Act on the end of the connection, once, after the events about its calls."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport and say hello."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes in, events to the owner, and answers out."""
+        try:
+            self.connection.receive(data)
+        except ProtocolError as error:
+            self.reason = f"the peer broke the protocol: {error}"
+            self.dispatch()
+            self.close()
+            return
+        self.dispatch()
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End every call and tell the owner."""
+        if self._closing is not None:
+            self._closing.cancel()
+        if exc is not None:
+            self.reason = f"the connection was lost: {exc}"
+        self._transport = None
+        self.connection.lose(self.reason)
+        self.dispatch()
+        self.lost.set()
+        self.on_lost()
+
+    def pause_writing(self) -> None:
+        """Stop sending messages: the peer reads slowly."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._is_paused = False
+        self.flush()
+
+    # ------------------------------------------------------------ called by owners
+
+    def dispatch(self) -> None:
+        """Work through the connection's events until there are none."""
+        while events := self.connection.take_events():
+            for event in events:
+                if type(event) is PeerGoesAway:
+                    self._is_leaving = True
+                else:
+                    self.on_event(event)
+        if self._is_leaving and not self.connection.open_calls:
+            self.close()
+
+    def flush(self) -> None:
+        """Write what the connection has for the peer."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        while output := self.connection.take_output(with_data=not self._is_paused):
+            transport.write(output)
+            self.dispatch()
+        if transport.get_write_buffer_size() > MAX_UNREAD:
+            self.abort()
+
+    def close(self) -> None:
+        """Send the last words and close; at once when the peer does not take them."""
+        transport = self._transport
+        if transport is None or self._closing is not None:
+            return
+        self._closing = self.loop.call_later(LAST_WORDS, self.abort)
+        self.flush()
+        if not transport.is_closing():
+            transport.close()
+
+    def abort(self) -> None:
+        """Close without a word."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,323 @@
+"""The answering end over a Unix socket: `GrpcServer` offers methods until it is stopped."""
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+
+from kubedevices.errors import KubedevicesError, RpcError, StatusCode
+from kubedevices.wire.grpc_events import (
+    Call,
+    CallEnded,
+    CallOpened,
+    Drained,
+    Event,
+    Limits,
+    PeerReady,
+    RequestReceived,
+)
+from kubedevices.wire.grpc_link import GrpcLink
+from kubedevices.wire.server_connection import ServerConnection
+from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
+
+logger = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds a client has to say that it speaks HTTP/2."""
+
+REQUEST_TIMEOUT = 30.0
+"""Seconds a client has to send the rest of a request it has begun."""
+
+MAX_CONNECTIONS = 512
+STOP_TIME = 0.08
+
+
+class UnaryMethod:
+    """One message in, one out."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
+        self.handler = handler
+
+
+class StreamMethod:
+    """One message in, any number out."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler: Callable[[bytes], AsyncIterator[bytes]]) -> None:
+        self.handler = handler
+
+
+Methods = Mapping[str, UnaryMethod | StreamMethod]
+"""`/package.Service/Method` → what answers it."""
+
+
+class _Served:
+    """One call that is being answered: its task, its timer, and what it sleeps on."""
+
+    __slots__ = ("drained", "method", "task", "timer")
+
+    def __init__(self, method: UnaryMethod | StreamMethod) -> None:
+        self.method = method
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.drained: asyncio.Future[None] | None = None
+
+
+class _ServerLink(GrpcLink[ServerConnection]):
+    def __init__(self, server: "GrpcServer", connection: ServerConnection) -> None:
+        super().__init__(connection)
+        self._server = server
+        self._running = 0
+        self._handshake: asyncio.TimerHandle | None = None
+        self.calls: set[Call] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._server.admit(self):
+            self._handshake = self.loop.call_later(HANDSHAKE_TIMEOUT, self.abort)
+        else:
+            self.abort()
+
+    def on_lost(self) -> None:
+        self._end_handshake()
+        self._server.forget(self)
+
+    def _end_handshake(self) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
+
+    def on_event(self, event: Event) -> None:
+        match event:
+            case CallOpened(call):
+                self._open(call)
+            case RequestReceived(call, payload):
+                self._serve(call, payload)
+            case Drained(call):
+                served: _Served = call.owner
+                if served.drained is not None and not served.drained.done():
+                    served.drained.set_result(None)
+            case CallEnded(call):
+                self._drop(call)
+            case PeerReady():
+                self._end_handshake()
+
+    # ------------------------------------------------------------ one call
+
+    def _open(self, call: Call) -> None:
+        method = self._server.methods.get(call.method)
+        if method is None:
+            text = f"unknown method {call.method}"
+            self.connection.finish(call, StatusCode.UNIMPLEMENTED, text)
+        elif self._running >= 2 * self.connection.limits.max_streams:
+            # Cancelled handlers that do not end: clients must not be able to pile them up.
+            text = "too many calls are still ending"
+            self.connection.finish(call, StatusCode.RESOURCE_EXHAUSTED, text)
+        else:
+            served = call.owner = _Served(method)
+            self.calls.add(call)
+            allowed = REQUEST_TIMEOUT if call.timeout is None else call.timeout
+            served.timer = self.loop.call_later(allowed, self._expire, call)
+
+    def _serve(self, call: Call, payload: bytes) -> None:
+        if call.ended:
+            return
+        served: _Served = call.owner
+        if call.timeout is None and served.timer is not None:
+            served.timer.cancel()
+        name = f"{self._server.name}: {call.method}"
+        served.task = self.loop.create_task(self._answer(call, served, payload), name=name)
+        self._running += 1
+        served.task.add_done_callback(self._on_task_done)
+        self._server.tasks.add(served.task)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._running -= 1
+        self._server.tasks.discard(task)
+
+    async def _answer(self, call: Call, served: _Served, payload: bytes) -> None:
+        code, text = StatusCode.OK, ""
+        try:
+            if isinstance(served.method, UnaryMethod):
+                self.connection.send(call, await served.method.handler(payload))
+            else:
+                await self._answer_stream(call, served, served.method.handler(payload))
+        except asyncio.CancelledError:
+            self._finish(call, StatusCode.CANCELLED, "the call was cancelled by the server")
+            raise
+        except RpcError as error:
+            code, text = error.code or StatusCode.UNKNOWN, error.message
+        except KubedevicesError as error:
+            code, text = StatusCode.UNKNOWN, str(error)
+        except Exception as error:
+            logger.exception("%s: %s failed", self._server.name, call.method)
+            code, text = StatusCode.UNKNOWN, f"internal error: {type(error).__name__}: {error}"
+        served.task = None  # it ends by itself
+        self._finish(call, code, text)
+
+    async def _answer_stream(
+        self, call: Call, served: _Served, messages: AsyncIterator[bytes]
+    ) -> None:
+        try:
+            async for message in messages:
+                self.connection.send(call, message)
+                self.flush()
+                if call.ended:
+                    return
+                if call.pending:
+                    served.drained = self.loop.create_future()
+                    await served.drained
+        finally:
+            close = getattr(messages, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _expire(self, call: Call) -> None:
+        self._finish(call, StatusCode.DEADLINE_EXCEEDED, "the deadline passed")
+
+    def _finish(self, call: Call, code: StatusCode, text: str) -> None:
+        self.connection.finish(call, code, text)
+        if call.ended:
+            self._drop(call)
+        self.flush()
+
+    def _drop(self, call: Call) -> None:
+        self.calls.discard(call)
+        served: _Served | None = call.owner
+        if served is not None:
+            if served.timer is not None:
+                served.timer.cancel()
+            if served.task is not None:
+                served.task.cancel()
+
+    def end_calls(self) -> None:
+        """Refuse new calls and end those that are open: the server stops."""
+        for call in list(self.calls):
+            self._finish(call, StatusCode.UNAVAILABLE, f"{self._server.name} is stopping")
+        self.close()
+
+
+class GrpcServer:
+    """Offers methods on one Unix socket from `start` to `stop`; may be started again."""
+
+    def __init__(
+        self,
+        methods: Methods,
+        *,
+        name: str,
+        max_receive: int = 4 * 2**20,
+        max_streams: int = 1000,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self.methods = methods
+        self.name = name
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._limits = Limits(max_receive=max_receive, max_streams=max_streams)
+        self._max_connections = max_connections
+        self._links: set[_ServerLink] = set()
+        self._listener: asyncio.Server | None = None
+        self._path: Path | None = None
+        self._identity: FileIdentity | None = None
+
+    def __repr__(self) -> str:
+        where = self._path if self._listener is not None else "stopped"
+        return f"<GrpcServer {self.name} {where} connections={len(self._links)}>"
+
+    @property
+    def identity(self) -> FileIdentity | None:
+        """Which file our socket is, None before `start`."""
+        return self._identity
+
+    def owns_socket(self) -> bool:
+        """Whether the file at our path is still the one we made."""
+        return (
+            self._path is not None
+            and self._identity is not None
+            and FileIdentity.of(self._path) == self._identity
+        )
+
+    def open_streams(self, method: str) -> int:
+        """Return how many calls of `method` are being answered."""
+        return sum(call.method == method for link in self._links for call in link.calls)
+
+    async def start(
+        self, path: Path, *, mode: int = 0o600, rename_from: Path | None = None
+    ) -> None:
+        """Listen at `path`; with `rename_from` the file appears there already listening."""
+        if self._listener is not None:
+            raise RuntimeError(f"{self.name} is already started")
+        listening = listen(path, mode=mode, rename_from=rename_from)
+        try:
+            self._listener = await _serve(listening.socket, self._new_link)
+        except BaseException:
+            listening.socket.close()
+            unlink_own(path, listening.identity)
+            raise
+        self._path, self._identity = path, listening.identity
+
+    def _new_link(self) -> _ServerLink:
+        loop = asyncio.get_running_loop()
+        return _ServerLink(self, ServerConnection(clock=loop.time, limits=self._limits))
+
+    async def stop(self, grace: float = 0) -> None:
+        """Take no more calls, give open ones `grace` seconds, then end everything within 100 ms.
+
+        The socket file goes only if it is still ours.
+        """
+        if self._listener is None:
+            return
+        listener, self._listener = self._listener, None
+        if self._path is not None:
+            unlink_own(self._path, self._identity)
+        listener.close()
+        for link in list(self._links):
+            link.connection.go_away()
+            link.flush()
+        if grace > 0 and self._open_tasks():
+            await asyncio.wait(self._open_tasks(), timeout=grace)
+        for link in list(self._links):
+            link.end_calls()
+        ends = [asyncio.ensure_future(link.lost.wait()) for link in self._links]
+        if ends or self._open_tasks():
+            await asyncio.wait({*ends, *self._open_tasks()}, timeout=STOP_TIME)
+        for end in ends:
+            end.cancel()
+        for link in list(self._links):
+            link.abort()
+        for task in self._open_tasks():
+            logger.warning("%s: %s does not end although cancelled", self.name, task.get_name())
+
+    def _open_tasks(self) -> set[asyncio.Task[None]]:
+        # stop() may be called by a handler, which must not wait for itself.
+        return {task for task in self.tasks if task is not asyncio.current_task()}
+
+    # ------------------------------------------------------------ called by links
+
+    def admit(self, link: _ServerLink) -> bool:
+        """Take a new connection, unless we are stopped or have too many."""
+        if self._listener is None:
+            return False
+        if len(self._links) >= self._max_connections:
+            logger.warning("%s: more than %d connections", self.name, self._max_connections)
+            return False
+        self._links.add(link)
+        return True
+
+    def forget(self, link: _ServerLink) -> None:
+        """Let go of a connection that has ended."""
+        self._links.discard(link)
+
+
+async def _serve(listener: socket.socket, new_link: Callable[[], _ServerLink]) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 13):
+        # asyncio would unlink by inode alone, and inodes are used again at once.
+        return await loop.create_unix_server(
+            new_link, sock=listener, backlog=BACKLOG, cleanup_socket=False
+        )
+    return await loop.create_unix_server(new_link, sock=listener, backlog=BACKLOG)

@@ -1,0 +1,103 @@
+"""Unix sockets as files: whose file is it, bind it, dial it. No protocol, no event loop.
+
+`unix_grpc` calls this; so may whoever has to know whether a socket file is still the same one.
+"""
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from kubedevices.errors import CannotAsk, SocketInUse
+from kubedevices.socket_paths import check_socket_path
+
+BACKLOG = 128
+
+
+class FileIdentity(NamedTuple):
+    """Which file a path leads to; with the time, because ext4 gives inode numbers out again."""
+
+    st_dev: int
+    st_ino: int
+    st_ctime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self | None:
+        """Return the identity of what is at `path` (a link itself, not its target), if anything."""
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None
+        return cls(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+class Listener(NamedTuple):
+    """A socket that listens and the file that leads to it."""
+
+    socket: socket.socket
+    identity: FileIdentity | None
+
+
+def listen(path: Path, *, mode: int, rename_from: Path | None = None) -> Listener:
+    """Bind and listen at `path`; with `rename_from` there first, so that `path` appears listening.
+
+    Removes a socket file that nobody listens on. Raises `SocketPathTooLong`, `SocketInUse`, and
+    `CannotAsk` for everything else that is in the way.
+    """
+    first = path if rename_from is None else rename_from
+    for each in {path, first}:
+        check_socket_path(each)
+        _remove_stale(each)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = False
+    try:
+        listener.setblocking(False)
+        # The file is made with the mode of the socket, so nobody gets in before a chmod.
+        os.fchmod(listener.fileno(), mode)
+        listener.bind(str(first))
+        bound = True
+        if stat.S_IMODE(first.lstat().st_mode) != mode:
+            first.chmod(mode)  # the umask took something away
+        listener.listen(BACKLOG)
+        if rename_from is not None:
+            rename_from.rename(path)
+        return Listener(listener, FileIdentity.of(path))
+    except OSError as error:
+        listener.close()
+        if bound:
+            first.unlink(missing_ok=True)
+        if error.errno == errno.EADDRINUSE:
+            raise SocketInUse(str(path)) from error
+        raise CannotAsk(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+def unlink_own(path: Path, identity: FileIdentity | None) -> bool:
+    """Remove the file at `path` if it is still `identity`; say whether it was."""
+    if identity is None or FileIdentity.of(path) != identity:
+        return False
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _remove_stale(path: Path) -> None:
+    """Make room at `path`: unlink a socket that refuses, raise for one that answers."""
+    before = FileIdentity.of(path)
+    if before is None:
+        return
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise CannotAsk(f"cannot listen on {path}: a file that is no socket is in the way")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        refusal = probe.connect_ex(str(path))
+    if refusal == errno.ECONNREFUSED:
+        unlink_own(path, before)
+    elif refusal in (0, errno.EAGAIN, errno.EINPROGRESS, errno.EPROTOTYPE):
+        # EAGAIN: it listens, and its queue is full.
+        raise SocketInUse(str(path))
+    elif refusal != errno.ENOENT:
+        raise CannotAsk(f"cannot listen on {path}: {os.strerror(refusal)}")
