@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -26,15 +26,22 @@ STOP_GRACE = 2.0
 _log = logging.getLogger(__name__)
 
 
-async def call(function: Callable[..., T | Awaitable[T]], *args: object) -> T:
+@overload
+async def call(function: Callable[..., Awaitable[T]], *args: object) -> T: ...
+
+
+@overload
+async def call(function: Callable[..., T | Awaitable[T]], *args: object) -> T: ...
+
+
+async def call(function: Callable[..., Any], *args: object) -> Any:
     """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
 
     The thread sees the caller's context variables. Cancelling leaves the thread to itself: nobody
     hears its answer, and `settle` says so if it is still running at the end.
     """
     if inspect.iscoroutinefunction(function):
-        answer: T = await function(*args)
-        return answer
+        return await function(*args)
     job = _Job(function, args)
     _pool.start(job)
     try:
@@ -43,8 +50,7 @@ async def call(function: Callable[..., T | Awaitable[T]], *args: object) -> T:
         _pool.abandon(job)
         raise
     outcome = job.outcome()
-    result: T = await outcome if inspect.isawaitable(outcome) else outcome
-    return result
+    return await outcome if inspect.isawaitable(outcome) else outcome
 
 
 async def settle(timeout: float = STOP_GRACE) -> tuple[str, ...]:

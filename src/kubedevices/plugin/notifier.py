@@ -69,7 +69,9 @@ class Notifier:
         The first change is relative to an empty tree. Trees in between are skipped.
         """
         self._is_announced = False
-        before, self._taken = self._taken, self._latest or self._taken
+        before, latest = self._taken, self._latest
+        if latest is not None:
+            self._taken = latest
         return self._taken, compare_trees(before, self._taken)
 
     async def wait_stopped(self) -> None:

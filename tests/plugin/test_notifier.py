@@ -1,0 +1,210 @@
+"""The notifier: snapshots, changes, and never waiting for anybody."""
+
+import logging
+import re
+import threading
+import time
+
+import pytest
+
+from kubedevices.device import Device, Health
+from kubedevices.device_tree import DeviceTree, TreeChange
+from kubedevices.errors import NotADeviceTree
+from kubedevices.plugin.notifier import Notifier
+
+
+def tree_of(*ids: str, health: Health = Health.HEALTHY) -> DeviceTree:
+    """Return a tree with one type."""
+    return DeviceTree({"widget": [Device(device_id, health=health) for device_id in ids]})
+
+
+class Counter:
+    """Counts how often there was something new."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def test_the_first_tree_is_compared_with_an_empty_one() -> None:
+    """T-05: everything in the first tree is added."""
+    notifier = Notifier()
+    notifier.notify(tree_of("w"))
+    assert notifier.take() == (tree_of("w"), TreeChange(added=("widget",)))
+
+
+def test_a_change_is_taken_once() -> None:
+    """T-05: without news there is no change."""
+    notifier = Notifier()
+    notifier.notify(tree_of("w"))
+    notifier.take()
+    assert notifier.take() == (tree_of("w"), TreeChange())
+
+
+def test_taking_before_anything_was_reported() -> None:
+    """Before the first report there is an empty tree and no change."""
+    notifier = Notifier()
+    assert notifier.take() == (DeviceTree(), TreeChange())
+    assert not notifier.has_tree
+
+
+def test_every_kind_of_change_is_announced() -> None:
+    """T-05: added, updated and removed types are announced one by one."""
+    announced = Counter()
+    notifier = Notifier(announced)
+    for count, (tree, change) in enumerate(
+        [
+            (tree_of("w"), TreeChange(added=("widget",))),
+            (tree_of("w", health=Health.UNHEALTHY), TreeChange(updated=("widget",))),
+            (tree_of(), TreeChange(updated=("widget",))),
+            (DeviceTree(), TreeChange(removed=("widget",))),
+        ],
+        start=1,
+    ):
+        notifier.notify(tree)
+        assert announced.count == count
+        assert notifier.take() == (tree, change)
+
+
+def test_no_change_no_message() -> None:
+    """T-05: an equal tree announces nothing."""
+    announced = Counter()
+    notifier = Notifier(announced)
+    notifier.notify(tree_of("a", "b"))
+    notifier.take()
+    notifier.notify(tree_of("b", "a"))
+    assert announced.count == 1
+    assert notifier.take()[1].is_empty
+
+
+def test_an_empty_first_tree_is_a_report() -> None:
+    """A scanner that finds nothing has reported all the same, without any change."""
+    announced = Counter()
+    notifier = Notifier(announced)
+    notifier.notify(DeviceTree())
+    assert notifier.has_tree
+    assert announced.count == 1
+    assert notifier.take()[1].is_empty
+
+
+def test_one_tree_object_notified_three_times() -> None:
+    """T-06: the caller goes on with its tree, and every state of it counts as it was."""
+    notifier = Notifier()
+    tree = tree_of("a")
+    notifier.notify(tree)
+    tree.add("widget", Device("b"))
+    assert notifier.take() == (tree_of("a"), TreeChange(added=("widget",)))
+    notifier.notify(tree)
+    tree.declare("gadget")
+    assert notifier.take() == (tree_of("a", "b"), TreeChange(updated=("widget",)))
+    notifier.notify(tree)
+    assert notifier.take()[1] == TreeChange(added=("gadget",))
+    assert tree.count("widget") == 2
+
+
+def test_trees_in_between_are_skipped() -> None:
+    """The latest tree wins, and going there and back is no change."""
+    announced = Counter()
+    notifier = Notifier(announced)
+    notifier.notify(tree_of("a"))
+    notifier.take()
+    notifier.notify(tree_of("a", "b"))
+    notifier.notify(tree_of("a"))
+    assert announced.count == 2
+    assert notifier.take()[1].is_empty
+
+
+def test_what_was_announced_and_not_taken_is_not_announced_again() -> None:
+    """A slow consumer is woken once, however much happens meanwhile."""
+    announced = Counter()
+    notifier = Notifier(announced)
+    for number in range(10):
+        notifier.notify(tree_of(f"w{number}"))
+    assert announced.count == 1
+    assert notifier.take()[0] == tree_of("w9")
+
+
+def test_a_thousand_notifications_without_a_consumer() -> None:
+    """T-07: nobody takes anything and notifying stays quick."""
+    notifier = Notifier()
+    trees = [tree_of(*(f"w{n}" for n in range(16)), f"x{turn}") for turn in range(1000)]
+    started = time.perf_counter()
+    for tree in trees:
+        notifier.notify(tree)
+    assert time.perf_counter() - started < 1
+    assert notifier.take()[0] == trees[-1]
+
+
+def test_unchanged_devices_stay_the_same_objects() -> None:
+    """A scan that makes every device anew gives the objects of the scan before."""
+    notifier = Notifier()
+    notifier.notify(tree_of("a"))
+    first, _ = notifier.take()
+    notifier.notify(tree_of("a", "b"))
+    second, _ = notifier.take()
+    assert second.devices("widget")["a"] is first.devices("widget")["a"]
+
+
+def test_notifying_from_many_threads() -> None:
+    """Whatever threads do at once, the last state is taken and nothing is torn."""
+    notifier = Notifier()
+
+    def report(name: str) -> None:
+        for number in range(200):
+            notifier.notify(DeviceTree({name: [Device(f"{name}{number}")]}))
+
+    threads = [threading.Thread(target=report, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    seen = []
+    while any(thread.is_alive() for thread in threads):
+        seen.append(notifier.take()[0])
+    notifier.notify(tree_of("last"))
+    assert notifier.take()[0] == tree_of("last")
+    assert all(len(tree) <= 1 for tree in seen)
+
+
+def test_a_report_during_a_take_is_announced_again() -> None:
+    """A tree that comes while the consumer is looking is never missed."""
+    taken = []
+
+    def take_at_once() -> None:
+        taken.append(notifier.take()[0])
+
+    notifier = Notifier(take_at_once)
+    notifier.notify(tree_of("a"))
+    notifier.notify(tree_of("b"))
+    assert taken == [tree_of("a"), tree_of("b")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (None, "notify() takes a DeviceTree, not None"),
+        ({"widget": []}, "notify() takes a DeviceTree, not dict {'widget': []}"),
+        ([Device("w")], "notify() takes a DeviceTree, not list [Device(id='w', health="),
+    ],
+)
+def test_what_is_no_tree_is_refused(wrong: object, text: str) -> None:
+    """A forgotten `return` or a dictionary gives a clear error."""
+    with pytest.raises(NotADeviceTree, match=re.escape(text)):
+        Notifier().notify(wrong)  # type: ignore[arg-type]
+
+
+def test_long_ids_are_mentioned_once(caplog: pytest.LogCaptureFixture) -> None:
+    """An ID of 64 characters is warned of when it appears, one of 63 never."""
+    notifier = Notifier()
+    too_long, fits = "x" * 64, "y" * 63
+    notifier.notify(tree_of(too_long, fits))
+    notifier.notify(tree_of(too_long, fits, "more"))
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [
+        f"widget: the ID {too_long!r} has 64 characters; the device plugin API says at most 63"
+    ]
+
+
+async def test_a_notifier_that_nobody_runs_is_stopped() -> None:
+    """In a test of a scanner, waiting for the end is over at once."""
+    await Notifier().wait_stopped()
