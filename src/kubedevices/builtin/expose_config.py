@@ -109,7 +109,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
     if not found:
-        raise ValueError(f"{text!r} is not a duration, write for example 5s, 500ms or 1m")
+        raise ValueError(f"{text!r} is not a duration")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -220,7 +220,9 @@ class ExposeConfig:
 
     version: int = key(check=_check_version, hint="write 'version: 1'")
     namespace: str = key(check=_check_namespace, hint="a domain of yours, for example example.com")
-    scan_interval: float = key(default=5.0, parse=parse_duration, check=_check_interval)
+    scan_interval: float = key(
+        default=5.0, parse=parse_duration, check=_check_interval, hint="for example 5s or 500ms"
+    )
     resources: tuple[ResourceRule, ...] = key(unique="name", not_empty=True)
 
 

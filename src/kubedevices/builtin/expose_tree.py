@@ -95,17 +95,13 @@ def make_tree(config: ExposeConfig, host: HostFiles, indexes: Indexes) -> Device
 
 def make_ids(paths: Sequence[str], limit: int = ID_LIMIT) -> list[str]:
     """Return an ID of at most `limit` characters for each path; see the module's rules."""
-    plain = [_below_dev(path).replace("/", "-") for path in paths]
+    plain = [path.removeprefix("/dev/").lstrip("/").replace("/", "-") for path in paths]
     count = Counter(plain)
     ids = []
     for path, name in zip(paths, plain, strict=True):
-        is_ambiguous = count[name] > 1 and "/" in _below_dev(path)
+        is_ambiguous = count[name] > 1 and path != f"/dev/{name}"
         ids.append(_hashed(name, path, limit) if is_ambiguous or len(name) > limit else name)
     return ids
-
-
-def _below_dev(path: str) -> str:
-    return path.removeprefix("/dev/").lstrip("/")
 
 
 def _hashed(name: str, path: str, limit: int) -> str:

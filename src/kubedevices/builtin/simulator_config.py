@@ -74,7 +74,7 @@ def _check_count(count: int) -> str:
 
 
 def _check_file_name(name: str) -> str:
-    if not name or "/" in name or not name.isprintable():
+    if name in {"", "kubelet"} or "/" in name or not name.isprintable():
         return f"{name!r} cannot be the name of a socket"
     return ""
 
@@ -96,7 +96,7 @@ def _check_style(style: str) -> str:
 
 def _parse_numa_nodes(text: str) -> NumaNodes:
     """Return `0,1` (in turn) or `0=0,1=1` (by index) as a value."""
-    parts = [part.strip() for part in text.split(",")]
+    parts = [part.strip() for part in text.split(",")] if text else []
     try:
         if "=" in text:
             pairs = [part.split("=") for part in parts]

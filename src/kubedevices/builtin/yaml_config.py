@@ -41,7 +41,7 @@ _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or
 _NAMES = {
     _STR: "text",
     _INT: "a number",
-    _FLOAT: "a number",
+    _FLOAT: "a decimal number",
     _BOOL: "true or false",
     _NULL: "nothing",
 }

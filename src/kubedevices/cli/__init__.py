@@ -14,6 +14,7 @@ import argparse
 import difflib
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -52,6 +53,10 @@ _READER_GONE = 141  # 128 + SIGPIPE: what a shell reports for any filter whose r
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that complains in one line instead of printing its usage first."""
+
+    def format_help(self) -> str:
+        """Leave a line behind the last one, as other commands do."""
+        return super().format_help().rstrip("\n") + "\n"
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where to read more."""
@@ -115,7 +120,7 @@ def _top_parser() -> Parser:
         usage="kubedevices VERB ...",
         description=f"Kubernetes device plugins, both sides of the socket.\n\nverbs:\n{verbs}",
         epilog=EXAMPLES + "\nkubedevices VERB --help shows the options of a verb.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"kubedevices {__version__}")
@@ -130,12 +135,18 @@ def _verb_parser(verb: ModuleType) -> Parser:
         prog=f"kubedevices {verb.NAME}",
         description=verb.HELP,
         epilog=getattr(verb, "EXAMPLES", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_formatter,
         allow_abbrev=False,
     )
     verb.add_arguments(parser)
     _add_log_arguments(parser)
     return parser
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """Keep line breaks of descriptions, and give options and their help enough room."""
+    width = min(100, shutil.get_terminal_size().columns)
+    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=34, width=width)
 
 
 def _add_log_arguments(parser: argparse.ArgumentParser) -> None:

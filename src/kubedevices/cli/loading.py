@@ -1,0 +1,204 @@
+"""Finds the scanner that `MODULE:CLASS` on a command line names, and makes one. For scan and run.
+
+The module is a name that Python can import, with the current directory searched first, or the path
+of a `.py` file. Whatever goes wrong on the way is told in one line; the traceback of a module that
+does not import is a debug log line.
+"""
+
+import argparse
+import difflib
+import importlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType, UnionType
+from typing import Any
+
+from kubedevices.cli.log_lines import summarize_exception
+from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
+from kubedevices.plugin.scanner import Scanner
+
+EXAMPLE = "for example widgets.py:Widgets or mypackage.widgets:Widgets"
+
+_TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
+
+
+def add_scanner_argument(parser: argparse.ArgumentParser, *, nargs: str | None = None) -> None:
+    """Add MODULE:CLASS as `args.scanner` and `--arg NAME=VALUE` as `args.arguments`."""
+    parser.add_argument(
+        "scanner",
+        metavar="MODULE:CLASS",
+        nargs=nargs,
+        help=f"the scanner, {EXAMPLE}",
+    )
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        dest="constructor_arguments",
+        metavar="NAME=VALUE",
+        help="an argument of the scanner's constructor; may be given several times",
+    )
+
+
+def load_scanner(target: str, arguments: list[str]) -> Scanner:
+    """Import, find and make the scanner; raises `UsageError`, or `ScanFailed` from its start."""
+    module_name, colon, class_name = target.rpartition(":")
+    if not colon or not module_name or not class_name:
+        raise UsageError(f"{target!r} is not MODULE:CLASS, {EXAMPLE}")
+    values = _split_arguments(arguments)
+    found = _find(_import(module_name), class_name)
+    if isinstance(found, Scanner):
+        if values:
+            raise UsageError(f"{target} is ready made, --arg has nothing to say there")
+        return found
+    return _make(_check_class(found, class_name), values)
+
+
+def _split_arguments(arguments: list[str]) -> dict[str, str]:
+    values = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"--arg {argument!r} is not NAME=VALUE")
+        values[name] = value
+    return values
+
+
+def _import(name: str) -> ModuleType:
+    if name.endswith(".py") or "/" in name:
+        return _import_file(Path(name))
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            near = Path(name.replace(".", "/") + ".py")
+            hint = f"; is it a file? write {near}:..." if near.exists() else ""
+            raise UsageError(f"there is no module {error.name!r}{hint}") from error
+        raise _does_not_import(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _does_not_import(name, error) from error
+
+
+def _import_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise UsageError(f"there is no file {str(file)!r}")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{str(file)!r} is not a Python file")
+    sys.path.insert(0, str(file.parent.absolute()))  # as `python FILE` does, for its neighbours
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # dataclasses and pickle look there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _does_not_import(str(file), error) from error
+    return module
+
+
+def _does_not_import(name: str, error: BaseException) -> KubedevicesError:
+    """Return what to tell; a `SyntaxError` knows its own place."""
+    reason = summarize_exception(error)
+    if isinstance(error, SyntaxError):
+        reason = f"SyntaxError: {error.msg} ({Path(error.filename or '?').name}:{error.lineno})"
+    return UsageError(f"{name} does not import: {reason}")
+
+
+def _find(module: ModuleType, name: str) -> Any:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            close = difflib.get_close_matches(part, _scanners_in(module) or dir(found), n=1)
+            hint = f", did you mean {close[0]!r}?" if close else _listing_hint(module)
+            raise UsageError(f"{module.__name__} has no {name!r}{hint}")
+        found = getattr(found, part)
+    return found
+
+
+def _listing_hint(module: ModuleType) -> str:
+    scanners = _scanners_in(module)
+    return f", its scanners: {', '.join(scanners)}" if scanners else ", and no scanner at all"
+
+
+def _scanners_in(module: ModuleType) -> list[str]:
+    """Return the names of the scanners that a module defines itself."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if inspect.isclass(value)
+        and issubclass(value, Scanner)
+        and value.__module__ == module.__name__
+    ]
+
+
+def _check_class(found: Any, name: str) -> Callable[..., Scanner]:
+    if not inspect.isclass(found):
+        raise UsageError(f"{name} is no class but a {type(found).__name__}")
+    if not issubclass(found, Scanner):
+        wanted = "kubedevices.Scanner or kubedevices.PolledScanner"
+        raise UsageError(f"{name} does not inherit {wanted}")
+    missing: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
+    if missing:
+        own = [method for base in found.__mro__[:-1] for method in vars(base)]
+        described = []
+        for method in sorted(missing):
+            close = difflib.get_close_matches(method, set(own) - missing, n=1)
+            described.append(f"{method}()" + (f" (is {close[0]}() misspelt?)" if close else ""))
+        raise UsageError(f"{name} lacks {', '.join(described)}")
+    return found
+
+
+def _make(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -> Scanner:
+    name = scanner_class.__name__
+    arguments = _convert(scanner_class, values)
+    try:
+        return scanner_class(**arguments)
+    except KubedevicesError:
+        raise
+    except Exception as error:
+        raise ScanFailed(name, f"its constructor raised {summarize_exception(error)}") from error
+
+
+def _convert(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the texts as what the constructor's annotations ask for."""
+    name = scanner_class.__name__
+    signature = inspect.signature(scanner_class)
+    try:
+        annotations = typing.get_type_hints(scanner_class.__init__)
+    except Exception:  # annotations may name what is only imported for type checkers
+        annotations = {}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    converted = {}
+    for key, text in values.items():
+        if key not in signature.parameters and not takes_any:
+            close = difflib.get_close_matches(key, signature.parameters, n=1)
+            hint = f", did you mean {close[0]!r}?" if close else f": {name}{signature}"
+            raise UsageError(f"{name} takes no argument {key!r}{hint}")
+        converted[key] = _from_text(key, text, annotations.get(key, str))
+    try:
+        signature.bind(**converted)
+    except TypeError as error:
+        raise UsageError(f"{name}{signature}: {error}, give it as --arg NAME=VALUE") from error
+    return converted
+
+
+def _from_text(name: str, text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) in (typing.Union, UnionType):
+        members = [member for member in typing.get_args(kind) if member is not type(None)]
+        kind = str if str in members else members[0]
+    if kind is bool:
+        if text.lower() not in _TRUE | _FALSE:
+            raise UsageError(f"--arg {name}: {text!r} is neither true nor false")
+        return text.lower() in _TRUE
+    if kind in (int, float, Path):
+        try:
+            return kind(text)
+        except ValueError as error:
+            raise UsageError(f"--arg {name}: {text!r} is not a number") from error
+    return text

@@ -1,0 +1,39 @@
+"""`kubedevices run`: serve a scanner as a device plugin until SIGTERM or Ctrl-C."""
+
+import argparse
+
+from kubedevices.cli.loading import add_scanner_argument, load_scanner
+from kubedevices.cli.serving import add_serving_arguments, runner_options
+
+NAME = "run"
+HELP = """\
+serve a plugin written in Python
+
+Every device type that the scanner finds is registered as DOMAIN/TYPE, and again whenever the
+kubelet restarts.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices run widgets.py:Widgets --domain example.com
+  kubedevices run mypackage.widgets:Widgets --domain example.com --arg dev=/host/dev
+  kubedevices run widgets.py:Widgets --domain example.com --socket-dir /tmp/kd
+"""
+LOG_LEVEL = "info"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    add_scanner_argument(parser)
+    parser.add_argument(
+        "--domain", required=True, help="the part of the resource names before the slash"
+    )
+    add_serving_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    scanner = load_scanner(args.scanner, args.constructor_arguments)
+    from kubedevices.plugin.runner import run_until_signal
+
+    run_until_signal(scanner, domain=args.domain, **runner_options(args))
+    return 0

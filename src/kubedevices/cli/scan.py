@@ -1,0 +1,219 @@
+"""`kubedevices scan`: run a scanner once and print what it finds; needs no root and no kubelet.
+
+The keys of `-o json` and `-o yaml` are a promise: a list of resources, each with `device_type`,
+`resource` (null without a domain) and `devices`, each of these with `id`, `health`, `numa_nodes`,
+`devices` (`host_path`, `container_path`, `permissions`), `mounts` (`host_path`, `container_path`,
+`read_only`), `env`, `annotations`, `cdi`, `attributes` and `capacity`.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kubedevices.cli.loading import add_scanner_argument, load_scanner
+from kubedevices.cli.log_lines import summarize_exception
+from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
+from kubedevices.device import Device, DeviceSpec, Mount, natural_key
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.numa_lookup import NumaLookup
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.tree_updates import TreeUpdates
+from kubedevices.resource_name import ResourceName
+
+NAME = "scan"
+HELP = """\
+run a scanner once and print what it finds; needs no root and no kubelet
+
+The scanner is a class of yours, or a configuration of `kubedevices expose`.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices scan widgets.py:Widgets
+  kubedevices scan widgets.py:Widgets --arg dev=/tmp/dev -o json
+  kubedevices scan --config host-devices.yaml
+"""
+
+_TIMEOUT = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    add_scanner_argument(parser, nargs="?")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of expose")
+    parser.add_argument(
+        "--dev-root",
+        type=Path,
+        default=Path("/dev"),
+        metavar="DIR",
+        help="with --config: where the host's /dev is seen (default: /dev)",
+    )
+    parser.add_argument("--domain", help="say full resource names, DOMAIN/TYPE")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=_TIMEOUT,
+        metavar="SECONDS",
+        help=f"how long to wait for the scanner (default: {_TIMEOUT:g})",
+    )
+    add_output_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one device tree."""
+    scanner, domain = _choose_scanner(args)
+    tree = asyncio.run(scan_once(scanner, args.timeout))
+    resources = [_describe_type(tree, device_type, domain) for device_type in tree]
+    rows = list(_rows(resources))
+    empty = ", ".join(
+        entry["resource"] or entry["device_type"] for entry in resources if not entry["devices"]
+    )
+    print_listing(
+        rows,
+        _columns(rows, domain),
+        args.output,
+        document=resources,
+        empty=f"no devices: {empty}" if empty else "the scanner reports no devices",
+    )
+    if rows and empty and args.output == "table":
+        print(f"no devices: {empty}", file=sys.stderr)
+    return 0
+
+
+async def scan_once(scanner: Scanner, timeout: float) -> DeviceTree:
+    """Return the first tree that `scanner` reports, with NUMA nodes; raises `ScanFailed`."""
+    name = type(scanner).__name__
+    updates = TreeUpdates()
+    scan: asyncio.Task[None] = asyncio.create_task(
+        hook_threads.call(scanner.scan, updates.notifier), name=f"scan {name}"
+    )
+    first = asyncio.create_task(updates.first_tree(), name="first tree")
+    try:
+        await asyncio.wait({scan, first}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if scan.done():
+            _raise_failure(scan, name)
+            if not updates.notifier.has_tree:
+                raise ScanFailed(name, "scan() returned without reporting any devices")
+        elif not first.done():
+            raise ScanFailed(name, f"it reported nothing within {timeout:g} s")
+        return await hook_threads.call(NumaLookup().complete, await first)
+    finally:
+        updates.stop()
+        for task in (scan, first):
+            task.cancel()
+        await asyncio.gather(scan, first, return_exceptions=True)
+
+
+def _raise_failure(scan: "asyncio.Task[None]", name: str) -> None:
+    error = scan.exception()
+    if isinstance(error, KubedevicesError):
+        raise error
+    if error is not None:
+        raise ScanFailed(name, summarize_exception(error)) from error
+
+
+def _choose_scanner(args: argparse.Namespace) -> tuple[Scanner, str | None]:
+    if (args.scanner is None) is (args.config is None):
+        raise UsageError("scan needs either MODULE:CLASS or --config FILE")
+    if args.scanner is not None:
+        return load_scanner(args.scanner, args.constructor_arguments), args.domain
+    from kubedevices.builtin.expose import ExposeScanner
+
+    scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root)
+    return scanner, args.domain or scanner.config.namespace
+
+
+def _describe_type(tree: DeviceTree, device_type: str, domain: str | None) -> dict[str, Any]:
+    devices = tree.devices(device_type)
+    return {
+        "device_type": device_type,
+        "resource": str(ResourceName(domain, device_type)) if domain else None,
+        "devices": [
+            describe_device(devices[device_id]) for device_id in sorted(devices, key=natural_key)
+        ],
+    }
+
+
+def describe_device(device: Device) -> dict[str, Any]:
+    """Return a device as JSON would have it."""
+    return {
+        "id": device.id,
+        "health": str(device.health),
+        "numa_nodes": list(device.numa_nodes or ()),
+        "devices": [_describe_spec(spec) for spec in device.all_specs],
+        "mounts": [_describe_mount(mount) for mount in device.mounts],
+        "env": dict(device.env),
+        "annotations": dict(device.annotations),
+        "cdi": None if device.cdi is None else str(device.cdi),
+        "attributes": dict(device.attributes),
+        "capacity": dict(device.capacity),
+    }
+
+
+def _describe_spec(spec: DeviceSpec) -> dict[str, Any]:
+    return {
+        "host_path": spec.host_path,
+        "container_path": spec.container_path,
+        "permissions": spec.permissions,
+    }
+
+
+def _describe_mount(mount: Mount) -> dict[str, Any]:
+    return {
+        "host_path": mount.host_path,
+        "container_path": mount.container_path,
+        "read_only": mount.read_only,
+    }
+
+
+def _rows(resources: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    for entry in resources:
+        for device in entry["devices"]:
+            yield {**entry, **device}
+
+
+def _columns(rows: Sequence[Row], domain: str | None) -> list[Column]:
+    """Return the columns that have something to say."""
+    columns = [
+        Column("resource") if domain else Column("device_type", "TYPE"),
+        Column("id"),
+        Column("health"),
+        Column("numa_nodes", "NUMA"),
+        Column("devices", "DEVICE FILES", _paths_as_text),
+        Column("mounts", text=_mounts_as_text),
+        Column("env"),
+        Column("annotations"),
+        Column("cdi", "CDI"),
+        Column("attributes"),
+        Column("capacity"),
+    ]
+    always = {"resource", "device_type", "id", "health", "numa_nodes", "devices"}
+    return [
+        column for column in columns if column.key in always or any(row[column.key] for row in rows)
+    ]
+
+
+def _paths_as_text(specs: Sequence[dict[str, str]]) -> str:
+    texts = []
+    for spec in specs:
+        text = spec["host_path"]
+        if spec["container_path"] != spec["host_path"]:
+            text += f" -> {spec['container_path']}"
+        if spec["permissions"] != "rw":
+            text += f" ({spec['permissions']})"
+        texts.append(text)
+    return ", ".join(texts) or "-"
+
+
+def _mounts_as_text(mounts: Sequence[dict[str, Any]]) -> str:
+    texts = []
+    for mount in mounts:
+        text = mount["host_path"]
+        if mount["container_path"] != mount["host_path"]:
+            text += f" -> {mount['container_path']}"
+        texts.append(text + (" (ro)" if mount["read_only"] else ""))
+    return ", ".join(texts) or "-"

@@ -1,0 +1,54 @@
+"""What the verbs that serve a plugin share: run, simulate and expose.
+
+They load the runner, and with it the transport, only when their arguments and files are in order.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+
+if TYPE_CHECKING:
+    from kubedevices.plugin.options import RunnerOptions
+
+
+def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a serving plugin, see `runner_options`."""
+    group = parser.add_argument_group("serving")
+    group.add_argument(
+        "--socket-dir",
+        type=Path,
+        default=DEVICE_PLUGIN_DIR,
+        metavar="DIR",
+        help=f"where kubelet.sock is and our socket goes (default: {DEVICE_PLUGIN_DIR})",
+    )
+    group.add_argument(
+        "--registration",
+        choices=("register", "none"),
+        default="register",
+        help="register at kubelet.sock (default), or only serve",
+    )
+    group.add_argument(
+        "--on-server-error",
+        choices=("exit", "isolate"),
+        default="exit",
+        help="when one resource cannot be served: exit (default), or go on with the others",
+    )
+    group.add_argument(
+        "--env-merge",
+        choices=("last", "join", "error"),
+        default="last",
+        help="when devices of one container set a variable differently: the last wins (default), "
+        "join with commas, or refuse",
+    )
+
+
+def runner_options(args: argparse.Namespace) -> "RunnerOptions":
+    """Return what `add_serving_arguments` declared, as the runner takes it."""
+    return {
+        "socket_dir": args.socket_dir,
+        "registration": args.registration,
+        "on_server_error": args.on_server_error,
+        "env_merge": args.env_merge,
+    }

@@ -1,0 +1,177 @@
+"""The schema of expose's YAML file."""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config, parse_duration
+from kubedevices.errors import ConfigError
+
+FULL = """\
+version: 1
+namespace: devices.example.com
+scanInterval: 500ms
+resources:
+- name: sound
+  match:
+  - path: /dev/snd/pcmC*D*p
+  - path: /dev/snd/pcmC*D*c
+  exclude: [/dev/snd/pcmC9*]
+  container: {path: "/dev/snd/{name}", permissions: rwm}
+  env:
+    CARD: "{1}"
+    PCM: "{container_path}"
+    8080: "{id} {index} {path} {n} {2} {{literal}}"
+  mounts:
+  - {host: /run/udev, container: "/run/udev{n}", readOnly: true}
+  - host: "/var/lib/{name}"
+  with: ["/dev/snd/controlC{n}", /dev/snd/timer]
+  optional: true
+  replicas: 2
+"""
+
+RESOURCE = "version: 1\nnamespace: example.com\nresources:\n- name: x\n  match: [{path: /dev/x*}]\n"
+
+
+def load(tmp_path: Path, text: str) -> ExposeConfig:
+    file = tmp_path / "host.yaml"
+    file.write_text(text)
+    return load_expose_config(file)[0]
+
+
+def mistakes(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    return [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    """The whole form, with all placeholders."""
+    config = load(tmp_path, FULL)
+    (sound,) = config.resources
+    assert (config.namespace, config.scan_interval) == ("devices.example.com", 0.5)
+    assert [match.path.text for match in sound.match] == [
+        "/dev/snd/pcmC*D*p",
+        "/dev/snd/pcmC*D*c",
+    ]
+    assert [pattern.text for pattern in sound.exclude] == ["/dev/snd/pcmC9*"]
+    assert (sound.container.path, sound.container.permissions) == ("/dev/snd/{name}", "rwm")
+    assert sound.env["8080"] == "{id} {index} {path} {n} {2} {{literal}}"
+    assert [(m.host, m.container, m.read_only) for m in sound.mounts] == [
+        ("/run/udev", "/run/udev{n}", True),
+        ("/var/lib/{name}", "", False),
+    ]
+    assert sound.with_ == ("/dev/snd/controlC{n}", "/dev/snd/timer")
+    assert (sound.optional, sound.replicas) == (True, 2)
+
+
+def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
+    """Name and match are enough."""
+    (resource,) = load(tmp_path, RESOURCE).resources
+    assert (resource.container.path, resource.container.permissions) == ("{path}", "rw")
+    assert (resource.exclude, resource.env, resource.mounts, resource.with_) == ((), {}, (), ())
+    assert (resource.optional, resource.replicas) == (False, 1)
+    assert load(tmp_path, RESOURCE).scan_interval == 5.0
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("  usb: {vendor: '0403'}", "6:3: resources[0].usb: unknown key (known: "),
+        ("  id: stable", "resources[0].id: this key is not supported by this version"),
+        ("  topology: auto", "resources[0].topology: this key is not supported by this version"),
+        ("  allocation: none", "resources[0].allocation: this key is not supported"),
+        ("  health: {}", "resources[0].health: this key is not supported by this version"),
+        ("  inject: nodes", "resources[0].inject: this key is not supported by this version"),
+        ("  renameShared: no", "resources[0].renameShared: this key is not supported"),
+        ("  failRequestsGreaterThanOne: no", "resources[0].failRequestsGreaterThanOne: this key"),
+        ("  goneGrace: 5s", "resources[0].goneGrace: this key is not supported by this version"),
+        ("  permissions: rw", "resources[0].permissions: unknown key"),
+        ("  exclude: [ttyUSB*]", "resources[0].exclude[0]: 'ttyUSB*' must be an absolute path"),
+        ("  exclude: /dev/x9", "resources[0].exclude: must be a list, not text"),
+        ("  container: /dev/y", "resources[0].container: must be keys and values, not text"),
+        ("  container: {path: y}", "resources[0].container.path: 'y' must be an absolute path"),
+        ("  container: {path: /dev/}", "resources[0].container.path: '/dev/' names a directory"),
+        ("  container: {path: '/dev/{idx}'}", "unknown placeholder {idx}, did you mean {id}?"),
+        ("  container: {path: '/dev/{foo}'}", "unknown placeholder {foo}, known: {n}, {name}"),
+        ("  container: {path: '{container_path}'}", "unknown placeholder {container_path}, known"),
+        ("  container: {path: '/dev/{'}", "resources[0].container.path: a single '{'"),
+        ("  container: {permissions: rx}", "permissions 'rx' must be letters of 'rwm'"),
+        ("  container: {permissions: rr}", "permissions 'rr' must be letters of 'rwm'"),
+        ("  container: {perm: r}", "resources[0].container.perm: unknown key (known: path,"),
+        ("  env: {'': a}", "'' cannot name an environment variable"),
+        ("  env: {A: 5}", 'resources[0].env.A: must be text, not a number (write "5" in quotes)'),
+        ("  env: {A: '{2}'}", "resources[0].env.A: {2} stands for nothing: /dev/x* has 1 wildcard"),
+        ("  mounts: [{host: run}]", "resources[0].mounts[0].host: 'run' must be an absolute path"),
+        ("  mounts: [{container: /run}]", "resources[0].mounts[0].host: this key is missing"),
+        ("  mounts: [/run]", "resources[0].mounts[0]: must be keys and values, not text"),
+        ("  with: [/dev/y*]", "resources[0].with[0]: '/dev/y*': wildcards mean nothing here"),
+        ("  with: ['/dev/y{index}']", "resources[0].with[0]: unknown placeholder {index}, known"),
+        ("  with: ['/dev/y{3}']", "resources[0].with[0]: {3} stands for nothing"),
+        ("  optional: 1", "resources[0].optional: must be true or false, not a number"),
+        ("  replicas: 0", "resources[0].replicas: 0 must be between 1 and 1000"),
+        ("  replicas: 1.5", "resources[0].replicas: must be a whole number, not a decimal"),
+        ("- name: x\n  match: [{path: /dev/y}]", "6:9: resources[1].name: 'x' is there already"),
+        ("- name: x_\n  match: [{path: /dev/y}]", "resources[1].name: 'x_' must be letters"),
+        ("- name: foo/x\n  match: [{path: /dev/y}]", "write only the part after the slash"),
+        ("- name: y\n  match: [{path: dev/y}]", "'dev/y' must be an absolute path"),
+        ("- name: y\n  match: [{path: '/dev/y['}]", "the '[' in 'y[' is never closed"),
+        ("- name: y\n  match: [{usb: {vendor: 1}}]", "match[0].usb: this key is not supported"),
+        ("- name: y\n  match: [{pci: {vendor: 1}}]", "match[0].pci: this key is not supported"),
+        ("- name: y\n  match: []", "resources[1].match: this list is empty"),
+        ("- name: y", "6:3: resources[1].match: this key is missing"),
+        ("scanInterval: 5", "scanInterval: must be text, not a number (for example 5s or 500ms)"),
+        ("scanInterval: fast", "scanInterval: 'fast' is not a duration (for example 5s or 500ms)"),
+        ("scanInterval: 1ms", "scanInterval: shorter than 100ms"),
+        ("resource: []", "resource: unknown key (did you mean 'resources'?)"),
+    ],
+)
+def test_one_mistake_gives_one_message(tmp_path: Path, line: str, expected: str) -> None:
+    """With file, line, column and key."""
+    (found,) = mistakes(tmp_path, RESOURCE + line)
+    assert found.startswith("host.yaml:6:") or line.startswith("-")
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("version: 1", "version: 2", "host.yaml:1:10: version: version 2 is not known"),
+        ("version: 1\n", "", "host.yaml:1:1: version: this key is missing (write 'version: 1')"),
+        ("example.com", "Example", "host.yaml:2:12: namespace: 'Example' is not a domain"),
+        ("example.com", "kubernetes.io", "namespace: domains ending in kubernetes.io"),
+        ("example.com", "''", "namespace: a namespace is needed"),
+    ],
+)
+def test_the_head_of_the_file_is_checked(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    """Version and namespace."""
+    (found,) = mistakes(tmp_path, RESOURCE.replace(old, new))
+    assert expected in found
+
+
+def test_a_placeholder_needs_its_wildcard_in_every_match(tmp_path: Path) -> None:
+    """`{n}` of an exact path stands for nothing, wherever it is used."""
+    text = RESOURCE.replace("[{path: /dev/x*}]", "[{path: /dev/x*}, {path: /dev/y}]") + (
+        "  with: ['/dev/c{n}']\n  mounts: [{host: '/run/{n}'}]\n  container: {path: '/dev/{1}'}\n"
+    )
+    nothing = "stands for nothing: /dev/y has no wildcard"
+    assert mistakes(tmp_path, text) == [
+        "host.yaml:6:10: resources[0].with[0]: {n} " + nothing,
+        "host.yaml:7:19: resources[0].mounts[0].host: {n} " + nothing,
+        "host.yaml:8:21: resources[0].container.path: {1} " + nothing,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5s", 5.0), ("500ms", 0.5), ("1.5m", 90.0), ("2h", 7200.0)]
+)
+def test_durations_have_a_unit(text: str, seconds: float) -> None:
+    """As in Go."""
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "-5s", "5 s", "1h30m"])
+def test_other_durations_are_refused(text: str) -> None:
+    """One number, one unit."""
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
