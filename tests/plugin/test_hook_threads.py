@@ -247,6 +247,20 @@ asyncio.run(main())
     assert done.stderr == "sleep is still running after 0.1 s: not waiting for it\n"
 
 
+async def test_calls_are_named_after_the_authors_class() -> None:
+    """A method inherited from one of our classes bears the name of the author's class."""
+
+    class Widgets(Gate):
+        def leave(self) -> None:
+            raise SystemExit
+
+    class BlueWidgets(Widgets):
+        pass
+
+    with pytest.raises(RuntimeError, match=r"^BlueWidgets\.leave raised SystemExit\(\)"):
+        await hook_threads.call(BlueWidgets().leave)
+
+
 async def test_a_thread_that_cannot_be_started_fails_its_call_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -68,7 +68,7 @@ class _Job:
     """One call: made on the loop, run by a thread, finished on the loop."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[object, ...]) -> None:
-        self.name = getattr(function, "__qualname__", None) or repr(function)
+        self.name = _name_of(function)
         self.loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[None] = self.loop.create_future()
         self.is_abandoned = False
@@ -110,6 +110,13 @@ class _Job:
             raise error
         finally:
             del error
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Name a method after the class of its object: the author's, not one of ours above it."""
+    if inspect.ismethod(function):
+        return f"{type(function.__self__).__name__}.{function.__name__}"
+    return getattr(function, "__qualname__", None) or repr(function)
 
 
 class _Pool:

@@ -4,14 +4,13 @@ Not for what happens with the devices: that is told to the `Notifier`.
 """
 
 import asyncio
-import inspect
 import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
+from kubedevices.errors import KubedevicesError, NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
 
@@ -81,25 +80,16 @@ class PolledScanner(Scanner):
                 self._log_failure(failures, error)
             else:
                 if failures:
-                    _log.info("%s works again after %d failures", type(self).__name__, failures)
+                    _log.info("%s works again (%d had failed)", type(self).__name__, failures)
                 failures = 0
             await self._pause(self._wake)
 
     async def _scan_once(self, notifier: Notifier) -> None:
-        if inspect.iscoroutinefunction(self.list_devices):
-            self._report(notifier, await self.list_devices())
-            return
-        # Comparing two large trees takes a while too, so that is done in the thread as well.
-        await hook_threads.call(self._list_and_report, notifier)
-
-    def _list_and_report(self, notifier: Notifier) -> None:
-        tree = self.list_devices()
-        self._report(notifier, tree)
-
-    def _report(self, notifier: Notifier, tree: object) -> None:
+        tree: object = await hook_threads.call(self.list_devices)
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
-        notifier.notify(tree)
+        # Comparing two large trees takes a while too.
+        await hook_threads.call(notifier.notify, tree)
 
     async def _pause(self, wake: asyncio.Event) -> None:
         pause = self.interval + random.uniform(0, self.jitter)
@@ -119,10 +109,12 @@ class PolledScanner(Scanner):
     def _log_failure(self, failures: int, error: Exception) -> None:
         if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th … in a row
             _log.warning(
-                "%s failed %d times in a row, keeping the devices it found before: %s",
+                "%s failed (%d in a row), the devices found before stay: %s",
                 type(self).__name__, failures, _describe(error),
             )  # fmt: skip
 
 
 def _describe(error: Exception) -> str:
+    if isinstance(error, KubedevicesError):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,53 @@
+"""Abilities: abstract classes that catch a misspelt method, and a word that stands for the rest."""
+
+import copy
+import pickle
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.plugin.capabilities import (
+    USE_DEFAULT,
+    Allocator,
+    ContainerPreStarter,
+    PostAllocator,
+    PreferredAllocator,
+    UseDefault,
+)
+
+
+@pytest.mark.parametrize(
+    ("ability", "method"),
+    [
+        (Allocator, "allocate"),
+        (PostAllocator, "post_allocate"),
+        (PreferredAllocator, "get_preferred_allocation"),
+        (ContainerPreStarter, "pre_start_container"),
+        (kd.PolledScanner, "list_devices"),
+        (kd.Scanner, "scan"),
+    ],
+)
+def test_a_misspelt_method_fails_when_the_object_is_made(ability: type, method: str) -> None:
+    """The error names the class and the method that is missing."""
+    misspelt = type("Widgets", (ability,), {method + "s": lambda self: None})
+    with pytest.raises(TypeError, match=f"abstract class Widgets with abstract method {method}"):
+        misspelt()
+
+
+def test_one_method_is_enough() -> None:
+    """An ability with its method can be made."""
+
+    class Widgets(ContainerPreStarter):
+        def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:
+            pass
+
+    assert isinstance(Widgets(), ContainerPreStarter)
+
+
+def test_use_default_is_one_value() -> None:
+    """`USE_DEFAULT` stays itself through copies and prints as its name."""
+    assert copy.deepcopy(USE_DEFAULT) is USE_DEFAULT
+    assert pickle.loads(pickle.dumps(USE_DEFAULT)) is USE_DEFAULT
+    assert list(UseDefault) == [USE_DEFAULT]
+    assert repr(USE_DEFAULT) == "USE_DEFAULT"
+    assert kd.USE_DEFAULT is USE_DEFAULT
