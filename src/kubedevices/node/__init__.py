@@ -9,6 +9,10 @@ inventory          devices and health per resource; capacity, allocatable, grace
 free_devices       which devices of a resource are free, per set of NUMA nodes, in natural order
 pod                a pod as the node sees it, from a Kubernetes manifest
 quantity           "2" and "1500m" as whole units
+topology_hints     which sets of NUMA nodes could serve a request
+topology_policy    which of them a container gets: the merge of all hints
+topology_options   the settings of the topology manager, checked
+subset_sums        sums over all sets of NUMA nodes at once
 allocator          which devices a container gets: decides, calls nobody
 reservation        what a pod is about to get: taken, and committed or given back as a whole
 pod_devices        who holds what, with the response that came along

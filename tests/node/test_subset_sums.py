@@ -1,0 +1,27 @@
+"""Sums over subsets, against going through all of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubedevices.node.subset_sums import all_unions, sum_over_subsets, undo_sum_over_subsets
+
+tables = st.integers(0, 5).flatmap(
+    lambda places: st.lists(st.integers(-9, 9), min_size=1 << places, max_size=1 << places)
+)
+
+
+@given(tables)
+def test_a_sum_is_over_every_subset(table: list[int]) -> None:
+    """Each entry is the sum of those whose index has no other bits."""
+    expected = [
+        sum(value for index, value in enumerate(table) if index & ~whole == 0)
+        for whole in range(len(table))
+    ]
+    assert sum_over_subsets(table) == expected
+    assert undo_sum_over_subsets(expected) == table
+
+
+@given(st.lists(st.integers(0, 31)), st.lists(st.integers(0, 31)))
+def test_all_unions_are_those_of_all_pairs(one: list[int], other: list[int]) -> None:
+    """Counting finds exactly the unions that pairing finds."""
+    assert all_unions(one, other, 5) == {a | b for a in one for b in other}
