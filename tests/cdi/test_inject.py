@@ -11,8 +11,8 @@ from kubedevices.cdi import (
     CdiRegistry,
     CdiSpec,
     ContainerEdits,
+    DeviceFile,
     DeviceNode,
-    DeviceNumber,
     Hook,
     IntelRdt,
     NetDevice,
@@ -23,13 +23,13 @@ from kubedevices.cdi import (
 from kubedevices.errors import CdiInjectionFailed, NotADeviceFile, UnresolvableCdiDevices
 
 HOST = {
-    "/dev/w0": DeviceNumber("c", 10, 200, 0o660, 0, 44),
-    "/dev/disk": DeviceNumber("b", 8, 0, 0o600),
-    "/dev/pipe": DeviceNumber("p", 0, 0, 0o644),
+    "/dev/w0": DeviceFile("c", 10, 200, 0o660, 0, 44),
+    "/dev/disk": DeviceFile("b", 8, 0, 0o600),
+    "/dev/pipe": DeviceFile("p", 0, 0, 0o644),
 }
 
 
-def look(path: str) -> DeviceNumber:
+def look(path: str) -> DeviceFile:
     if path not in HOST:
         raise NotADeviceFile(path, "not a device node" if path == "/dev/link" else "no such file")
     return HOST[path]

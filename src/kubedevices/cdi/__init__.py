@@ -19,7 +19,7 @@ from kubedevices.cdi.annotations import (
     annotations_for,
     parse_annotations,
 )
-from kubedevices.cdi.inject import DeviceNumber, Look, apply_edits, inject, set_env
+from kubedevices.cdi.inject import DeviceFile, Look, apply_edits, inject, set_env
 from kubedevices.cdi.names import (
     CdiName,
     device_name_of,
@@ -64,8 +64,8 @@ __all__ = [
     "CdiSpec",
     "ContainerEdits",
     "Definition",
+    "DeviceFile",
     "DeviceNode",
-    "DeviceNumber",
     "Explanation",
     "Hook",
     "IntelRdt",

@@ -14,7 +14,7 @@ from kubedevices.cdi.values import CdiMount, ContainerEdits, DeviceNode, Hook, I
 from kubedevices.errors import CdiInjectionFailed, NotADeviceFile
 
 
-class DeviceNumber(NamedTuple):
+class DeviceFile(NamedTuple):
     """What the host says about a device file: `type` is b, c or p, `file_mode` its permissions."""
 
     type: str
@@ -25,7 +25,7 @@ class DeviceNumber(NamedTuple):
     gid: int = 0
 
 
-Look = Callable[[str], DeviceNumber]
+Look = Callable[[str], DeviceFile]
 """Reads a device file without following links; raises `NotADeviceFile`."""
 
 
@@ -79,7 +79,7 @@ def set_env(config: dict[str, Any], text: str) -> None:
 
 def _add_device(config: dict[str, Any], node: DeviceNode, look: Look) -> None:
     device = _device_to_oci(node, look)
-    user = _part(_part(config, "process"), "user")
+    user = (config.get("process") or {}).get("user") or {}
     for key in ("uid", "gid"):
         if key not in device and user.get(key, 0) > 0:
             device[key] = user[key]
@@ -109,7 +109,7 @@ def _device_to_oci(node: DeviceNode, look: Look) -> dict[str, Any]:
     return device | {key: value for key, value in optional.items() if value is not None}
 
 
-def _look(node: DeviceNode, look: Look) -> DeviceNumber | None:
+def _look(node: DeviceNode, look: Look) -> DeviceFile | None:
     """Ask the host; it must answer unless the edit says everything by itself."""
     says_everything = bool(node.type) and (bool(node.major) or node.type == "p")
     path = node.host_path or node.path

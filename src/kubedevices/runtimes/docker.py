@@ -1,0 +1,52 @@
+"""Container options as arguments of `docker run`.
+
+CDI names need docker 25 (before 28.2 with the feature switched on), annotations docker 24.
+"""
+
+from collections.abc import Iterator
+
+from kubedevices.allocation import ContainerOptions
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.errors import NotExpressible
+
+
+def args(options: ContainerOptions) -> list[str]:
+    """Return the arguments; printing them for a shell needs quoting (`shlex.join`)."""
+    words = [f"--env={text}" for text in environment("docker", options)]
+    words += [f"--device={device_argument('docker', device)}" for device in options.devices]
+    words += [f"--mount={bind_mount('docker', mount)}" for mount in options.mounts]
+    words += [f"--annotation={key}={value}" for key, value in options.annotations]
+    words += [f"--device={name}" for name in options.cdi_devices]
+    return words
+
+
+def environment(runtime: str, options: ContainerOptions) -> Iterator[str]:
+    """Give `NAME=value`; a name that the command line would read otherwise is not expressible."""
+    for name, value in options.env:
+        if not name or "=" in name:
+            raise NotExpressible(runtime, f"the environment variable name {name!r}")
+        yield f"{name}={value}"
+
+
+def device_argument(runtime: str, device: DeviceSpec) -> str:
+    """Return `HOST:CONTAINER:PERMISSIONS`; there is no way to quote a colon in it."""
+    container_path = device.container_path or device.host_path
+    for path in (device.host_path, container_path):
+        if ":" in path:
+            raise NotExpressible(runtime, f"the device path {path}, because of its colon")
+    return f"{device.host_path}:{container_path}:{device.permissions}"
+
+
+def bind_mount(runtime: str, mount: Mount) -> str:
+    """Return the value of `--mount`: fields of a CSV line, which can quote anything but a break."""
+    fields = ["type=bind", f"source={mount.host_path}", f"target={mount.container_path}"]
+    if mount.read_only:
+        fields.append("readonly")
+    if any("\n" in field or "\r" in field for field in fields):
+        raise NotExpressible(runtime, f"the mount {mount.host_path!r}, because of its line break")
+    return ",".join(map(_csv, fields))
+
+
+def _csv(field: str) -> str:
+    doubled = field.replace('"', '""')
+    return f'"{doubled}"' if doubled != field or "," in field else field

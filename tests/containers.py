@@ -1,0 +1,91 @@
+"""What tests of real containers need: a small root file system, devices to give, a way to skip."""
+
+import os
+import shutil
+import stat
+import struct
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.host.device_files import read_device_file
+
+HOW = "install the Debian packages with `make test-deps`"
+_CANDIDATES = (
+    "/dev/fuse",
+    "/dev/kvm",
+    "/dev/loop-control",
+    "/dev/hwrng",
+    "/dev/net/tun",
+    "/dev/loop0",
+    "/dev/tty1",
+)
+_INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic loader
+
+
+def need(condition: object, what: str) -> None:
+    """Skip with a message that helps; in CI a skip would hide a broken setup, so fail there."""
+    if condition:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what} is missing: {HOW}")
+    pytest.skip(f"{what} is missing: {HOW}")
+
+
+def need_root_and(*programs: str) -> None:
+    """Containers that get devices need root, and somebody who starts them."""
+    need(os.geteuid() == 0, "root")
+    for program in programs:
+        need(shutil.which(program), program)
+
+
+def make_root_file_system(directory: Path) -> Path:
+    """Return `directory` with a static busybox in it and the directories runtimes mount on."""
+    busybox = shutil.which("busybox")
+    need(busybox and _is_static(Path(busybox)), "a static busybox")
+    for name in ("bin", "dev", "proc", "sys", "tmp"):
+        (directory / name).mkdir(parents=True)
+    shutil.copy2(str(busybox), directory / "bin/busybox")
+    (directory / "bin/sh").symlink_to("busybox")
+    return directory
+
+
+def two_devices() -> tuple[str, str]:
+    """Return two device files of this host that can be opened and that no container has anyway."""
+    found = [path for path in _CANDIDATES if _can_open(path)]
+    need(len(found) >= 2, "a second device file that can be opened")
+    return found[0], found[1]
+
+
+def make_node_like(path: str, copy: Path) -> None:
+    """Make a device file with the numbers of `path`."""
+    device = read_device_file(path)
+    kind = stat.S_IFCHR if device.type == "c" else stat.S_IFBLK
+    os.mknod(copy, 0o666 | kind, os.makedev(device.major, device.minor))
+
+
+def try_to_open(*paths: str) -> list[str]:
+    """Return a command that says for each path whether it can be opened."""
+    loop = 'for path; do if (: <"$path"); then echo "opened $path"; else echo "refused $path"; fi'
+    return ["/bin/sh", "-c", f"{loop}; done", "sh", *paths]
+
+
+look_at_node = partial(read_device_file, follow=False)
+"""How engines read the host paths of CDI files."""
+
+
+def _can_open(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def _is_static(program: Path) -> bool:
+    header: Any = struct.unpack_from("<16sHHIQQQIHHH", data := program.read_bytes())
+    offset, size, count = header[5], header[9], header[10]
+    kinds = (struct.unpack_from("<I", data, offset + i * size)[0] for i in range(count))
+    return _INTERPRETER not in kinds
