@@ -50,10 +50,10 @@ class _Directory(NamedTuple):
 class Subscription:
     """What one consumer wants to hear of; made by `FileWatch.subscribe`."""
 
-    def __init__(self, paths: tuple[Path, ...]) -> None:
+    def __init__(self, paths: tuple[Path, ...], event: asyncio.Event) -> None:
         self.paths = paths
         self._signatures = {path: _Signature.of(path) for path in paths}
-        self._event = asyncio.Event()
+        self._event = event
 
     async def changed(self) -> None:
         """Return once something happened since the last call; at once if it already did."""
@@ -121,9 +121,12 @@ class FileWatch:
         self.close()
 
     @contextlib.contextmanager
-    def subscribe(self, *paths: Path) -> Iterator[Subscription]:
-        """Watch `paths` while the context lasts; each change from now on is heard of."""
-        subscription = Subscription(paths)
+    def subscribe(self, *paths: Path, event: asyncio.Event | None = None) -> Iterator[Subscription]:
+        """Watch `paths` while the context lasts; each change from now on is heard of.
+
+        `event` is set at each change; a consumer gives its own one to wait for other things too.
+        """
+        subscription = Subscription(paths, event or asyncio.Event())
         self._subscriptions.add(subscription)
         try:
             self._watch_directories()

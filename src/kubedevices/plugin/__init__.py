@@ -9,7 +9,13 @@ hooks              the abilities of one plugin object, ready to be awaited
 numa_lookup        fills in the NUMA nodes an author left to us
 allocation_policy  ready answers to "which devices would you rather give away?"
 allocate_response  what a container gets for its devices, by default
+device_list        devices as ListAndWatch sends them, each encoded once
 server             the DevicePlugin service of one resource
+timing             every waiting time, as one value
+tenure             how long one registration holds, and when to register again
 registrar          serves, registers, and registers again after a kubelet restart
-runner             one scanner, one server per device type, start to stop
+options            what the author may choose
+served_type        one device type: server and registrar, from its first devices to its removal
+stop_signals       SIGTERM and SIGINT
+runner             one scanner, one served type per device type, start to stop
 """

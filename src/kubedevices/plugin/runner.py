@@ -1,0 +1,255 @@
+"""A plugin from start to stop: one scanner, one served type per device type.
+
+`run` is for scripts, `serve` for programs and tests with a loop of their own, `PluginRunner` is
+underneath both.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Unpack
+
+from kubedevices.device_tree import DeviceTree, TreeChange
+from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
+from kubedevices.host.file_watch import FileWatch
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.options import RunnerOptions, Settings
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.served_type import ServedType, run_together
+from kubedevices.plugin.server import PluginServer
+from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.tree_updates import TreeUpdates
+from kubedevices.resource_name import ResourceName, explain_resource_name
+
+_log = logging.getLogger(__name__)
+
+
+class PluginRunner:
+    """Serves what `scanner` finds as resources `domain/device type`. `run` once; `stop` any time.
+
+    Raises `UsageError` for what cannot work whatever the scanner finds.
+    """
+
+    def __init__(self, scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
+        _check_scanner(scanner)
+        if problem := explain_resource_name(f"{domain}/any"):
+            raise InvalidResourceName(f"{domain}/…", problem)
+        self.domain = domain
+        self._scanner = scanner
+        self._settings = Settings(**options)
+        self._hooks = Hooks(scanner)
+        self._types: dict[str, ServedType] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._watch = FileWatch(interval=self._settings.timing.look_interval)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+        self._is_stopped = False
+
+    def __repr__(self) -> str:
+        types = ", ".join(
+            f"{name}{'' if served.is_registered else ' (not registered)'}"
+            for name, served in self._types.items()
+        )
+        return f"<PluginRunner {self.domain}: {types or 'no devices'}>"
+
+    @property
+    def servers(self) -> Mapping[str, PluginServer]:
+        """The running plugin server of each device type that has one now."""
+        return MappingProxyType(
+            {name: served.server for name, served in self._types.items() if served.server}
+        )
+
+    def is_serving(self, device_type: str) -> bool:
+        """Whether the socket of `device_type` is bound and accepts calls."""
+        served = self._types.get(device_type)
+        return served is not None and served.is_serving
+
+    def is_registered(self, device_type: str) -> bool:
+        """Whether a kubelet knows `device_type` from us."""
+        served = self._types.get(device_type)
+        return served is not None and served.is_registered
+
+    def stop(self) -> None:
+        """End `run`. From any thread, any number of times, also before it began."""
+        self._is_stopped = True
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
+                loop.call_soon_threadsafe(self._stopped.set)
+
+    def unlink_sockets(self) -> None:
+        """Remove our socket files at once: for an exit that cannot wait for `run`."""
+        for served in list(self._types.values()):
+            if served.registrar is not None:
+                served.registrar.unlink_socket()
+
+    async def run(self) -> None:
+        """Scan and serve until the scanner ends, `stop` is called, or something fails for good.
+
+        Raises `ScanFailed`, or what ended a server. In the end no socket is left.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self._is_stopped:
+            return
+        updates = TreeUpdates()
+        scan = asyncio.create_task(self._scan(updates.notifier), name="scan")
+        try:
+            with self._watch:
+                await run_together(
+                    ("device types", self._follow(updates, scan)),
+                    ("stop", self._wait_stopped(updates)),
+                )
+        finally:
+            updates.stop()
+            scan.cancel()
+            await asyncio.wait({scan})
+            if not scan.cancelled() and (error := scan.exception()):
+                _log.debug("the scanner ended with an error", exc_info=error)
+            await hook_threads.settle(self._settings.timing.hook_grace)
+
+    async def _wait_stopped(self, updates: TreeUpdates) -> None:
+        await self._stopped.wait()
+        updates.stop()  # a scanner that waits for it may tidy up while the servers stop
+
+    async def _scan(self, notifier: Notifier) -> None:
+        scan: Callable[[Notifier], object] = self._scanner.scan
+        try:
+            await hook_threads.call(scan, notifier)  # in a thread, should it be a plain `def`
+        except KubedevicesError:
+            raise
+        except Exception as error:
+            name = type(self._scanner).__name__
+            raise ScanFailed(name, f"{type(error).__name__}: {error}") from error
+        _log.info("the scanner has ended")
+
+    # ------------------------------------------------------------ device types
+
+    async def _follow(self, updates: TreeUpdates, scan: asyncio.Task[None]) -> None:
+        """Do what the scanner says until it has ended; raises what ended it or a served type."""
+        change = asyncio.create_task(updates.next(), name="next tree")
+        try:
+            while True:
+                await asyncio.wait(
+                    {scan, change, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in self._tasks.values():
+                    if task.done():
+                        task.result()  # raises: a served type only ends with an error
+                if scan.done():
+                    scan.result()
+                    return
+                if change.done():
+                    await self._apply(*change.result())
+                    change = asyncio.create_task(updates.next(), name="next tree")
+        finally:
+            change.cancel()
+            await self._remove(*self._types)
+
+    async def _apply(self, tree: DeviceTree, change: TreeChange) -> None:
+        for name in change.added:
+            self._add(name, tree)
+        for name in change.updated:
+            self._types[name].update(tree.devices(name))
+        await self._remove(*change.removed)
+
+    def _add(self, device_type: str, tree: DeviceTree) -> None:
+        resource = ResourceName(self.domain, device_type)
+        served = ServedType(
+            resource,
+            tree.devices(device_type),
+            hooks=self._hooks,
+            settings=self._settings,
+            watch=self._watch,
+        )
+        self._types[device_type] = served
+        self._tasks[device_type] = asyncio.create_task(served.run(), name=str(resource))
+
+    async def _remove(self, *device_types: str) -> None:
+        """Stop these types and wait until their sockets are gone."""
+        tasks = {self._tasks.pop(name) for name in device_types}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()):
+                _log.warning("%s ended with an error: %s", task.get_name(), error)
+        for name in device_types:
+            _log.info("%s: no longer served", self._types.pop(name).resource)
+
+
+def _check_scanner(scanner: object) -> None:
+    if not isinstance(scanner, Scanner):
+        hint = f": write {scanner.__name__}()" if isinstance(scanner, type) else ""
+        raise UsageError(f"a plugin needs a Scanner object, not {scanner!r}{hint}")
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]
+) -> AsyncIterator[PluginRunner]:
+    """Run a plugin beside the body of `async with`, and stop it at the end of the body.
+
+    When the plugin fails, the body is cancelled and the plugin's error raised.
+    """
+    runner = PluginRunner(scanner, domain=domain, **options)
+    body = asyncio.current_task()
+    assert body is not None
+    plugin = asyncio.create_task(runner.run(), name=f"plugin {domain}")
+    is_over = failed = False
+
+    def cancel_body(task: asyncio.Task[None]) -> None:
+        nonlocal failed
+        if not is_over and not task.cancelled() and task.exception():
+            failed = True
+            body.cancel()
+
+    plugin.add_done_callback(cancel_body)
+    try:
+        yield runner
+    except asyncio.CancelledError:
+        if failed and body.uncancel() == 0:
+            plugin.result()
+        raise
+    finally:
+        is_over = True
+        runner.stop()
+        await asyncio.wait({plugin})
+        error = plugin.exception()  # asked for in any case, or asyncio complains
+    if error:
+        raise error
+
+
+def run_until_signal(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
+    """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`."""
+
+    async def main() -> None:
+        runner = PluginRunner(scanner, domain=domain, **options)
+        grace = Settings(**options).timing.exit_grace
+        with StopSignals(runner.stop, runner.unlink_sockets, grace):
+            await runner.run()
+
+    asyncio.run(main())
+
+
+def run(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
+    """Serve `scanner`'s devices as `domain/device type` until stopped; the last line of a script.
+
+    Logs to stderr, unless logging is configured already. An error is printed as one line and ends
+    the process with its exit code.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+    try:
+        run_until_signal(scanner, domain=domain, **options)
+    except KubedevicesError as error:
+        _log.debug("this led to the message below", exc_info=error)
+        print(f"kubedevices: {error}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(error.exit_code) from None

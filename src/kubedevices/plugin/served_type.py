@@ -1,0 +1,164 @@
+"""One device type from its first devices to its removal: look up, list, serve, register, retry.
+
+Each type has a task of its own, so that a slow look-up or a failing socket of one does not hold
+up the others. Owned by the runner.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, NoReturn
+
+from kubedevices.device import Device
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.host.file_watch import FileWatch
+from kubedevices.host.sysfs import NumaReader
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.device_list import DeviceList, DeviceListBuilder
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.numa_lookup import NumaLookup
+from kubedevices.plugin.options import Settings
+from kubedevices.plugin.registrar import Registrar
+from kubedevices.plugin.server import PluginServer
+from kubedevices.plugin.timing import back_off
+from kubedevices.resource_name import ResourceName
+
+_log = logging.getLogger(__name__)
+
+
+class ServedType:
+    """Serves one resource; `update` with new devices may come at any time, the latest wins.
+
+    Raises `SocketPathTooLong` when made, so that no task is started in vain.
+    """
+
+    def __init__(
+        self,
+        resource: ResourceName,
+        devices: Mapping[str, Device],
+        *,
+        hooks: Hooks,
+        settings: Settings,
+        watch: FileWatch,
+    ) -> None:
+        self.resource = str(resource)
+        self.server: PluginServer | None = None
+        self.registrar: Registrar | None = None
+        self._type = resource.device_type
+        self._hooks, self._settings, self._watch = hooks, settings, watch
+        self._socket = settings.socket_of(self.resource, self._type)
+        self._devices = devices
+        self._updated = asyncio.Event()
+
+    def update(self, devices: Mapping[str, Device]) -> None:
+        """Take new devices; returns at once."""
+        self._devices = devices
+        self._updated.set()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet knows this resource from us."""
+        return self.registrar is not None and self.registrar.is_registered
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the socket is bound and accepts calls."""
+        return self.registrar is not None and self.registrar.is_serving
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled; raises what cannot be mended, unless it is to be isolated."""
+        loop, timing = asyncio.get_running_loop(), self._settings.timing
+        failures = 0
+        while True:
+            started = loop.time()
+            try:
+                await self._serve()
+            except UsageError:
+                raise
+            except (KubedevicesError, OSError) as error:
+                if self._settings.on_server_error == "exit":
+                    raise
+                if loop.time() - started > timing.isolate_last:
+                    failures = 0
+                pause = back_off(timing.isolate_first, timing.isolate_last, failures)
+                failures += 1
+                _log.error(  # a message for the operator, not a bug of ours
+                    "%s: not served: %s (again in %g s or when its devices change)",
+                    self.resource, error, pause,
+                )  # fmt: skip
+                await self._wait_for_update(pause)
+            finally:
+                self.server = self.registrar = None
+
+    async def _serve(self) -> NoReturn:
+        settings = self._settings
+        lookup = NumaLookup(
+            NumaReader(
+                sysfs_root=settings.sysfs_root,
+                dev_root=settings.dev_root,
+                strict_reference=settings.strict_topology_reference,
+            )
+        )
+        builder = DeviceListBuilder(self.resource, settings.max_list_size)
+        server = PluginServer(
+            self.resource,
+            self._hooks,
+            await self._build(lookup, builder),
+            env_merge=settings.env_merge,
+            strict_allocate=settings.strict_allocate,
+            preferred_errors=settings.preferred_errors,
+            min_update_interval=settings.min_update_interval,
+            timing=settings.timing,
+        )
+        registrar = Registrar(
+            server, self._socket, settings.kubelet_socket, self._watch, settings.timing
+        )
+        self.server, self.registrar = server, registrar
+        await run_together(
+            (f"registrar of {self.resource}", registrar.run()),
+            (f"updates of {self.resource}", self._follow(server, lookup, builder)),
+        )
+        raise AssertionError("unreachable: both run until cancelled or until one raises")
+
+    async def _follow(
+        self, server: PluginServer, lookup: NumaLookup, builder: DeviceListBuilder
+    ) -> NoReturn:
+        while True:
+            await self._updated.wait()
+            server.publish(await self._build(lookup, builder))
+            _log.debug("%s: updated, %r", self.resource, server)
+
+    async def _build(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
+        """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long."""
+        self._updated.clear()
+        tree = DeviceTree({self._type: self._devices.values()})
+
+        def build() -> DeviceList:
+            return builder.build(lookup.complete(tree).devices(self._type).values())
+
+        return await hook_threads.call(build)
+
+    async def _wait_for_update(self, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._updated.wait()
+        except TimeoutError:
+            return
+
+
+async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:
+    """Run coroutines until the first one ends; cancel the others; raise what the first raised.
+
+    Unlike a task group, the end of one is the end of all, and its error comes plain.
+    """
+    tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in named]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+    if errors:
+        raise errors[0]

@@ -1,0 +1,314 @@
+"""The DevicePlugin service of one resource. Knows neither sockets nor registration.
+
+Every ListAndWatch stream has its own cursor over one versioned list: nothing is queued per
+stream, so a stream whose reader is gone can take nothing away from the next one. `registrar`
+puts this service on a socket, `served_type` feeds it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Literal, NoReturn, TypeAlias
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerPreferredRequest,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+)
+from kubedevices.device import Device
+from kubedevices.errors import AllocationRefused, KubedevicesError, RpcError, StatusCode
+from kubedevices.plugin.allocate_response import EnvMerge, default_response
+from kubedevices.plugin.capabilities import UseDefault
+from kubedevices.plugin.device_list import DeviceList
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.timing import Timing
+
+PreferredErrors: TypeAlias = Literal["ignore", "fail"]
+
+_log = logging.getLogger(__name__)
+
+
+class OpenStreams:
+    """Which ListAndWatch streams are open, numbered from 1 in the order they were opened.
+
+    A registration remembers the last number before it: streams up to that one belong to an
+    earlier registration, or to an earlier kubelet, and say nothing about this one.
+    """
+
+    def __init__(self) -> None:
+        self.opened = 0
+        """How many were ever opened: the number of the last one."""
+
+        self.on_change: Callable[[], None] | None = None
+        self._open: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def count_after(self, number: int) -> int:
+        """Return how many are open of those opened after `number`."""
+        return sum(stream > number for stream in self._open)
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        """Count one more while the context lasts."""
+        self.opened += 1
+        number = self.opened
+        self._open.add(number)
+        self._tell()
+        try:
+            yield
+        finally:
+            self._open.discard(number)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+
+class PluginServer:
+    """Answers the node for `resource`: lists its devices, allocates them, calls the hooks.
+
+    Hooks run under no lock, and each call works on the list that was current when it came.
+    `counts` has what happened so far, by name: `allocations`, `failed_allocations`,
+    `pre_starts`, `failed_pre_starts`, `preferred`, `failed_preferred`, `lists_sent`.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        hooks: Hooks,
+        devices: DeviceList,
+        *,
+        env_merge: EnvMerge = "last",
+        strict_allocate: bool = False,
+        preferred_errors: PreferredErrors = "ignore",
+        min_update_interval: float = 0.0,
+        timing: Timing | None = None,
+    ) -> None:
+        self.resource = resource
+        self.streams = OpenStreams()
+        self.counts: Counter[str] = Counter()
+        self._hooks = hooks
+        self._list = devices
+        self._version = 1
+        self._changed = asyncio.Event()
+        self._ended = 0
+        self._env_merge: EnvMerge = env_merge
+        self._strict_allocate = strict_allocate
+        self._preferred_errors = preferred_errors
+        self._min_update_interval = min_update_interval
+        self._timing = timing or Timing()
+
+    def __repr__(self) -> str:
+        return f"<PluginServer {self.resource} {self._list!r} {len(self.streams)} streams>"
+
+    @property
+    def devices(self) -> Mapping[str, Device]:
+        """The devices as they are published now."""
+        return self._list.devices
+
+    @property
+    def options(self) -> PluginOptions:
+        """What GetDevicePluginOptions answers and Register says."""
+        return self._hooks.options
+
+    def publish(self, devices: DeviceList) -> None:
+        """Make `devices` the current list; open streams send it unless they already sent it."""
+        is_news = devices.encoded != self._list.encoded
+        self._list = devices
+        if not is_news:  # the node hears of health and NUMA nodes only
+            return
+        self._version += 1
+        self._wake_streams()
+
+    def end_streams(self) -> None:
+        """End every stream that is open now: their socket is given up."""
+        self._ended += 1
+        self._wake_streams()
+
+    def _wake_streams(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # ------------------------------------------------------------ the service
+
+    async def get_device_plugin_options(self) -> PluginOptions:
+        """Say which of the optional calls make sense."""
+        return self._hooks.options
+
+    async def list_and_watch(self) -> AsyncIterator[bytes]:
+        """Send the current list at once, then each newer one, skipping those in between."""
+        loop = asyncio.get_running_loop()
+        version, sent, ended = 0, None, self._ended
+        with self.streams.stream():
+            while ended == self._ended:
+                if version == self._version:
+                    await self._changed.wait()
+                    continue
+                version, encoded = self._version, self._list.encoded
+                if encoded == sent:  # changed and changed back while this stream was busy
+                    continue
+                sent = encoded
+                self.counts["lists_sent"] += 1
+                sent_at = loop.time()
+                yield encoded
+                pause = sent_at + self._min_update_interval - loop.time()
+                if pause > 0:
+                    await asyncio.sleep(pause)
+
+    async def allocate(self, request: AllocateRequest) -> AllocateResponse:
+        """Answer with the plugin's own response or with the default one."""
+        devices = self._list.devices
+        started = asyncio.get_running_loop().time()
+        ids = " | ".join(" ".join(container.device_ids) for container in request.containers)
+        try:
+            response = await self._response(request, devices)
+        except Exception as error:
+            self.counts["failed_allocations"] += 1
+            self._fail("Allocate", ids, error)
+        self.counts["allocations"] += 1
+        took = asyncio.get_running_loop().time() - started
+        _log.info("%s: allocated %s (%.1f ms)", self.resource, ids, took * 1000)
+        return response
+
+    async def _response(
+        self, request: AllocateRequest, devices: Mapping[str, Device]
+    ) -> AllocateResponse:
+        response = await self._hooks.allocate(request)
+        if isinstance(response, UseDefault):
+            response = default_response(
+                request, devices, env_merge=self._env_merge, strict=self._strict_allocate
+            )
+            await self._hooks.post_allocate(response, request)
+        if len(response.containers) < len(request.containers):
+            # A kubelet fails the pod for it and keeps the devices; an error gives them back.
+            raise RpcError(
+                StatusCode.INTERNAL,
+                f"{self._hooks.name} answered for {len(response.containers)} containers, "
+                f"{len(request.containers)} were asked for",
+            )
+        return response
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Ask the plugin. Its error is only logged, because the node would refuse the pod."""
+        if not self._hooks.can_prefer:
+            raise RpcError(
+                StatusCode.UNIMPLEMENTED,
+                "GetPreferredAllocation should not be called as this device plugin "
+                "doesn't implement it",
+            )
+        self.counts["preferred"] += 1
+        try:
+            answer = await self._hooks.get_preferred_allocation(request)
+        except Exception as error:
+            self.counts["failed_preferred"] += 1
+            if self._preferred_errors == "fail":
+                self._fail("GetPreferredAllocation", "", error)
+            _log.warning(
+                "%s: get_preferred_allocation failed, answering without preference: %s",
+                self.resource, _describe(error), exc_info=_unexpected(error),
+            )  # fmt: skip
+            return PreferredAllocationResponse(tuple(() for _ in request.containers))
+        self._check_preference(request, answer)
+        return answer
+
+    def _check_preference(
+        self, request: PreferredAllocationRequest, answer: PreferredAllocationResponse
+    ) -> None:
+        problems = [
+            problem
+            for asked, preferred in zip(request.containers, answer.containers, strict=False)
+            if (problem := explain_preference(asked, tuple(preferred)))
+        ]
+        if len(answer.containers) != len(request.containers):
+            problems.append(
+                f"{len(answer.containers)} answers for {len(request.containers)} containers"
+            )
+        for problem in problems:
+            _log.warning(
+                "%s: get_preferred_allocation gave an answer that cannot be followed: %s",
+                self.resource, problem,
+            )  # fmt: skip
+
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        """Let the plugin prepare the devices of a container about to start."""
+        if not self._hooks.can_pre_start:
+            raise RpcError(
+                StatusCode.UNIMPLEMENTED,
+                "PreStartContainer() should not be called as this device plugin "
+                "doesn't implement it",
+            )
+        ids = " ".join(request.device_ids)
+        slow = asyncio.get_running_loop().call_later(
+            self._timing.slow_pre_start, self._warn_of_slow_pre_start, ids
+        )
+        try:
+            await self._hooks.pre_start_container(request)
+        except Exception as error:
+            self.counts["failed_pre_starts"] += 1
+            self._fail("PreStartContainer", ids, error)
+        finally:
+            slow.cancel()
+        self.counts["pre_starts"] += 1
+        _log.info("%s: prepared %s", self.resource, ids)
+
+    def _warn_of_slow_pre_start(self, ids: str) -> None:
+        _log.warning(
+            "%s: pre_start_container for %s has been running for %g s; a kubelet gives up "
+            "after 30 s",
+            self.resource, ids, self._timing.slow_pre_start,
+        )  # fmt: skip
+
+    def _fail(self, call: str, ids: str, error: Exception) -> NoReturn:
+        """Log why `call` failed and raise it as the status the node gets."""
+        _log.warning(
+            "%s: %s %s failed: %s",
+            self.resource, call, ids, _describe(error), exc_info=_unexpected(error),
+        )  # fmt: skip
+        if isinstance(error, RpcError):
+            raise error
+        code = error.code if isinstance(error, AllocationRefused) else StatusCode.UNKNOWN
+        raise RpcError(code, _describe(error)) from error
+
+
+def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
+    """Return what is wrong with the answer for one container, or an empty string.
+
+    No preference at all is always right.
+    """
+    chosen = set(preferred)
+    if not chosen:
+        return ""
+    if foreign := chosen - set(asked.available):
+        return f"{_some(foreign)} not available"
+    if missing := set(asked.must_include) - chosen:
+        return f"{_some(missing)} missing, though they must be included"
+    if len(chosen) != asked.size:
+        return f"{len(chosen)} devices instead of {asked.size}"
+    return ""
+
+
+def _some(ids: set[str], limit: int = 5) -> str:
+    first = sorted(ids)[:limit]
+    return ", ".join(first) + (f" and {len(ids) - limit} more" if len(ids) > limit else "")
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, RpcError):
+        return error.message
+    return str(error) or type(error).__name__
+
+
+def _unexpected(error: Exception) -> Exception | None:
+    """Return `error` if its traceback helps: it came out of the author's code by accident."""
+    return None if isinstance(error, KubedevicesError) else error

@@ -1,0 +1,59 @@
+"""SIGTERM and SIGINT for a plugin process: the first stops gently, the second at once.
+
+Handlers of the `signal` module and not of the event loop, because an author's `async` method may
+block the loop, and a process that ignores SIGTERM for that reason gets killed with its sockets left
+behind. Used by `runner.run`; never in a program that only embeds a plugin.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger(__name__)
+
+
+class StopSignals:
+    """While the context lasts, the first signal calls `stop`; `grace` seconds later, or at the
+    second signal, `clean_up` is called and the process ends, whatever it is doing.
+    """
+
+    def __init__(
+        self, stop: Callable[[], None], clean_up: Callable[[], None], grace: float
+    ) -> None:
+        self._stop, self._clean_up, self._grace = stop, clean_up, grace
+        self._before: dict[signal.Signals, Any] = {}
+        self._watchdog: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._take) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _take(self, number: int, _frame: FrameType | None) -> None:
+        if self._watchdog is not None:
+            self._exit(128 + number)
+        self._watchdog = threading.Timer(self._grace, self._give_up)
+        self._watchdog.daemon = True
+        self._watchdog.name = "stop watchdog"
+        self._watchdog.start()
+        self._stop()
+
+    def _give_up(self) -> None:
+        _log.error("not stopped within %g s: something blocks the event loop, exiting", self._grace)
+        self._exit(1)
+
+    def _exit(self, code: int) -> None:
+        self._clean_up()
+        os._exit(code)

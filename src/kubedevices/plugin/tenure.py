@@ -1,0 +1,65 @@
+"""How long one registration holds, and when to register again. Pure; for the registrar.
+
+A kubelet opens one ListAndWatch stream per registration. While it is open all is well. When it
+ends although kubelet.sock is still there, nobody but the plugin will mend that: a kubelet never
+reconnects by itself. Registering again at once, for ever, would be a storm when two plugins push
+each other out, so the pauses grow as long as no stream lasts.
+"""
+
+from kubedevices.plugin.timing import Timing, back_off
+
+
+class Tenure:
+    """One registration, from the kubelet's OK at `since`.
+
+    `losses` is how many registrations before this one in a row came to nothing.
+    """
+
+    def __init__(self, timing: Timing, since: float, losses: int = 0) -> None:
+        self._timing, self._since, self._losses = timing, since, losses
+        self._opened_at: float | None = None
+        self._ended_at: float | None = None
+
+    def observe(self, has_stream: bool, now: float) -> None:
+        """Note whether a stream of this registration is open."""
+        if has_stream:
+            if self._opened_at is None:
+                self._opened_at = now
+            self._ended_at = None
+        elif self._opened_at is not None and self._ended_at is None:
+            self._ended_at = now
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether a stream is open, as last observed."""
+        return self._opened_at is not None and self._ended_at is None
+
+    @property
+    def had_stream(self) -> bool:
+        """Whether a stream was ever open."""
+        return self._opened_at is not None
+
+    @property
+    def lasted(self) -> bool:
+        """Whether the stream was open for so long that its end is an event of its own."""
+        if self._opened_at is None or self._ended_at is None:
+            return False
+        return self._ended_at - self._opened_at >= self._timing.stream_lasted
+
+    @property
+    def again_at(self) -> float | None:
+        """When to register again if nothing changes until then; None while a stream is open."""
+        if self.has_stream:
+            return None
+        timing = self._timing
+        first, last = timing.again_first, timing.again_last
+        if self._ended_at is None:
+            return self._since + back_off(first, last, self._losses)
+        if self.lasted or self._losses == 0:
+            return self._ended_at + timing.again_soon
+        return self._ended_at + back_off(first, last, self._losses - 1)
+
+    @property
+    def losses(self) -> int:
+        """The `losses` of the registration that follows this one."""
+        return 1 if self.lasted else self._losses + 1

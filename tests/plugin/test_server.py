@@ -1,0 +1,495 @@
+"""The DevicePlugin service of one resource, called directly."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from typing import Any, cast
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.allocation import (
+    ContainerAllocateRequest,
+    ContainerPreferredRequest,
+    PluginOptions,
+)
+from kubedevices.errors import KubedevicesError, RpcError, StatusCode
+from kubedevices.plugin.device_list import DeviceListBuilder
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.server import PluginServer, explain_preference
+from kubedevices.plugin.timing import Timing
+from kubedevices.wire.convert import device_list_from_wire
+from tests.waiting import until
+
+RESOURCE = "example.com/widget"
+HEALTHY, UNHEALTHY = kd.Health.HEALTHY, kd.Health.UNHEALTHY
+
+
+def widgets(*ids: str, health: kd.Health = HEALTHY) -> list[kd.Device]:
+    return [kd.Device(name, health=health, paths=[f"/dev/{name}"]) for name in ids]
+
+
+def request(*ids: str) -> kd.AllocateRequest:
+    return kd.AllocateRequest((ContainerAllocateRequest(ids),))
+
+
+def preference(
+    *available: str, must: Iterable[str] = (), size: int = 1
+) -> kd.PreferredAllocationRequest:
+    return kd.PreferredAllocationRequest((ContainerPreferredRequest(available, tuple(must), size),))
+
+
+class Served:
+    """A server and the builder that feeds it."""
+
+    def __init__(self, plugin: object = None, devices: Iterable[kd.Device] = (), **options: Any):
+        self._builder = DeviceListBuilder(RESOURCE)
+        self.server = PluginServer(RESOURCE, Hooks(plugin), self._builder.build(devices), **options)
+
+    def publish(self, *devices: kd.Device) -> None:
+        self.server.publish(self._builder.build(devices))
+
+
+class Reader:
+    """One ListAndWatch stream, read by a task; `seen` has every list as ID to health."""
+
+    def __init__(self, server: PluginServer) -> None:
+        self.seen: list[dict[str, str]] = []
+        self._task = asyncio.create_task(self._read(server.list_and_watch()), name="reader")
+
+    async def _read(self, stream: AsyncIterator[bytes]) -> None:
+        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)) as lists:
+            async for item in lists:
+                self.seen.append({d.id: d.health for d in device_list_from_wire(item)})
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+@contextlib.asynccontextmanager
+async def reading(server: PluginServer) -> AsyncIterator[Reader]:
+    reader = Reader(server)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+# ---------------------------------------------------------------- ListAndWatch
+
+
+async def test_a_stream_begins_with_the_whole_list() -> None:
+    """T-08: the first message is the real list, and there is no empty one before it."""
+    served = Served(devices=widgets("w1", "w2"))
+    async with reading(served.server) as reader:
+        await until(lambda: reader.seen)
+        assert reader.seen == [{"w1": "Healthy", "w2": "Healthy"}]
+
+
+async def test_every_stream_has_its_own_cursor() -> None:
+    """Two streams opened at different times each get the current list and every newer one."""
+    served = Served(devices=widgets("w1"))
+    async with reading(served.server) as first:
+        await until(lambda: len(first.seen) == 1)
+        served.publish(*widgets("w1", "w2"))
+        await until(lambda: len(first.seen) == 2)
+        async with reading(served.server) as second:
+            await until(lambda: len(second.seen) == 1)
+            served.publish(*widgets("w1", health=UNHEALTHY))
+            await until(lambda: len(first.seen) == 3 and len(second.seen) == 2)
+            last = {"w1": "Unhealthy"}
+            assert first.seen[-1] == second.seen[-1] == last
+            assert len(second.seen) == 2
+
+
+async def test_a_slow_reader_skips_what_is_out_of_date() -> None:
+    """A stream that is read late gets the newest list, not those in between."""
+    served = Served(devices=widgets("w0"))
+    stream = served.server.list_and_watch()
+    assert len(device_list_from_wire(await anext(stream))) == 1
+    for count in range(2, 50):
+        served.publish(*widgets(*(f"w{n}" for n in range(count))))
+    assert len(device_list_from_wire(await anext(stream))) == 49
+
+
+async def test_an_equal_list_is_not_sent_again() -> None:
+    """What the node cannot see (paths, environment) or what changed back sends nothing."""
+    served = Served(devices=widgets("w1"))
+    async with reading(served.server) as reader:
+        await until(lambda: len(reader.seen) == 1)
+        served.publish(kd.Device("w1", env={"NEW": "1"}))
+        served.publish(*widgets("w1", health=UNHEALTHY))
+        served.publish(*widgets("w1"))  # before the stream had time to send the one before
+        served.publish(*widgets("w2"))
+        await until(lambda: len(reader.seen) == 2)
+        assert reader.seen == [{"w1": "Healthy"}, {"w2": "Healthy"}]
+    assert served.server.counts["lists_sent"] == 2
+
+
+async def test_a_device_changed_invisibly_is_allocated_as_it_is_now() -> None:
+    """Although no list is sent, Allocate answers with the new environment."""
+    served = Served(devices=[kd.Device("w1", env={"V": "old"})])
+    served.publish(kd.Device("w1", env={"V": "new"}))
+    response = await served.server.allocate(request("w1"))
+    assert response.containers[0].env == {"V": "new"}
+
+
+async def test_bursts_are_merged_when_asked_for() -> None:
+    """With an interval, the first list goes at once and a burst becomes one message."""
+    served = Served(devices=widgets("w0"), min_update_interval=0.2)
+    loop = asyncio.get_running_loop()
+    async with reading(served.server) as reader:
+        await until(lambda: len(reader.seen) == 1)
+        started = loop.time()
+        for n in range(1, 20):
+            served.publish(*widgets(f"w{n}"))
+            await asyncio.sleep(0.001)
+        await until(lambda: len(reader.seen) == 2)
+        assert loop.time() - started > 0.1
+        assert reader.seen == [{"w0": "Healthy"}, {"w19": "Healthy"}]
+
+
+async def test_the_end_of_one_stream_changes_nothing_for_another() -> None:
+    """A stream that is cancelled takes no update away from the others."""
+    served = Served(devices=widgets("w0"))
+    async with reading(served.server) as staying:
+        for n in range(1, 6):
+            leaving = Reader(served.server)
+            await until(lambda r=leaving: r.seen)  # type: ignore[misc]
+            await leaving.close()
+            served.publish(*widgets(f"w{n}"))
+            await until(lambda n=n: len(staying.seen) == n + 1)  # type: ignore[misc]
+        assert len(served.server.streams) == 1
+    assert len(served.server.streams) == 0
+    assert served.server.streams.opened == 6
+
+
+async def test_streams_can_be_ended_from_here() -> None:
+    """When the socket is given up every open stream ends by itself; a later one is not affected."""
+    served = Served(devices=widgets("w0"))
+    old = served.server.list_and_watch()
+    await anext(old)
+    waiting = asyncio.ensure_future(anext(old, b"end"))
+    await asyncio.sleep(0)
+    served.server.end_streams()
+    new = served.server.list_and_watch()
+    assert len(device_list_from_wire(await anext(new))) == 1
+    assert await waiting == b"end"
+    served.publish(*widgets("w1", "w2"))
+    assert len(device_list_from_wire(await anext(new))) == 2
+
+
+async def test_streams_are_counted_from_a_mark() -> None:
+    """Streams opened before a registration do not count for it; each change is told."""
+    served = Served(devices=widgets("w0"))
+    streams = served.server.streams
+    told = []
+    streams.on_change = lambda: told.append(len(streams))
+    async with reading(served.server) as old:
+        await until(lambda: old.seen)
+        mark = streams.opened
+        assert streams.count_after(mark) == 0
+        async with reading(served.server) as new:
+            await until(lambda: new.seen)
+            assert streams.count_after(mark) == 1
+            assert streams.count_after(0) == 2
+        assert streams.count_after(mark) == 0
+    assert told == [1, 2, 1, 0]
+
+
+# ---------------------------------------------------------------- options and missing hooks
+
+
+class Everything(kd.Allocator, kd.PostAllocator, kd.PreferredAllocator, kd.ContainerPreStarter):
+    """All abilities; what they do is put in by a test."""
+
+    def __init__(self) -> None:
+        self.on_allocate: Callable[[kd.AllocateRequest], Any] = lambda _: kd.USE_DEFAULT
+        self.on_post: Callable[..., None] = lambda *_: None
+        self.on_prefer: Callable[[kd.PreferredAllocationRequest], Any] = lambda _: None
+        self.on_pre_start: Callable[[kd.PreStartContainerRequest], None] = lambda _: None
+
+    def allocate(self, request: kd.AllocateRequest) -> Any:
+        return self.on_allocate(request)
+
+    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
+        self.on_post(response, request)
+
+    def get_preferred_allocation(self, request: kd.PreferredAllocationRequest) -> Any:
+        return self.on_prefer(request)
+
+    def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:
+        self.on_pre_start(request)
+
+
+async def test_options_say_which_hooks_there_are() -> None:
+    """GetDevicePluginOptions and Register say the same, after what the plugin object can do."""
+    without, with_all = Served().server, Served(Everything()).server
+    assert await without.get_device_plugin_options() == without.options == PluginOptions()
+    assert await with_all.get_device_plugin_options() == PluginOptions(True, True)
+    assert with_all.options == PluginOptions(True, True)
+
+
+async def test_calls_without_a_hook_are_unimplemented() -> None:
+    """The two optional calls answer UNIMPLEMENTED with the texts that existing tools know."""
+    server = Served(devices=widgets("w1")).server
+    with pytest.raises(RpcError) as caught:
+        await server.get_preferred_allocation(preference("w1"))
+    assert (caught.value.code, caught.value.message) == (
+        StatusCode.UNIMPLEMENTED,
+        "GetPreferredAllocation should not be called as this device plugin doesn't implement it",
+    )
+    with pytest.raises(RpcError) as caught:
+        await server.pre_start_container(kd.PreStartContainerRequest(("w1",)))
+    assert (caught.value.code, caught.value.message) == (
+        StatusCode.UNIMPLEMENTED,
+        "PreStartContainer() should not be called as this device plugin doesn't implement it",
+    )
+
+
+# ---------------------------------------------------------------- Allocate
+
+
+@pytest.mark.parametrize(
+    ("ids", "code", "text"),
+    [
+        (("w1", "w9"), StatusCode.NOT_FOUND, "non-existing device w9"),
+        (("w1", "bad"), StatusCode.FAILED_PRECONDITION, "unhealthy device bad"),
+    ],
+)
+async def test_allocate_refuses_what_cannot_be_given(
+    ids: tuple[str, ...], code: StatusCode, text: str
+) -> None:
+    """One unknown or unhealthy device fails the whole call with its status and its ID."""
+    server = Served(devices=[*widgets("w1"), *widgets("bad", health=UNHEALTHY)]).server
+    with pytest.raises(RpcError) as caught:
+        await server.allocate(request(*ids))
+    assert caught.value.code is code
+    assert caught.value.message == f"Invalid allocation request with {text}"
+    assert server.counts == {"failed_allocations": 1}
+
+
+async def test_allocate_makes_the_default_response() -> None:
+    """Without a hook each device's files are given, in natural order."""
+    server = Served(devices=widgets("w2", "w10")).server
+    response = await server.allocate(request("w10", "w2"))
+    paths = [spec.host_path for spec in response.containers[0].devices]
+    assert paths == ["/dev/w2", "/dev/w10"]
+    assert server.counts == {"allocations": 1}
+
+
+async def test_an_own_answer_is_sent_as_it_is() -> None:
+    """T-18: the answer of `allocate` is final; `post_allocate` is not called."""
+    plugin = Everything()
+    own = kd.AllocateResponse([kd.ContainerAllocateResponse(env={"OWN": "1"})])
+    plugin.on_allocate = lambda _: own
+    plugin.on_post = lambda *_: pytest.fail("called")
+    assert await Served(plugin).server.allocate(request("unknown")) is own
+
+
+async def test_use_default_goes_on_to_post_allocate() -> None:
+    """T-18: USE_DEFAULT gives the default answer, which `post_allocate` edits in place."""
+    plugin = Everything()
+
+    def post(response: kd.AllocateResponse, asked: kd.AllocateRequest) -> None:
+        response.containers[0].env["IDS"] = ",".join(asked.containers[0].device_ids)
+
+    plugin.on_post = post
+    response = await Served(plugin, widgets("w1")).server.allocate(request("w1"))
+    assert response.containers[0].env == {"IDS": "w1"}
+    assert len(response.containers[0].devices) == 1
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def hook(*_: object) -> None:
+        raise error
+
+    return hook
+
+
+@pytest.mark.parametrize("hook", ["on_allocate", "on_post"])
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (ValueError("no firmware"), StatusCode.UNKNOWN, "no firmware"),
+        (OSError(), StatusCode.UNKNOWN, "OSError"),
+        (KubedevicesError("said so"), StatusCode.UNKNOWN, "said so"),
+        (RpcError(StatusCode.ABORTED, "try later"), StatusCode.ABORTED, "try later"),
+    ],
+)
+async def test_a_raising_hook_fails_the_call(
+    hook: str, error: Exception, code: StatusCode, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T-18: the author's text reaches the node, an RpcError with its own status; it is logged."""
+    plugin = Everything()
+    setattr(plugin, hook, raising(error))
+    with pytest.raises(RpcError) as caught:
+        await Served(plugin, widgets("w1")).server.allocate(request("w1"))
+    assert (caught.value.code, caught.value.message) == (code, text)
+    assert f"{RESOURCE}: Allocate w1 failed: {text}" in caplog.text
+
+
+async def test_a_wrong_type_is_named() -> None:
+    """A hook that forgot its `return` is told so, not answered with nonsense."""
+    plugin = Everything()
+    plugin.on_allocate = lambda _: None
+    with pytest.raises(RpcError, match="AllocateResponse"):
+        await Served(plugin, widgets("w1")).server.allocate(request("w1"))
+
+
+async def test_an_answer_for_no_container_is_an_error() -> None:
+    """An empty answer would leak the devices in a kubelet, so it is an error here."""
+    plugin = Everything()
+    plugin.on_allocate = lambda _: kd.AllocateResponse([])
+    with pytest.raises(RpcError, match="answered for 0 containers, 1 were asked for"):
+        await Served(plugin, widgets("w1")).server.allocate(request("w1"))
+
+
+async def test_strict_allocate_and_env_merge_are_passed_on() -> None:
+    """The two options reach the default response."""
+    two = [kd.Device("a", env={"V": "1"}), kd.Device("b", env={"V": "2"})]
+    joined = await Served(devices=two, env_merge="join").server.allocate(request("a", "b"))
+    assert joined.containers[0].env == {"V": "1,2"}
+    clash = [
+        kd.Device("a", specs=[kd.DeviceSpec("/dev/a", "/dev/x")]),
+        kd.Device("b", specs=[kd.DeviceSpec("/dev/b", "/dev/x")]),
+    ]
+    with pytest.raises(RpcError, match="/dev/x"):
+        await Served(devices=clash, strict_allocate=True).server.allocate(request("a", "b"))
+
+
+async def test_a_call_works_on_the_list_of_its_beginning() -> None:
+    """A device that vanishes while the hook runs is still part of this answer."""
+    plugin = Everything()
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def wait(_: kd.AllocateRequest) -> object:
+        began.set()
+        may_go_on.wait(10)
+        return kd.USE_DEFAULT
+
+    plugin.on_allocate = wait
+    served = Served(plugin, widgets("w1"))
+    call = asyncio.create_task(served.server.allocate(request("w1")))
+    await until(began.is_set)
+    served.publish()
+    may_go_on.set()
+    assert len((await call).containers[0].devices) == 1
+
+
+async def test_sixteen_hooks_run_at_once_and_streams_go_on() -> None:
+    """Sixteen blocked hooks stop neither each other nor the streams."""
+    plugin = Everything()
+    together = threading.Barrier(17)
+    plugin.on_allocate = lambda _: (together.wait(10), kd.USE_DEFAULT)[1]
+    served = Served(plugin, widgets("w1"))
+    async with reading(served.server) as reader:
+        calls = [asyncio.create_task(served.server.allocate(request("w1"))) for _ in range(16)]
+        await until(lambda: together.n_waiting == 16)
+        served.publish(*widgets("w1", "w2"))
+        await until(lambda: reader.seen and len(reader.seen[-1]) == 2)
+        assert not any(call.done() for call in calls)
+        together.wait(10)
+        await asyncio.gather(*calls)
+
+
+# ---------------------------------------------------------------- preferences
+
+
+async def test_a_preference_is_passed_on() -> None:
+    """What the hook prefers is the answer."""
+    plugin = Everything()
+    plugin.on_prefer = lambda asked: kd.PreferredAllocationResponse(
+        (asked.containers[0].available[:1],)
+    )
+    answer = await Served(plugin).server.get_preferred_allocation(preference("w1", "w2"))
+    assert answer.containers == (("w1",),)
+
+
+async def test_a_failing_preference_is_no_preference(caplog: pytest.LogCaptureFixture) -> None:
+    """T-21: by default the hook's error is logged and counted, and the pod is not refused."""
+    plugin = Everything()
+    plugin.on_prefer = raising(ValueError("cannot decide"))
+    server = Served(plugin).server
+    answer = await server.get_preferred_allocation(preference("w1"))
+    assert answer == kd.PreferredAllocationResponse(((),))
+    assert "cannot decide" in caplog.text
+    assert server.counts == {"preferred": 1, "failed_preferred": 1}
+
+
+async def test_a_failing_preference_can_fail_the_call() -> None:
+    """With `preferred_errors="fail"` the node gets the hook's error."""
+    plugin = Everything()
+    plugin.on_prefer = raising(ValueError("cannot decide"))
+    server = Served(plugin, preferred_errors="fail").server
+    with pytest.raises(RpcError, match="cannot decide"):
+        await server.get_preferred_allocation(preference("w1"))
+
+
+@pytest.mark.parametrize(
+    ("preferred", "problem"),
+    [
+        ((), ""),
+        (("a", "b"), ""),
+        (("b", "a", "a"), ""),
+        (("a", "x"), "x not available"),
+        (("b", "c"), "a missing, though they must be included"),
+        (("a",), "1 devices instead of 2"),
+        (("a", "b", "c"), "3 devices instead of 2"),
+        (tuple(f"x{n}" for n in range(7)), "x0, x1, x2, x3, x4 and 2 more not available"),
+    ],
+)
+async def test_an_impossible_preference_is_logged(
+    preferred: tuple[str, ...], problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T-21: foreign IDs, missing ones and a wrong size are warned of; the answer goes out."""
+    asked = preference("a", "b", "c", must=["a"], size=2)
+    assert explain_preference(asked.containers[0], preferred) == problem
+    plugin = Everything()
+    plugin.on_prefer = lambda _: kd.PreferredAllocationResponse((preferred,))
+    answer = await Served(plugin).server.get_preferred_allocation(asked)
+    assert answer.containers == (preferred,)
+    assert [r.levelno for r in caplog.records] == ([logging.WARNING] if problem else [])
+    assert problem in caplog.text
+
+
+async def test_a_preference_for_no_container_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """An answer with too few containers is warned of."""
+    plugin = Everything()
+    plugin.on_prefer = lambda _: kd.PreferredAllocationResponse()
+    await Served(plugin).server.get_preferred_allocation(preference("a"))
+    assert "0 answers for 1 containers" in caplog.text
+
+
+# ---------------------------------------------------------------- PreStartContainer
+
+
+async def test_pre_start_gets_all_ids_and_fails_with_the_hooks_text() -> None:
+    """The hook sees every device of the container; its exception fails the container start."""
+    plugin = Everything()
+    seen: list[tuple[str, ...]] = []
+    plugin.on_pre_start = lambda asked: seen.append(asked.device_ids)
+    server = Served(plugin).server
+    await server.pre_start_container(kd.PreStartContainerRequest(("w2", "w1")))
+    assert seen == [("w2", "w1")]
+    plugin.on_pre_start = raising(RuntimeError("no reset line"))
+    with pytest.raises(RpcError, match="no reset line") as caught:
+        await server.pre_start_container(kd.PreStartContainerRequest(("w1",)))
+    assert caught.value.code is StatusCode.UNKNOWN
+    assert server.counts == {"pre_starts": 1, "failed_pre_starts": 1}
+
+
+@pytest.mark.parametrize(("takes", "warns"), [(0.2, True), (0, False)])
+async def test_a_slow_pre_start_is_logged_while_it_runs(
+    takes: float, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Past most of a kubelet's 30 s a warning says so, before the kubelet gives up."""
+    plugin = Everything()
+    plugin.on_pre_start = lambda _: time.sleep(takes)
+    server = Served(plugin, timing=Timing(slow_pre_start=0.05)).server
+    await server.pre_start_container(kd.PreStartContainerRequest(("w1",)))
+    assert ("pre_start_container for w1 has been running for 0.05 s" in caplog.text) is warns

@@ -1,0 +1,69 @@
+"""When to register again: a table of what happened, with time as a number."""
+
+import pytest
+
+from kubedevices.plugin.tenure import Tenure
+from kubedevices.plugin.timing import Timing, back_off
+
+TIMING = Timing()
+SOON, FIRST, LAST = TIMING.again_soon, TIMING.again_first, TIMING.again_last
+
+
+def after(stream: tuple[float, float] | None, losses: int) -> Tenure:
+    """Make a registration at time 100 whose stream was open from and to these times."""
+    tenure = Tenure(TIMING, 100, losses)
+    tenure.observe(False, 100)
+    if stream:
+        tenure.observe(True, stream[0])
+        tenure.observe(True, (stream[0] + stream[1]) / 2)
+        tenure.observe(False, stream[1])
+        tenure.observe(False, stream[1] + 1)
+    return tenure
+
+
+@pytest.mark.parametrize(
+    ("stream", "losses", "again_at"),
+    [
+        (None, 0, 100 + FIRST),
+        (None, 1, 100 + 2 * FIRST),
+        (None, 2, 100 + 4 * FIRST),
+        (None, 50, 100 + LAST),
+        ((101, 102), 0, 102 + SOON),
+        ((101, 102), 1, 102 + FIRST),
+        ((101, 102), 2, 102 + 2 * FIRST),
+        ((101, 102), 50, 102 + LAST),
+        ((101, 101 + TIMING.stream_lasted), 50, 101 + TIMING.stream_lasted + SOON),
+    ],
+)
+def test_pauses_grow_as_long_as_no_stream_lasts(
+    stream: tuple[float, float] | None, losses: int, again_at: float
+) -> None:
+    """The first loss is mended at once, each one after it twice as late as the one before."""
+    assert after(stream, losses).again_at == again_at
+
+
+@pytest.mark.parametrize(
+    ("stream", "losses", "then"),
+    [(None, 0, 1), (None, 3, 4), ((101, 102), 2, 3), ((101, 500), 7, 1)],
+)
+def test_losses_are_counted_until_a_stream_lasts(
+    stream: tuple[float, float] | None, losses: int, then: int
+) -> None:
+    """A registration whose stream lasted starts the count afresh."""
+    assert after(stream, losses).losses == then
+
+
+def test_nothing_is_due_while_a_stream_is_open() -> None:
+    """An open stream needs no registration, however old it is, also when it follows another."""
+    tenure = Tenure(TIMING, 100)
+    due = []
+    for has_stream, now in ((False, 100), (True, 101), (True, 9999), (False, 9999), (True, 9999.1)):
+        tenure.observe(has_stream, now)
+        due.append(tenure.again_at)
+    assert due == [110, None, None, 9999 + SOON, None]
+
+
+def test_back_off_never_overflows() -> None:
+    """However many failures there were, the pause is the last one."""
+    assert back_off(0.002, 5, 10**9) == 5
+    assert [back_off(0.2, 5, n) for n in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]
