@@ -136,7 +136,7 @@ class NumaReader:
             path = self._dev / path.relative_to(DEV_ROOT)
         number = self._stat_device(path)
         if number.major == 0:
-            raise ValueError(f"{path} is a virtual device node")
+            raise ValueError("it is a virtual device node")
         return self._sysfs / "dev" / number.kind / f"{number.major}:{number.minor}"
 
     def _hints(self, directory: Path, *, is_second_opinion: bool) -> dict[Path, _Hint]:
@@ -191,10 +191,15 @@ class NumaReader:
 
     def _online_of(self, nodes: set[int]) -> set[int]:
         """Drop node numbers that this machine does not have: they have crashed consumers."""
-        text = read_attribute(self._sysfs / "devices/system/node/online") if nodes else None
-        if not text:
+        path = self._sysfs / "devices/system/node/online"
+        try:
+            text = read_attribute(path) if nodes else None
+            if not text:  # a kernel without NUMA
+                return nodes
+            online = _parse_ranges(text)
+        except (OSError, ValueError) as error:
+            _log.debug("cannot tell which NUMA nodes are online: %s: %s", path, error)
             return nodes
-        online = _parse_ranges(text)
         for node in sorted(nodes - online - self._warned):
             _log.warning("NUMA node %d is not online (%s): left out", node, text)
         self._warned |= nodes - online
