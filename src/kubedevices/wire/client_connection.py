@@ -11,7 +11,7 @@ from kubedevices.wire import grpc_headers
 from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import Call, Limits, MessageReceived, PeerGoesAway
 from kubedevices.wire.grpc_framing import frame
-from kubedevices.wire.http2_limits import GoAway
+from kubedevices.wire.http2_limits import FloodGuard, GoAway
 
 MAX_QUEUED_CALLS = 10_000
 
@@ -119,6 +119,7 @@ class ClientConnection(GrpcConnection):
 
     def _finish(self, call: Call, error: RpcError | None) -> None:
         call.remote_closed = True
+        self._http2.guard.earn(FloodGuard.call_earns)
         if error is None and call.reader.buffered:
             error = RpcError(StatusCode.INTERNAL, "the last message is cut off")
         if not call.local_closed:

@@ -215,9 +215,10 @@ class GrpcChannel:
         return call, inbox
 
     def _expire(self, call: Call, timeout: float) -> None:
-        self._leave(call)
-        text = f"{call.method} did not answer within {timeout:g} s"
-        call.owner.end(RpcError(StatusCode.DEADLINE_EXCEEDED, text))
+        if not call.owner.is_ended:
+            self._leave(call)
+            text = f"{call.method} did not answer within {timeout:g} s"
+            call.owner.end(RpcError(StatusCode.DEADLINE_EXCEEDED, text))
 
     def _leave(self, call: Call) -> None:
         self._connection.cancel(call)

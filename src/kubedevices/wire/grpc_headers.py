@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from hpack import NeverIndexedHeaderTuple
-
 from kubedevices.errors import RpcError, StatusCode
 
 Headers = list[tuple[bytes, bytes]]
@@ -46,7 +44,7 @@ _SECONDS_OF_UNIT = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6,
 
 
 def request_headers(method: str, timeout: float | None) -> Headers:
-    """Return what opens a call. The timeout differs each time, so it stays out of HPACK's table."""
+    """Return what opens a call."""
     headers: Headers = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -57,7 +55,7 @@ def request_headers(method: str, timeout: float | None) -> Headers:
         (b"user-agent", USER_AGENT),
     ]
     if timeout is not None:
-        headers.append(NeverIndexedHeaderTuple(b"grpc-timeout", format_timeout(timeout)))
+        headers.append((b"grpc-timeout", format_timeout(timeout)))
     return headers
 
 
@@ -95,9 +93,14 @@ def is_grpc(content_type: bytes | None) -> bool:
 
 
 def format_timeout(seconds: float) -> bytes:
-    """Return seconds as gRPC writes them: at most eight digits and the finest unit that fits."""
-    for unit, digits in ((b"u", 1e6), (b"m", 1e3), (b"S", 1.0)):
-        amount = max(0, round(seconds * digits))
+    """Return seconds as gRPC writes them: at most eight digits and a unit.
+
+    Milliseconds where they will do, so that the calls of one kind say the same thing each time.
+    """
+    if seconds < 0.1:
+        return b"%du" % max(0, round(seconds * 1e6))
+    for unit, digits in ((b"m", 1e3), (b"S", 1.0)):
+        amount = round(seconds * digits)
         if amount < 10**8:
             return b"%d%b" % (amount, unit)
     return b"%dH" % min(10**8 - 1, round(seconds / 3600))
@@ -118,7 +121,7 @@ def trailers(code: StatusCode, message: str) -> Headers:
     """Return what ends an answered call."""
     fields: Headers = [(b"grpc-status", b"%d" % code)]
     if message:
-        fields.append(NeverIndexedHeaderTuple(b"grpc-message", encode_message(message)))
+        fields.append((b"grpc-message", encode_message(message)))
     return fields
 
 

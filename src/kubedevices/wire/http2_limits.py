@@ -132,7 +132,7 @@ class FrameCutter:
             self._header_stream = stream_id
         if kind == DATA and size:
             self._guard.earn(FloodGuard.payload_earns)
-        elif kind != HEADERS:
+        else:
             self._guard.spend()
 
 

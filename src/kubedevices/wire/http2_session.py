@@ -16,6 +16,7 @@ from h2.errors import ErrorCodes
 
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.grpc_headers import Headers
+from kubedevices.wire.header_codec import RememberingDecoder, TablelessEncoder
 from kubedevices.wire.http2_limits import (
     GOAWAY,
     MAX_FRAME_SIZE,
@@ -75,6 +76,8 @@ def _new_connection(windows: Windows, *, is_client: bool) -> _Connection:
         normalize_outbound_headers=False,
     )
     connection = _Connection(config)
+    connection.encoder = TablelessEncoder()
+    connection.decoder = RememberingDecoder()
     settings = {
         _Setting.ENABLE_PUSH: 0,
         _Setting.MAX_CONCURRENT_STREAMS: windows.streams,
@@ -132,7 +135,13 @@ class Http2Session:
         """Tell the peer that it broke the rules; from now on nothing is received or sent."""
         if self._failure is None:
             self._failure = error
-            self._goodbye += goaway(self._h2.highest_inbound_stream_id, ErrorCodes.PROTOCOL_ERROR)
+            if self._h2.state_machine.state is not h2.connection.ConnectionState.CLOSED:
+                # h2 did not find it, so h2 has not said it.
+                self._goodbye += goaway(
+                    self._h2.highest_inbound_stream_id,
+                    ErrorCodes.PROTOCOL_ERROR,
+                    str(error)[:200].encode(),
+                )
 
     def _feed(self, frame: bytes) -> list[h2.events.Event]:
         try:

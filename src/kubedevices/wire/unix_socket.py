@@ -47,9 +47,10 @@ def listen(path: Path, *, mode: int, rename_from: Path | None = None) -> Listene
     `CannotAsk` for everything else that is in the way.
     """
     first = path if rename_from is None else rename_from
-    for each in {path, first}:
-        check_socket_path(each)
-        _remove_stale(each)
+    check_socket_path(path)
+    check_socket_path(first)
+    _check_free(path)  # a rename replaces a stale file without a gap
+    _remove_stale(first)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     bound = False
     try:
@@ -86,18 +87,26 @@ def unlink_own(path: Path, identity: FileIdentity | None) -> bool:
 
 def _remove_stale(path: Path) -> None:
     """Make room at `path`: unlink a socket that refuses, raise for one that answers."""
-    before = FileIdentity.of(path)
-    if before is None:
-        return
-    if not stat.S_ISSOCK(path.lstat().st_mode):
+    unlink_own(path, _check_free(path))
+
+
+def _check_free(path: Path) -> FileIdentity | None:
+    """Return what lies at `path` when it is nothing or stale; raise `CannotAsk` otherwise."""
+    found = FileIdentity.of(path)
+    if found is None:
+        return None
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return None  # gone this very moment
+    if not is_socket:
         raise CannotAsk(f"cannot listen on {path}: a file that is no socket is in the way")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         refusal = probe.connect_ex(str(path))
-    if refusal == errno.ECONNREFUSED:
-        unlink_own(path, before)
-    elif refusal in (0, errno.EAGAIN, errno.EINPROGRESS, errno.EPROTOTYPE):
-        # EAGAIN: it listens, and its queue is full.
+    if refusal in (errno.ECONNREFUSED, errno.ENOENT):
+        return found
+    if refusal in (0, errno.EAGAIN, errno.EPROTOTYPE):
+        # EAGAIN: it listens, and its queue is full. EPROTOTYPE: a datagram socket, in use.
         raise SocketInUse(str(path))
-    elif refusal != errno.ENOENT:
-        raise CannotAsk(f"cannot listen on {path}: {os.strerror(refusal)}")
+    raise CannotAsk(f"cannot listen on {path}: {os.strerror(refusal)}")
