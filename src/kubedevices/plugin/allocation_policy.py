@@ -1,18 +1,14 @@
 """Ready answers to GetPreferredAllocation: none, balanced, packed, distributed. Pure.
 
 For devices of which several share one physical device, such as the replicas `card0-0`, `card0-1`.
-Used through `PolicyAllocator`; `preference_problem` checks anybody's answer for the plugin server.
+Used through `PolicyAllocator`, or by calling `choose` in a `get_preferred_allocation` of one's own.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from kubedevices.allocation import (
-    ContainerPreferredRequest,
-    PreferredAllocationRequest,
-    PreferredAllocationResponse,
-)
+from kubedevices.allocation import PreferredAllocationRequest, PreferredAllocationResponse
 from kubedevices.device import natural_key
 from kubedevices.errors import ImpossiblePreference, UsageError
 from kubedevices.plugin.capabilities import PreferredAllocator
@@ -58,24 +54,6 @@ def choose(
 def _check_policy(name: str) -> None:
     if name not in POLICIES:
         raise UsageError(f"unknown allocation policy {name!r} (one of {', '.join(POLICIES)})")
-
-
-def preference_problem(request: ContainerPreferredRequest, preferred: Sequence[str]) -> str:
-    """Return what is wrong with an answer to `request`, or an empty string.
-
-    No preference at all is always right.
-    """
-    if not preferred:
-        return ""
-    if len(set(preferred)) != len(preferred):
-        return "it names a device twice"
-    if foreign := sorted(set(preferred) - set(request.available), key=natural_key):
-        return f"{', '.join(foreign)} is not available"
-    if missing := sorted(set(request.must_include) - set(preferred), key=natural_key):
-        return f"it lacks {', '.join(missing)}, which must be included"
-    if len(preferred) != request.size:
-        return f"it has {len(preferred)} devices, {request.size} were asked for"
-    return ""
 
 
 def _size_problem(every: list[str], picked: list[str], size: int) -> str:
