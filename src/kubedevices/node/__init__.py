@@ -5,6 +5,7 @@ In the order a device takes:
 registration       the Registration service on kubelet.sock
 plugin_directory   the directory plugins register in, cleaned before it is used
 endpoint           one connected plugin: its calls, its stream of lists
+endpoint_table     every connected plugin, and which instance of it counts
 inventory          devices and health per resource; capacity, allocatable, grace period
 free_devices       which devices of a resource are free, per set of NUMA nodes, in natural order
 pod                a pod as the node sees it, from a Kubernetes manifest
@@ -14,8 +15,16 @@ topology_policy    which of them a container gets: the merge of all hints
 topology_options   the settings of the topology manager, checked
 subset_sums        sums over all sets of NUMA nodes at once
 allocator          which devices a container gets: decides, calls nobody
+admission          a whole pod, all or nothing: plan, ask the plugins, commit or roll back
 reservation        what a pod is about to get: taken, and committed or given back as a whole
 pod_devices        who holds what, with the response that came along
+pod_devices_store  where admitted pods are kept
 container_options  stored responses as one set of run options
+container_start    what happens right before a container starts
+device_manager     DeviceManager: wires the above; the only stateful entry point
 events             what happens on a node, for whoever listens
+concurrently       several calls at once, all or nothing
+turns              one thing after the other per pod
+overview           what a node knows, as JSON-ready documents
+control            our own local service, and its client
 """

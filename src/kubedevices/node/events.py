@@ -62,6 +62,11 @@ class EventStream:
         self._waiting.append(event)
         self._arrived.set()
 
+    def clear(self) -> None:
+        """Forget what has arrived, for a reader that looks at the present anyway."""
+        self._waiting.clear()
+        self._missed = 0
+
     def close(self) -> None:
         """End the iteration after what has already arrived."""
         self._closed = True

@@ -1,0 +1,185 @@
+"""`kubedevices allocate`: admits a pod at a node and says what its containers start with.
+
+The keys of `-o json` and `-o yaml` are a promise: `namespace`, `name`, `uid` and `containers`, each
+of these with `name`, `kind` (init, sidecar, app), `devices` (resource to device IDs) and `options`
+(`env`, `devices`, `mounts`, `annotations`, `cdi_devices`).
+"""
+
+import argparse
+import re
+import secrets
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.cli.asking import add_node_arguments, ask
+from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
+from kubedevices.errors import UsageError
+from kubedevices.resource_name import ResourceName
+
+if TYPE_CHECKING:
+    from kubedevices.node.pod import Pod
+
+NAME = "allocate"
+HELP = """\
+give devices to a container, as the kubelet would
+
+Either names resources for one container, or takes a normal Kubernetes Pod manifest. All containers
+get all their devices, or the pod is refused and nothing of it stays. The same pod again gets the
+same devices.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices allocate example.com/widget=2 --socket-dir /tmp/kd
+  kubedevices allocate example.com/widget=1 example.com/gpu=1 --pod-name train -o json
+  kubedevices allocate --pod pod.yaml --socket-dir /tmp/kd
+  kubedevices release train --socket-dir /tmp/kd           gives the devices back
+"""
+
+Document = dict[str, Any]
+
+_POD_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_EXAMPLE = "for example example.com/widget=1"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument(
+        "requests", nargs="*", metavar="RESOURCE=N", help=f"what the container gets, {_EXAMPLE}"
+    )
+    parser.add_argument("--pod", type=Path, metavar="FILE", help="a Kubernetes Pod manifest")
+    parser.add_argument(
+        "--pod-name", metavar="NAME", help="name of the pod (default: one that is not taken)"
+    )
+    parser.add_argument("--container", metavar="NAME", help="name of the container (default: main)")
+    add_output_argument(parser)
+    add_node_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Admit the pod and print who got what."""
+    pod = _pod(args)
+    answer = ask(args, lambda client: client.allocate(pod))
+    _print(answer, args.output)
+    return 0
+
+
+# ---------------------------------------------------------------- what is asked for
+
+
+def _pod(args: argparse.Namespace) -> "Pod":
+    if bool(args.requests) is (args.pod is not None):
+        raise UsageError(f"allocate needs either RESOURCE=N, {_EXAMPLE}, or --pod FILE")
+    if args.pod is not None:
+        if args.pod_name is not None or args.container is not None:
+            raise UsageError("--pod-name and --container do not go with --pod: the file has both")
+        return _read_pod(args.pod)
+    from kubedevices.node.pod import Container, Pod
+
+    name = _name("--pod-name", args.pod_name, f"pod-{secrets.token_hex(4)}")
+    container = _name("--container", args.container, "main")
+    return Pod(name, containers=(Container(container, _limits(args.requests)),))
+
+
+def _name(option: str, given: str | None, default: str) -> str:
+    if given is None:
+        return default
+    if not _POD_NAME.fullmatch(given):
+        raise UsageError(f"{option} {given!r} must be lower-case letters, digits, '-' and '.'")
+    return given
+
+
+def _limits(requests: list[str]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for request in requests:
+        resource, equals, text = request.partition("=")
+        if not equals:
+            raise UsageError(f"{request!r} is not RESOURCE=N, {_EXAMPLE}")
+        name = str(ResourceName.parse(resource))
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
+            raise UsageError(f"{request!r}: {text!r} is not a number of devices")
+        if name in limits:
+            raise UsageError(f"{name} is asked for twice: {' '.join(requests)}")
+        limits[name] = int(text)
+    return limits
+
+
+def _read_pod(file: Path) -> "Pod":
+    """Read a manifest; every mistake in it is told with its line."""
+    import yaml
+
+    from kubedevices.builtin.yaml_source import find, read_yaml
+    from kubedevices.errors import ConfigError, ConfigProblem
+    from kubedevices.node.pod import parse_pod
+
+    root = read_yaml(file)
+    loader = yaml.SafeLoader("")
+    try:
+        manifest = loader.construct_document(root)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or root.start_mark
+        problem = f"not valid YAML: {error.problem}"
+        raise ConfigError(
+            [ConfigProblem(str(file), mark.line + 1, mark.column + 1, "", problem)]
+        ) from error
+    except ValueError as error:  # a date that is none
+        raise ConfigError(
+            [ConfigProblem(str(file), 1, 1, "", f"not valid YAML: {error}")]
+        ) from error
+
+    def locate(path: tuple[str | int, ...]) -> tuple[int, int]:
+        mark = find(root, path).start_mark
+        return mark.line + 1, mark.column + 1
+
+    return parse_pod(manifest, source=str(file), locate=locate)
+
+
+# ---------------------------------------------------------------- the answer
+
+
+def _print(answer: Document, output: str) -> None:
+    if output == "table":
+        print(f"pod {answer['namespace']}/{answer['name']} is admitted")
+    devices = [*_devices(answer)]
+    columns = (Column("container"), Column("kind"), Column("resource"), Column("devices"))
+    print_listing(devices, columns, output, document=answer, empty="no container asks for devices")
+    if output == "table" and (options := [*_options(answer)]):
+        sys.stdout.write("\n")
+        print_listing(options, (Column("container"), Column("option"), Column("value")), output)
+
+
+def _devices(answer: Document) -> Iterator[Row]:
+    for container in answer["containers"]:
+        for resource, device_ids in container["devices"].items():
+            yield {
+                "container": container["name"],
+                "kind": container["kind"],
+                "resource": resource,
+                "devices": device_ids,
+            }
+
+
+def _options(answer: Document) -> Iterator[Row]:
+    for container in answer["containers"]:
+        for option, value in _option_lines(container["options"]):
+            yield {"container": container["name"], "option": option, "value": value}
+
+
+def _option_lines(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in options["env"].items():
+        yield "env", f"{name}={value}"
+    for device in options["devices"]:
+        path = _renamed(device["host_path"], device["container_path"])
+        yield "device", f"{path} ({device['permissions']})"
+    for mount in options["mounts"]:
+        path = _renamed(mount["host_path"], mount["container_path"])
+        yield "mount", f"{path} ({'ro' if mount['read_only'] else 'rw'})"
+    for name, value in options["annotations"].items():
+        yield "annotation", f"{name}={value}"
+    for name in options["cdi_devices"]:
+        yield "CDI device", name
+
+
+def _renamed(host_path: str, container_path: str) -> str:
+    return host_path if host_path == container_path else f"{host_path} -> {container_path}"

@@ -1,0 +1,64 @@
+"""What the verbs around a node share: where it is, and how to ask it. For node, devices, allocate,
+release.
+
+The transport is loaded only when the arguments are in order.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR, default_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kubedevices.node.control import ControlClient
+
+Answer = TypeVar("Answer")
+
+
+def add_node_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--socket-dir` and `--state-dir`; read them with `node_directories`."""
+    group = parser.add_argument_group("which node")
+    group.add_argument(
+        "--socket-dir",
+        type=directory,
+        default=DEVICE_PLUGIN_DIR,
+        metavar="DIR",
+        help=f"where its kubelet.sock and the plugins' sockets are (default: {DEVICE_PLUGIN_DIR})",
+    )
+    group.add_argument(
+        "--state-dir",
+        type=directory,
+        metavar="DIR",
+        help="where it keeps its state and listens for these commands (default: DIR.state beside "
+        f"--socket-dir, {STATE_DIR} beside the kubelet's)",
+    )
+
+
+def directory(text: str) -> Path:
+    """Return the absolute path meant by an argument; nothing is no directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text).absolute()
+
+
+def state_directory(args: argparse.Namespace) -> Path:
+    """Return where the node of `args` keeps its state."""
+    given: Path | None = args.state_dir
+    return given or default_state_dir(args.socket_dir)
+
+
+def ask(
+    args: argparse.Namespace, question: "Callable[[ControlClient], Awaitable[Answer]]"
+) -> Answer:
+    """Connect to the running node and return the answer; raises `CannotAsk` without one."""
+    from kubedevices.node.control import ControlClient
+
+    async def connect_and_ask() -> Answer:
+        async with await ControlClient.connect(args.socket_dir, state_directory(args)) as client:
+            return await question(client)
+
+    return asyncio.run(connect_and_ask())

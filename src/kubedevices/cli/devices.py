@@ -1,0 +1,123 @@
+"""`kubedevices devices`: every device a node knows, its health, NUMA nodes and who holds it.
+
+The keys of `-o json` and `-o yaml` are a promise: `resources`, each with `resource`, `capacity`,
+`allocatable`, `held`, `plugin` (connected, starting, stopped, missing) and `devices`, each of these
+with `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`).
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.cli.asking import add_node_arguments, ask
+from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
+from kubedevices.errors import NodeError
+from kubedevices.resource_name import ResourceName
+
+if TYPE_CHECKING:
+    from kubedevices.node.control import ControlClient
+
+NAME = "devices"
+HELP = """\
+list devices: health, NUMA node, holder
+
+Asks the `kubedevices node` of the socket directory.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices devices --socket-dir /tmp/kd
+  kubedevices devices example.com/widget --socket-dir /tmp/kd -o json
+  kubedevices devices --watch --socket-dir /tmp/kd
+"""
+
+Document = dict[str, Any]
+
+
+def _holders_as_text(holders: Sequence[Mapping[str, str]]) -> str:
+    return (
+        ", ".join(
+            (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
+            + f" ({each['container']})"
+            for each in holders
+        )
+        or "-"
+    )
+
+
+_COLUMNS = (
+    Column("resource"),
+    Column("id", "DEVICE"),
+    Column("health"),
+    Column("numa_nodes", "NUMA"),
+    Column("held_by", text=_holders_as_text),
+)
+_SUMMARY = (
+    Column("resource"),
+    Column("capacity", right=True),
+    Column("allocatable", right=True),
+    Column("held", right=True),
+    Column("plugin"),
+)
+_EMPTY = "no devices: no plugin has registered"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="this resource only")
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
+    )
+    add_output_argument(parser)
+    add_node_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the listing, once or as it changes."""
+    if args.resource is not None:
+        ResourceName.parse(args.resource)
+    if args.watch:
+        ask(args, lambda client: _watch(client, args.resource or "", args.output))
+        return 0
+    document = ask(args, lambda client: client.devices())
+    if args.resource is not None:
+        document = _only(document, args.resource)
+    rows = [*_rows(document)]
+    resources = document["resources"]
+    empty = _EMPTY if not resources else "no devices"
+    print_listing(rows, _COLUMNS, args.output, document=document, empty=empty)
+    if args.output == "table" and resources:
+        sys.stdout.write("\n" if rows else "")
+        print_listing(resources, _SUMMARY, args.output)
+    return 0
+
+
+def _only(document: Document, resource: str) -> Document:
+    found = [each for each in document["resources"] if each["resource"] == resource]
+    if not found:
+        known = ", ".join(each["resource"] for each in document["resources"]) or "nothing"
+        raise NodeError(f"no plugin has registered {resource}; this node has {known}")
+    return {"resources": found}
+
+
+async def _watch(client: "ControlClient", resource: str, output: str) -> None:
+    listing = LiveListing(_COLUMNS, output, empty=_EMPTY)
+    async with aclosing(client.watch_devices(resource)) as documents:
+        with listing:
+            async for document in documents:
+                listing.show(_rows(document), document=document, caption=_caption(document))
+
+
+def _caption(document: Document) -> str:
+    return "; ".join(
+        f"{each['resource']}: capacity {each['capacity']}, allocatable {each['allocatable']}, "
+        f"held {each['held']}, plugin {each['plugin']}"
+        for each in document["resources"]
+    )
+
+
+def _rows(document: Document) -> Iterator[Row]:
+    for resource in document["resources"]:
+        for device in resource["devices"]:
+            yield {**device, "resource": resource["resource"]}

@@ -1,0 +1,183 @@
+"""`kubedevices node`: be the node. Accepts plugins and prints one line per event until stopped.
+
+The keys of `-o json` are a promise: each line is an object with `time`, `event` and, as the event
+has them, `resource`, `pod` and the details of `kubedevices.node.events`.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubedevices.cli.asking import add_node_arguments, state_directory
+from kubedevices.cli.log_lines import timestamp
+
+NAME = "node"
+HELP = """\
+be the node: accept plugins, allocate their devices, without Kubernetes
+
+Any device plugin that is given the same socket directory registers here as it would at a kubelet.
+Stops cleanly on Ctrl-C and SIGTERM; a second one ends it at once.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices node --socket-dir /tmp/kd
+  kubedevices node --socket-dir /tmp/kd -o json | jq .
+  kubedevices devices --socket-dir /tmp/kd                 in another terminal
+"""
+
+_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    add_node_arguments(parser)
+    parser.add_argument(
+        "--grace-period",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long the devices of a plugin that went away stay in the capacity (default: 300)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "json"),
+        default="text",
+        help="text (default), or json: one object per line",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    asyncio.run(_serve(args))
+    return 0
+
+
+async def _serve(args: argparse.Namespace) -> None:
+    from kubedevices.node.control import ControlService
+    from kubedevices.node.device_manager import DeviceManager
+
+    manager = DeviceManager(
+        args.socket_dir, state_dir=state_directory(args), grace_period=args.grace_period
+    )
+    show = _print_json if args.output == "json" else _print_text
+    events = manager.subscribe()
+    printing = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    stopping = False
+
+    def stop() -> None:
+        nonlocal stopping
+        stopping = True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)  # the next one ends us at once
+        if printing is not None:
+            printing.cancel()
+
+    async with manager:
+        control = ControlService(manager, manager.state_dir)
+        await control.start()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        try:
+            show({"event": "ready", "socket_dir": str(args.socket_dir)})
+            async for event in events:
+                show(event.as_dict())
+        except asyncio.CancelledError:
+            if not stopping:
+                raise
+        finally:
+            await control.stop()
+    show({"event": "stopped"})
+
+
+def _print_json(event: Mapping[str, Any]) -> None:
+    print(json.dumps({"time": timestamp(time.time()), **event}, ensure_ascii=False), flush=True)
+
+
+def _print_text(event: Mapping[str, Any]) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {describe(event)}", flush=True)
+
+
+def describe(event: Mapping[str, Any]) -> str:
+    """Return an event in one line for people."""
+    kind = str(event["event"])
+    subject = event.get("resource") or event.get("pod") or ""
+    return f"{kind:<14} {' '.join(filter(None, (subject, _details(kind, event))))}".rstrip()
+
+
+def _details(kind: str, event: Mapping[str, Any]) -> str:
+    match kind:
+        case "ready":
+            directory = event["socket_dir"]
+            return f"plugins register in {directory} (kubedevices devices --socket-dir {directory})"
+        case "registered":
+            return f"at {event['socket']}"
+        case "refused":
+            return f"at {event['socket']}: {event['reason']}"
+        case "list changed":
+            return f"{_list_change(event)}{_totals(event)}"
+        case "health changed":
+            return f"{_health_change(event['devices'])}{_totals(event)}"
+        case "disconnected":
+            return f"{event['devices']} devices unhealthy: {event['reason']}"
+        case "removed":
+            return "the plugin did not come back within the grace period"
+        case "rejected":
+            return str(event["message"])
+        case "allocated":
+            return "; ".join(
+                f"{container}: " + ", ".join(_devices(resources))
+                for container, resources in event["containers"].items()
+            )
+        case "released":
+            return ", ".join(_devices(event["devices"]))
+        case "missed":
+            return f"{event['events']} events, this output was too slow"
+    return ""
+
+
+def _totals(event: Mapping[str, Any]) -> str:
+    return f" (capacity {event['capacity']}, allocatable {event['allocatable']})"
+
+
+def _list_change(event: Mapping[str, Any]) -> str:
+    parts = [
+        f"{sign} {_shorten(event[key])}"
+        for key, sign in (("appeared", "+"), ("vanished", "-"), ("moved", "moved"))
+        if event[key]
+    ]
+    return "; ".join(parts) or "no devices"
+
+
+def _health_change(devices: Mapping[str, str]) -> str:
+    by_health: dict[str, list[str]] = {}
+    for device_id, health in devices.items():
+        by_health.setdefault(health, []).append(device_id)
+    return "; ".join(f"{_shorten(ids)} {health}" for health, ids in by_health.items())
+
+
+def _devices(resources: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{resource} {_shorten(ids)}" for resource, ids in resources.items()]
+
+
+def _shorten(device_ids: Sequence[str]) -> str:
+    """Return the IDs, or some of them and how many more there are."""
+    shown = ",".join(device_id or '""' for device_id in device_ids[:_SHOWN])
+    more = len(device_ids) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,39 @@
+"""`kubedevices release`: takes a pod's devices back.
+
+The keys of `-o json` and `-o yaml` are a promise: `namespace`, `name`, `uid` and `devices`
+(resource to device IDs).
+"""
+
+import argparse
+
+from kubedevices.cli.asking import add_node_arguments, ask
+from kubedevices.cli.output import Column, add_output_argument, print_listing
+
+NAME = "release"
+HELP = "take a pod's devices back"
+EXAMPLES = """\
+examples:
+  kubedevices release train --socket-dir /tmp/kd
+  kubedevices release default/train --socket-dir /tmp/kd
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("pod", metavar="POD", help="name, namespace/name or uid of the pod")
+    add_output_argument(parser)
+    add_node_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Release the pod and print what came back."""
+    answer = ask(args, lambda client: client.release(args.pod))
+    if args.output == "table":
+        print(f"pod {answer['namespace']}/{answer['name']} is released")
+    rows = [
+        {"resource": resource, "devices": device_ids}
+        for resource, device_ids in answer["devices"].items()
+    ]
+    columns = (Column("resource"), Column("devices"))
+    print_listing(rows, columns, args.output, document=answer, empty="it held no devices")
+    return 0

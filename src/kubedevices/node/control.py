@@ -1,0 +1,298 @@
+"""Our own local service: what `kubedevices devices`, `allocate` and `release` ask a running node.
+
+JSON over gRPC frames on `<state_dir>/control.sock`, for the owner of the node only; its one client
+is our command line. `overview` says how the answers look, the device manager decides.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Self
+
+from kubedevices.errors import (
+    AdmissionRejected,
+    CannotAsk,
+    DialError,
+    KubedevicesError,
+    NodeError,
+    RpcError,
+    StatusCode,
+    UsageError,
+)
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.overview import describe_node, describe_pod, describe_pods, options_as_dict
+from kubedevices.node.pod import Pod, format_pod, parse_pod
+from kubedevices.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.wire.clients import JsonClient
+from kubedevices.wire.services import json_methods
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
+
+logger = logging.getLogger(__name__)
+
+SERVICE = "kubedevices.control.v1.Control"
+
+Document = dict[str, Any]
+
+_ANSWER_LIMIT = 256 * 1024 * 1024
+_QUESTION_LIMIT = 4 * 1024 * 1024
+_WATCH_PAUSE = 0.05
+"""A watcher is a person: several changes within this time are one."""
+
+
+class ControlService:
+    """Answers for one device manager."""
+
+    def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
+        self._manager = manager
+        self.socket = state_dir / CONTROL_SOCKET_NAME
+        self._server = GrpcServer(
+            json_methods(
+                SERVICE,
+                {
+                    "Devices": _checked(self.devices),
+                    "Capacity": _checked(self.capacity),
+                    "Allocate": _checked(self.allocate),
+                    "Release": _checked(self.release),
+                    "Pods": _checked(self.pods),
+                    "ContainerOptions": _checked(self.container_options),
+                },
+                {"WatchDevices": self.watch_devices},
+            ),
+            name="control.sock",
+            max_receive=_QUESTION_LIMIT,
+        )
+
+    async def start(self) -> None:
+        """Listen; raises `CannotAsk`."""
+        await self._server.start(self.socket, mode=0o600)
+
+    async def stop(self) -> None:
+        """End every connection and remove the socket."""
+        await self._server.stop()
+
+    # ------------------------------------------------------------ methods
+
+    async def devices(self, request: Document) -> Document:
+        """Every resource with its devices; `resource` asks for one."""
+        return describe_node(self._manager, resource=_text(request, "resource"))
+
+    async def watch_devices(self, request: Document) -> AsyncIterator[Document]:
+        """Send the answer of `Devices` now and after every change."""
+        resource = _text(request, "resource")
+        with self._manager.subscribe() as changes:
+            yield describe_node(self._manager, resource=resource)
+            async for _ in changes:
+                await asyncio.sleep(_WATCH_PAUSE)
+                changes.clear()
+                yield describe_node(self._manager, resource=resource)
+
+    async def capacity(self, request: Document) -> Document:
+        """Capacity and allocatable per resource."""
+        capacity = self._manager.get_capacity()
+        return {"capacity": dict(capacity.capacity), "allocatable": dict(capacity.allocatable)}
+
+    async def allocate(self, request: Document) -> Document:
+        """Admit the pod of a manifest and return what each container starts with.
+
+        A pod that was not there before is released again when a container's options fail: whoever
+        is told no must not keep devices.
+        """
+        pod = parse_pod(request.get("pod"))
+        was_admitted = self._manager.get_pod(pod.uid) is not None
+        try:
+            self._check_resources(pod)
+            await self._manager.allocate(pod)
+            options = {
+                container.name: await self._manager.get_device_run_container_options(
+                    pod, container.name
+                )
+                for container in pod
+            }
+        except AdmissionRejected as error:
+            return {"admitted": False, "reason": error.reason, "message": error.message}
+        except BaseException:
+            if not was_admitted:
+                await asyncio.shield(self._manager.release(pod.uid))
+            raise
+        return {"admitted": True} | describe_pod(self._manager, pod, options)
+
+    def _check_resources(self, pod: Pod) -> None:
+        """Refuse what no plugin offers: there is no scheduler here to have seen to that.
+
+        The device manager, as a kubelet's, leaves resources alone that it has never heard of.
+        """
+        for container in pod:
+            for resource, count in container.limits.items():
+                if count and not self._manager.inventory.is_known(resource):
+                    raise AdmissionRejected(
+                        f"OutOf{resource}",
+                        f"Node didn't have enough resource: {resource}, requested: {count}, "
+                        "used: 0, capacity: 0",
+                    )
+
+    async def release(self, request: Document) -> Document:
+        """Give the devices of a pod back; it is named by uid, name or namespace/name."""
+        pod = self._find(_text(request, "pod"))
+        released = await self._manager.release(pod.uid)
+        return {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "devices": {name: list(ids) for name, ids in released.items()},
+        }
+
+    async def pods(self, request: Document) -> Document:
+        """Every admitted pod with what its containers hold."""
+        return describe_pods(self._manager)
+
+    async def container_options(self, request: Document) -> Document:
+        """What a container is started with now; `PreStartContainer` is called as for any start."""
+        pod = self._find(_text(request, "pod"))
+        container = _text(request, "container")
+        options = await self._manager.get_device_run_container_options(pod, container)
+        return {"options": options_as_dict(options)}
+
+    def _find(self, wanted: str) -> Pod:
+        if pod := self._manager.get_pod(wanted):
+            return pod
+        namespace, _, name = wanted.rpartition("/")
+        found = [
+            pod
+            for pod in self._manager.pods()
+            if pod.name == name and namespace in ("", pod.namespace)
+        ]
+        if not found:
+            raise RpcError(StatusCode.NOT_FOUND, f"no pod {wanted!r} holds devices on this node")
+        if len(found) > 1:
+            choices = ", ".join(
+                sorted(pod.uid if namespace else f"{pod.namespace}/{pod.name}" for pod in found)
+            )
+            raise RpcError(
+                StatusCode.INVALID_ARGUMENT, f"several pods are named {wanted!r}: {choices}"
+            )
+        return found[0]
+
+
+def _text(request: Document, key: str) -> str:
+    value = request.get(key, "")
+    if not isinstance(value, str):
+        raise RpcError(StatusCode.INVALID_ARGUMENT, f"{key} must be text, not {value!r}")
+    return value
+
+
+Method = Callable[[Document], Awaitable[Document]]
+
+
+def _checked(method: Method) -> Method:
+    """Send what the caller did wrong and what the node refuses as two different codes."""
+
+    async def answer(request: Document) -> Document:
+        try:
+            return await method(request)
+        except RpcError:
+            raise
+        except UsageError as error:
+            raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        except KubedevicesError as error:
+            raise RpcError(StatusCode.FAILED_PRECONDITION, str(error)) from error
+
+    return answer
+
+
+class ControlClient:
+    """Asks a running node. Its errors are made for people: each says what to do."""
+
+    def __init__(self, channel: GrpcChannel) -> None:
+        self._channel = channel
+        self._client = JsonClient(channel, SERVICE)
+
+    @classmethod
+    async def connect(cls, socket_dir: Path, state_dir: Path) -> Self:
+        """Connect to the node of `socket_dir`; raises `CannotAsk` when there is none."""
+        socket = state_dir / CONTROL_SOCKET_NAME
+        try:
+            return cls(await GrpcChannel.dial(socket, timeout=10, max_receive=_ANSWER_LIMIT))
+        except DialError as error:
+            if _may_not_look(socket):
+                raise CannotAsk(f"no permission to use {socket}: ask as its owner") from error
+            raise CannotAsk(
+                f"no kubedevices node is running for --socket-dir {socket_dir}: start one with "
+                f"`kubedevices node --socket-dir {socket_dir}`"
+            ) from error
+
+    async def __aenter__(self) -> Self:
+        """Use as a context manager, so that the connection is closed."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def devices(self, resource: str = "") -> Document:
+        """Return every resource with its devices, or one resource."""
+        return await self._ask("Devices", {"resource": resource})
+
+    async def watch_devices(self, resource: str = "") -> AsyncGenerator[Document, None]:
+        """Yield the answer of `devices` now and after every change, until the node stops."""
+        try:
+            async with aclosing(
+                self._client.stream("WatchDevices", {"resource": resource})
+            ) as answers:
+                async for answer in answers:
+                    yield answer
+        except RpcError as error:
+            raise _as_asked(error) from error
+
+    async def capacity(self) -> Document:
+        """Return capacity and allocatable per resource."""
+        return await self._ask("Capacity", {})
+
+    async def allocate(self, pod: Pod) -> Document:
+        """Admit `pod`; return who got what; raises `AdmissionRejected`."""
+        answer = await self._ask("Allocate", {"pod": format_pod(pod)}, timeout=600)
+        if not answer.pop("admitted", False):
+            raise AdmissionRejected(str(answer.get("reason")), str(answer.get("message")))
+        return answer
+
+    async def release(self, pod: str) -> Document:
+        """Give the devices of `pod` back: uid, name or namespace/name."""
+        return await self._ask("Release", {"pod": pod})
+
+    async def pods(self) -> Document:
+        """Return every admitted pod."""
+        return await self._ask("Pods", {})
+
+    async def container_options(self, pod: str, container: str) -> Document:
+        """Return what a container is started with."""
+        return await self._ask("ContainerOptions", {"pod": pod, "container": container})
+
+    async def _ask(self, method: str, request: Document, *, timeout: float = 60) -> Document:
+        try:
+            return await self._client.call(method, request, timeout=timeout)
+        except RpcError as error:
+            raise _as_asked(error) from error
+
+
+def _as_asked(error: RpcError) -> KubedevicesError:
+    """Return `error` as what it means to the one who asked."""
+    if error.code is StatusCode.INVALID_ARGUMENT:
+        return UsageError(error.message)
+    if error.code in (StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION):
+        return NodeError(error.message)
+    if error.code is StatusCode.DEADLINE_EXCEEDED:
+        return CannotAsk("the node did not answer in time")
+    if error.code is StatusCode.UNAVAILABLE:
+        return CannotAsk("the node stopped before it answered")
+    return CannotAsk(f"the node could not answer: {error.message}")
+
+
+def _may_not_look(socket: Path) -> bool:
+    try:
+        socket.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(socket, os.W_OK)

@@ -1,0 +1,347 @@
+"""DeviceManager: the node's half of the device plugin API, and the only stateful way into it.
+
+Wires registration, endpoints, inventory, admission and container start together. Its methods follow
+the kubelet's own device manager; who wants it over a socket uses `control`. Decisions are made by
+pure modules; nothing is locked while a plugin is awaited.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from kubedevices.allocation import ContainerOptions, RegisterRequest
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import (
+    AdmissionRejected,
+    KubedevicesError,
+    NodeError,
+    NotInTime,
+    RegistrationError,
+)
+from kubedevices.node.admission import UNEXPECTED, Admission, rejected
+from kubedevices.node.container_start import ContainerStart
+from kubedevices.node.endpoint import RECEIVE_LIMIT, PluginTimeouts
+from kubedevices.node.endpoint_table import EndpointTable
+from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
+from kubedevices.node.inventory import GRACE_PERIOD, Capacity, Inventory
+from kubedevices.node.plugin_directory import (
+    StateLock,
+    make_directory,
+    prepare_plugin_directory,
+)
+from kubedevices.node.pod import Pod
+from kubedevices.node.pod_devices import Holding, PodDevices
+from kubedevices.node.pod_devices_store import PodDevicesInMemory, PodDevicesStore
+from kubedevices.node.registration import RegistrationServer
+from kubedevices.node.turns import Turns
+from kubedevices.socket_paths import default_state_dir
+
+logger = logging.getLogger(__name__)
+
+Allocation = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Container name → resource → device IDs."""
+
+
+class DeviceManager:
+    """Accepts plugins in `socket_dir` and gives their devices to pods."""
+
+    def __init__(
+        self,
+        socket_dir: Path,
+        *,
+        state_dir: Path | None = None,
+        grace_period: float = GRACE_PERIOD,
+        timeouts: PluginTimeouts | None = None,
+        receive_limit: int = RECEIVE_LIMIT,
+        store: PodDevicesStore | None = None,
+        active_pods: Callable[[], Collection[str]] | None = None,
+        compat: bool = False,
+    ) -> None:
+        """`active_pods` gives the uids of the pods that live; without it, those not released."""
+        self.state_dir = state_dir or default_state_dir(socket_dir)
+        self.inventory = Inventory(grace_period=grace_period, compat=compat)
+        self.pod_devices = PodDevices(self.inventory)
+        self._compat = compat
+        self._events = EventSource()
+        self._endpoints = EndpointTable(
+            self.inventory,
+            self._events,
+            expire=self.get_capacity,
+            timeouts=timeouts,
+            receive_limit=receive_limit,
+            reopen_streams=not compat,
+        )
+        self._registration = RegistrationServer(
+            socket_dir, self._endpoints.connect, refused=self._tell_refused, compat=compat
+        )
+        self._lock = StateLock(self.state_dir)
+        self._store = store or PodDevicesInMemory()
+        self._active_pods = active_pods
+        self._pods: dict[str, Pod] = {}
+        self._turns = Turns()
+        self._is_running = False
+
+    def __repr__(self) -> str:
+        """Say where it is and how much it has, in one line."""
+        return (
+            f"<DeviceManager {self._registration.socket.parent}: {len(self._endpoints)} plugins, "
+            f"{len(self._pods)} pods>"
+        )
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Take the directories over and accept plugins; raises `CannotAsk`."""
+        make_directory(self.state_dir, 0o700)
+        self._lock.acquire()
+        try:
+            prepare_plugin_directory(self._registration.socket, compat=self._compat)
+            await self._load()
+            await self._registration.start()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._is_running = True
+
+    async def _load(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for pod, holdings in await self._store.load():
+            self._pods[pod.uid] = pod
+            for holding in holdings:
+                self.inventory.restore(holding.resource, now)
+                self.pod_devices.insert(*holding)
+
+    async def stop(self) -> None:
+        """Disconnect every plugin and remove kubelet.sock; harmless when repeated."""
+        if not self._is_running:
+            return
+        self._is_running = False
+        await self._registration.stop()
+        await self._turns.cancel_all()
+        await self._endpoints.close()
+        self._events.close()
+        await self._store.close()
+        self._lock.release()
+
+    async def __aenter__(self) -> Self:
+        """Start; the end of the block stops."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _tell_refused(self, request: RegisterRequest, error: RegistrationError) -> None:
+        details = {"socket": request.endpoint, "reason": str(error)}
+        self._events.publish(NodeEvent(EventKind.REFUSED, request.resource_name, details=details))
+
+    # ------------------------------------------------------------ pods
+
+    async def allocate(self, pod: Pod) -> Allocation:
+        """Give every container of `pod` its devices, or nothing: raises `AdmissionRejected`.
+
+        A pod that has its devices gets the same ones, without a call to a plugin.
+        """
+        try:
+            await self._turns.take(pod.uid, lambda: self._admit(pod), gives_way=True)
+        except AdmissionRejected as error:
+            self._tell_rejected(pod, error)
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            given_up = AdmissionRejected(UNEXPECTED, "the pod was released while it was admitted")
+            self._tell_rejected(pod, given_up)
+            raise given_up from None
+        return self.get_allocation(pod.uid)
+
+    async def _admit(self, pod: Pod) -> None:
+        await self.update_allocated_devices(besides=pod.uid)
+        admission = Admission(
+            pod, self.inventory, self.pod_devices, self._endpoints.find, compat=self._compat
+        )
+        responses = await admission.prepare()
+        holdings = admission.reservation.commit(responses)
+        saving = asyncio.ensure_future(self._store.commit(pod, holdings))
+        try:
+            await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            # Once begun it is finished: the caller is gone, but what is on disk must be in memory.
+            await asyncio.wait({saving})
+            if not saving.cancelled() and saving.exception() is None:
+                self._note_admitted(pod, holdings)
+            else:
+                self._take_back(holdings)
+            raise
+        except BaseException as error:
+            self._take_back(holdings)
+            raise (rejected(error) if isinstance(error, KubedevicesError) else error) from error
+        self._note_admitted(pod, holdings)
+
+    def _take_back(self, holdings: Iterable[Holding]) -> None:
+        for pod_uid, container, resource, _ in holdings:
+            self.pod_devices.remove(pod_uid, container, resource)
+
+    def _note_admitted(self, pod: Pod, holdings: Iterable[Holding]) -> None:
+        self._pods[pod.uid] = pod
+        containers: dict[str, dict[str, list[str]]] = {}
+        for _, container, resource, held in holdings:
+            containers.setdefault(container, {})[resource] = [*held.device_ids]
+        if containers:
+            self._events.publish(
+                NodeEvent(
+                    EventKind.ALLOCATED, pod=full_name(pod), details={"containers": containers}
+                )
+            )
+
+    def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:
+        details = {"reason": error.reason, "message": error.message}
+        self._events.publish(NodeEvent(EventKind.REJECTED, pod=full_name(pod), details=details))
+
+    async def release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
+        """Take back what the pod holds, by resource; an admission under way is given up."""
+        self._turns.make_way(pod_uid)
+        return await self._turns.take(pod_uid, lambda: self._release(pod_uid))
+
+    async def _release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
+        pod = self._pods.get(pod_uid)
+        if pod is None:
+            return {}
+        await self._store.release([pod_uid])
+        del self._pods[pod_uid]
+        released: dict[str, dict[str, None]] = {}
+        for _, _, resource, held in self.pod_devices.remove_pod(pod_uid):
+            released.setdefault(resource, {}).update(dict.fromkeys(held.device_ids))
+        devices = {resource: tuple(ids) for resource, ids in released.items()}
+        if devices:
+            details = {"devices": {resource: [*ids] for resource, ids in devices.items()}}
+            self._events.publish(NodeEvent(EventKind.RELEASED, pod=full_name(pod), details=details))
+        return devices
+
+    async def update_allocated_devices(self, *, besides: str = "") -> None:
+        """Release every pod that `active_pods` no longer names, except the pod `besides`."""
+        if self._active_pods is None:
+            return
+        active = {*self._active_pods(), besides}
+        for pod_uid in [uid for uid in self._pods if uid not in active]:
+            if not self._turns.is_taken(pod_uid):
+                await self.release(pod_uid)
+
+    def pods(self) -> Collection[Pod]:
+        """Return the pods that were admitted and not released."""
+        return self._pods.values()
+
+    def get_pod(self, pod_uid: str) -> Pod | None:
+        """Return the admitted pod with this uid."""
+        return self._pods.get(pod_uid)
+
+    def get_allocation(self, pod_uid: str) -> Allocation:
+        """Return what each container of the pod holds."""
+        containers: dict[str, dict[str, tuple[str, ...]]] = {}
+        for _, container, resource, held in self.pod_devices.holdings(pod_uid):
+            containers.setdefault(container, {})[resource] = held.device_ids
+        return containers
+
+    async def get_device_run_container_options(
+        self, pod: Pod, container: str
+    ) -> ContainerOptions | None:
+        """Return what a container is to be started with now, None when no device is involved.
+
+        Calls PreStartContainer where the plugin wants it; raises `AllocationError`. An admitted pod
+        whose resource became known only later gets its devices now.
+        """
+        named = next((each for each in pod if each.name == container), None)
+        if named is None:
+            raise NodeError(f'pod "{full_name(pod)}" has no container "{container}"')
+        start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)
+        await start.call_plugins()
+        if start.lacks_devices and pod.uid in self._pods:
+            await self.allocate(pod)
+        return start.options()
+
+    # ------------------------------------------------------------ devices
+
+    def get_capacity(self) -> Capacity:
+        """Return capacity and allocatable per resource; `removed` is told once."""
+        capacity = self.inventory.get_capacity(asyncio.get_running_loop().time())
+        for resource in capacity.removed:
+            logger.info("%s: removed, its plugin did not come back", resource)
+            self._events.publish(NodeEvent(EventKind.REMOVED, resource))
+        return capacity
+
+    def get_devices(
+        self, pod_uid: str, container: str
+    ) -> Mapping[str, Mapping[int, tuple[str, ...]]]:
+        """Return what a container holds: resource → NUMA node (-1 for none) → device IDs."""
+        return {
+            resource: {node: tuple(ids) for node, ids in held.devices_per_numa.items()}
+            for resource, held in self.pod_devices.of_container(pod_uid, container).items()
+        }
+
+    def get_allocatable_devices(self) -> Mapping[str, Mapping[str, ReportedDevice]]:
+        """Return the healthy devices per resource, held or not."""
+        return {
+            resource: {
+                each: device
+                for each, device in self.inventory.devices(resource).items()
+                if each in self.inventory.healthy(resource)
+            }
+            for resource in self.inventory
+        }
+
+    # ------------------------------------------------------------ listening
+
+    def subscribe(self, backlog: int = BACKLOG) -> EventStream:
+        """Return a stream of everything that happens from now on; close it, or use `with`."""
+        return self._events.subscribe(backlog)
+
+    async def wait_for(
+        self,
+        resource: str,
+        *,
+        capacity: int | None = None,
+        allocatable: int | None = None,
+        timeout: float = 10,
+    ) -> None:
+        """Return once `resource` is listed and has these numbers; raises `NotInTime`."""
+        with self.subscribe(backlog=1) as changes:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not self._has(resource, capacity, allocatable):
+                        await anext(changes)
+            except (TimeoutError, StopAsyncIteration):
+                wanted = [
+                    f"{name} {number}"
+                    for name, number in (("capacity", capacity), ("allocatable", allocatable))
+                    if number is not None
+                ]
+                raise NotInTime(
+                    resource, " and ".join(wanted) or "listed", timeout, self._seen()
+                ) from None
+
+    def _has(self, resource: str, capacity: int | None, allocatable: int | None) -> bool:
+        now = self.get_capacity()
+        return (
+            resource in now.capacity
+            and capacity in (None, now.capacity[resource])
+            and allocatable in (None, now.allocatable.get(resource))
+        )
+
+    def _seen(self) -> str:
+        """Return all resources with their numbers, for a message."""
+        now = self.get_capacity()
+        return (
+            "; ".join(
+                f"{name} capacity {number} allocatable {now.allocatable.get(name)}"
+                for name, number in now.capacity.items()
+            )
+            or "no resource is registered"
+        )
+
+
+def full_name(pod: Pod) -> str:
+    """Return `namespace/name`."""
+    return f"{pod.namespace}/{pod.name}"

@@ -1,0 +1,290 @@
+"""One connected plugin instance: its calls, its stream of device lists, and when it stopped.
+
+Knows one socket and one resource. What a list means is for the inventory; which instance is the
+current one is for the device manager, who is the only caller. Nothing a plugin does here reaches
+another plugin: every call has a deadline, and every stream its own task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreStartContainerRequest,
+)
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import (
+    DialError,
+    DialPluginFailed,
+    EndpointStopped,
+    NoContainerResponse,
+    PluginOptionsFailed,
+    PreferredAllocationFailed,
+    PreStartFailed,
+    RegistrationError,
+    RpcError,
+    StatusCode,
+    WireError,
+)
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+RECEIVE_LIMIT = 64 * 1024 * 1024
+"""A kubelet's 4 MiB end a plugin with about 130,000 devices without a word to it."""
+
+_FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
+_FIRST_REOPEN, _LAST_REOPEN = 0.1, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTimeouts:
+    """How long a plugin may take to answer, in seconds. A kubelet waits for ever on most."""
+
+    dial: float = 10
+    options: float = 10
+    preferred: float = 10
+    allocate: float = 60
+    pre_start: float = 30
+
+
+class EndpointListener(Protocol):
+    """Who wants to know what an endpoint's stream says. Called on the loop; must not block."""
+
+    def list_received(self, endpoint: "Endpoint", devices: tuple[ReportedDevice, ...]) -> None:
+        """Take a whole new list, which replaces the one before."""
+
+    def stream_ended(self, endpoint: "Endpoint", reason: str) -> bool:
+        """Take note that the plugin is gone, until its next list; say whether one is wanted."""
+
+
+class Endpoint:
+    """A plugin instance that answered the dial and said what it can do.
+
+    Two instances may share resource and socket path, so each gets a `generation` of its own from
+    whoever keeps the table of them.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        socket: Path,
+        *,
+        timeouts: PluginTimeouts | None = None,
+        receive_limit: int = RECEIVE_LIMIT,
+    ) -> None:
+        self.resource, self.socket, self.generation = resource, socket, 0
+        self.options = PluginOptions()
+        self.is_stopped = self.has_listed = False
+        self._timeouts = timeouts or PluginTimeouts()
+        self._receive_limit = receive_limit
+        self._channel: GrpcChannel | None = None
+        self._identity: FileIdentity | None = None
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __repr__(self) -> str:
+        """Say which instance this is, in one line."""
+        state = "stopped" if self.is_stopped else "connected"
+        return f"<Endpoint {self.resource} at {self.socket} #{self.generation} {state}>"
+
+    # ------------------------------------------------------------ connecting
+
+    @classmethod
+    async def connect(
+        cls,
+        resource: str,
+        socket: Path,
+        *,
+        timeouts: PluginTimeouts | None = None,
+        receive_limit: int = RECEIVE_LIMIT,
+    ) -> Self:
+        """Dial `socket` and ask for the plugin's options; raises `RegistrationError`."""
+        endpoint = cls(resource, socket, timeouts=timeouts, receive_limit=receive_limit)
+        await endpoint._connect(endpoint._timeouts.dial)
+        return endpoint
+
+    async def _connect(self, dial_timeout: float) -> None:
+        channel = await self._dial(dial_timeout)
+        client = DevicePluginClient(channel)
+        try:
+            self.options = await client.get_device_plugin_options(timeout=self._timeouts.options)
+        except WireError as error:
+            await channel.close()
+            raise PluginOptionsFailed(str(error)) from error
+        except BaseException:
+            await channel.close()
+            raise
+        self._channel, self._client = channel, client
+        self._identity = FileIdentity.of(self.socket)
+
+    async def _dial(self, timeout: float) -> GrpcChannel:
+        """Dial until the deadline: a plugin may register a moment before it listens."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        pause = _FIRST_REDIAL
+        while True:
+            try:
+                return await GrpcChannel.dial(
+                    self.socket,
+                    timeout=max(deadline - loop.time(), 0.001),
+                    max_receive=self._receive_limit,
+                )
+            except DialError as error:
+                if loop.time() + pause >= deadline:
+                    logger.info("%s: %s", self.resource, error)
+                    raise DialPluginFailed("context deadline exceeded") from error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LAST_REDIAL)
+
+    # ------------------------------------------------------------ calls
+
+    async def allocate(self, device_ids: tuple[str, ...]) -> ContainerAllocateResponse:
+        """Tell the plugin that one container gets `device_ids`; return what comes along."""
+        request = AllocateRequest((ContainerAllocateRequest(device_ids),))
+        response = await self._call(
+            lambda: self._client.allocate(request, timeout=self._timeouts.allocate)
+        )
+        if not response.containers:
+            raise NoContainerResponse(self.resource)
+        if len(response.containers) > 1:
+            logger.warning(
+                "%s: asked for one container, the plugin answered for %d; the first one counts",
+                self.resource,
+                len(response.containers),
+            )
+        return response.containers[0]
+
+    async def get_preferred_allocation(self, request: ContainerPreferredRequest) -> tuple[str, ...]:
+        """Return the IDs the plugin would rather give away; `()` when it has no preference."""
+        if not self.options.get_preferred_allocation_available:
+            return ()
+        try:
+            response = await self._call(
+                lambda: self._client.get_preferred_allocation(
+                    PreferredAllocationRequest((request,)), timeout=self._timeouts.preferred
+                )
+            )
+        except (WireError, EndpointStopped) as error:
+            raise PreferredAllocationFailed(str(error)) from error
+        return tuple(response.containers[0]) if response.containers else ()
+
+    async def pre_start_container(self, device_ids: tuple[str, ...]) -> None:
+        """Tell the plugin that the container holding `device_ids` is about to start."""
+        try:
+            await self._call(
+                lambda: self._client.pre_start_container(
+                    PreStartContainerRequest(device_ids), timeout=self._timeouts.pre_start
+                )
+            )
+        except (WireError, EndpointStopped) as error:
+            raise PreStartFailed(str(error)) from error
+
+    async def _call(self, rpc: Callable[[], Awaitable[Answer]]) -> Answer:
+        if self.is_stopped:
+            raise EndpointStopped(f"{self.resource} at {self.socket}")
+        self._calls += 1
+        self._idle.clear()
+        try:
+            return await rpc()
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    # ------------------------------------------------------------ the stream
+
+    async def follow(self, listener: EndpointListener, *, reopen_for: float = 0) -> None:
+        """Pass the plugin's lists on until its stream ends for good.
+
+        For `reopen_for` seconds after a loss the stream is opened again with growing pauses, as
+        long as the very same socket file is there: some plugins end a stream and never register
+        again. 0 leaves coming back to the plugin, as the kubelet does.
+        """
+        loop = asyncio.get_running_loop()
+        lost_at = pause = 0.0
+        while True:
+            opened_at = loop.time()
+            reason = await self._read_lists(listener)
+            if not lost_at or not self.is_stopped:
+                lost_at = loop.time()
+                if lost_at - opened_at > _LAST_REOPEN:
+                    pause = 0.0
+                self.is_stopped = True
+                if not listener.stream_ended(self, reason):
+                    return
+            while True:
+                pause = min(pause * 2, _LAST_REOPEN) or _FIRST_REOPEN
+                if loop.time() + pause - lost_at > reopen_for or not self._owns_socket():
+                    return
+                await asyncio.sleep(pause)
+                if await self._reconnect():
+                    break
+
+    async def _read_lists(self, listener: EndpointListener) -> str:
+        """Return why the stream ended."""
+        loop = asyncio.get_running_loop()
+        lists = self._client.list_and_watch()
+        try:
+            async for devices in lists:
+                self.is_stopped, self.has_listed = False, True
+                began = loop.time()
+                listener.list_received(self, devices)
+                # A plugin that floods gets a part of the loop, never all of it.
+                await asyncio.sleep(min(2 * (loop.time() - began), 0.5))
+        except WireError as error:
+            if isinstance(error, RpcError) and error.code is StatusCode.RESOURCE_EXHAUSTED:
+                logger.warning(
+                    "%s: the device list was refused (the limit is %d bytes): %s",
+                    self.resource,
+                    self._receive_limit,
+                    error.message,
+                )
+            return str(error)
+        finally:
+            await lists.aclose()
+        return "the plugin ended the stream"
+
+    def _owns_socket(self) -> bool:
+        return self._identity is not None and FileIdentity.of(self.socket) == self._identity
+
+    async def _reconnect(self) -> bool:
+        if self._channel is not None and not self._channel.closed.is_set():
+            return True
+        try:
+            await self._connect(dial_timeout=1)
+        except RegistrationError as error:
+            logger.debug("%s: not back yet: %s", self.resource, error)
+            return False
+        return True
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self, *, grace: float = 0) -> None:
+        """Close the connection, after the calls in flight or `grace` seconds.
+
+        A successor may have taken over while this instance is still answering an Allocate.
+        """
+        try:
+            if grace and self._calls:
+                async with asyncio.timeout(grace):
+                    await self._idle.wait()
+        except TimeoutError:
+            logger.warning("%r: closed with calls in flight", self)
+        finally:
+            self.is_stopped = True
+            if self._channel is not None:
+                await self._channel.close()

@@ -1,0 +1,227 @@
+"""Every connected plugin instance, from its registration to the end of its stream.
+
+Makes the connections, owns the task that reads each stream, and tells the inventory and whoever
+listens what happened. An instance is found by resource and generation: what an old one does after
+it was replaced makes no difference to the new one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from kubedevices.device import ReportedDevice
+from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
+from kubedevices.node.events import EventKind, EventSource, NodeEvent
+from kubedevices.node.inventory import Inventory
+from kubedevices.node.resource_devices import ListChange
+
+logger = logging.getLogger(__name__)
+
+INSTANCE_LIMIT = 8
+"""Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
+
+_AFTER_GRACE = 0.005
+
+
+class EndpointTable:
+    """The endpoints of one node. Listens to each of them (`EndpointListener`)."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        events: EventSource,
+        *,
+        expire: Callable[[], object],
+        timeouts: PluginTimeouts | None = None,
+        receive_limit: int = RECEIVE_LIMIT,
+        reopen_streams: bool = True,
+    ) -> None:
+        self._inventory, self._events, self._expire = inventory, events, expire
+        self._timeouts = timeouts or PluginTimeouts()
+        self._receive_limit, self._reopen_streams = receive_limit, reopen_streams
+        self._endpoints: dict[tuple[str, int], Endpoint] = {}
+        self._readers: dict[Endpoint, asyncio.Task[None]] = {}
+        self._replaced: dict[Endpoint, list[Endpoint]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        """How many connections there are."""
+        return len(self._readers)
+
+    def find(self, resource: str) -> Endpoint | None:
+        """Return the endpoint that answers calls for `resource`, if it is connected."""
+        instance = self._inventory.endpoint(resource)
+        return self._endpoints.get((resource, instance.generation)) if instance else None
+
+    # ------------------------------------------------------------ plugins come
+
+    async def connect(self, resource: str, socket: Path) -> None:
+        """Connect to a plugin that registered; raises `RegistrationError`.
+
+        Nothing changes for the instance before until this one has answered.
+        """
+        endpoint = await Endpoint.connect(
+            resource, socket, timeouts=self._timeouts, receive_limit=self._receive_limit
+        )
+        connected = self._inventory.connect(resource, endpoint.options, str(socket))
+        endpoint.generation = connected.generation
+        self._cancel_expiry(resource)
+        for generation in connected.replaced:
+            if old := self._endpoints.pop((resource, generation), None):
+                self._replace(old, endpoint)
+        self._endpoints[resource, endpoint.generation] = endpoint
+        self._readers[endpoint] = asyncio.create_task(
+            self._read(endpoint), name=f"lists of {resource} #{endpoint.generation}"
+        )
+        self._bound(resource)
+        logger.info("%s: registered, %s", resource, socket.name)
+        self._events.publish(
+            NodeEvent(EventKind.REGISTERED, resource, details={"socket": socket.name})
+        )
+
+    def _replace(self, old: Endpoint, new: Endpoint) -> None:
+        """Let `old` go, but not before `new` has sent its list: some plugins count their streams.
+
+        One that never sent a list itself has nothing to bridge.
+        """
+        heirs = self._replaced.setdefault(new, [])
+        heirs += self._replaced.pop(old, [])
+        if old.has_listed:
+            heirs.append(old)
+        else:
+            self._close(old)
+
+    def _bound(self, resource: str) -> None:
+        generations = sorted(generation for name, generation in self._endpoints if name == resource)
+        for generation in generations[:-INSTANCE_LIMIT]:
+            logger.warning(
+                "%s: more than %d instances, closing the oldest", resource, INSTANCE_LIMIT
+            )
+            endpoint = self._endpoints[resource, generation]
+            self._lose(endpoint, "too many instances are registered")
+            self._close(endpoint)
+
+    # ------------------------------------------------------------ what they say
+
+    def list_received(self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...]) -> None:
+        """Take a list of `endpoint`; one that was replaced is not listened to."""
+        resource = endpoint.resource
+        record = self._inventory.record(resource)
+        is_first = record is None or not record.is_listed
+        change = self._inventory.report(resource, endpoint.generation, devices)
+        for old in self._replaced.pop(endpoint, ()):
+            self._close(old)
+        if change is None:
+            return
+        self._cancel_expiry(resource)
+        if change.duplicates and not change.is_empty:
+            logger.warning("%s: the list names %d devices twice", resource, change.duplicates)
+        self._publish(resource, change, is_first=is_first)
+
+    def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
+        """Take note that `endpoint` is gone; say whether it may come back by itself."""
+        self._lose(endpoint, reason)
+        return self._endpoints.get((endpoint.resource, endpoint.generation)) is endpoint
+
+    def _lose(self, endpoint: Endpoint, reason: str) -> None:
+        """Only the end of the last instance of a resource has consequences."""
+        resource = endpoint.resource
+        now = asyncio.get_running_loop().time()
+        change = self._inventory.disconnect(resource, endpoint.generation, now)
+        if change is None:
+            logger.debug("%r ended: %s", endpoint, reason)
+            return
+        logger.info("%s: disconnected, %s", resource, reason)
+        record = self._inventory.record(resource)
+        if record is None or record.stopped_at is None:  # another instance took over
+            self._publish(resource, change, is_first=False)
+            return
+        self._schedule_expiry(resource, record.stopped_at)
+        self._events.publish(
+            NodeEvent(
+                EventKind.DISCONNECTED,
+                resource,
+                details={"reason": reason, "devices": len(change.changed)},
+            )
+        )
+
+    def _publish(self, resource: str, change: ListChange, *, is_first: bool) -> None:
+        record = self._inventory.record(resource)
+        if record is None:
+            return
+        totals = {"capacity": record.devices.capacity, "allocatable": record.devices.allocatable}
+        if is_first or change.appeared or change.vanished or change.moved:
+            lists = {
+                "appeared": list(change.appeared),
+                "vanished": list(change.vanished),
+                "moved": list(change.moved),
+            }
+            details: dict[str, object] = {**totals, **lists}
+            self._events.publish(NodeEvent(EventKind.LIST_CHANGED, resource, details=details))
+        if change.changed:
+            health = {each: str(record.devices.health(each)) for each in change.changed}
+            details = {**totals, "devices": health}
+            self._events.publish(NodeEvent(EventKind.HEALTH_CHANGED, resource, details=details))
+
+    # ------------------------------------------------------------ plugins go
+
+    async def _read(self, endpoint: Endpoint) -> None:
+        reopen_for = self._inventory.grace_period if self._reopen_streams else 0
+        try:
+            await endpoint.follow(self, reopen_for=reopen_for)
+        except Exception as error:  # a bug of ours must not look like a healthy plugin
+            logger.exception("%r: reading its lists failed", endpoint)
+            self._lose(endpoint, f"internal error: {error}")
+        self._close(endpoint)
+
+    def _close(self, endpoint: Endpoint) -> None:
+        """Let go of `endpoint` for good, after the calls it is still answering."""
+        key = (endpoint.resource, endpoint.generation)
+        if self._endpoints.get(key) is endpoint:
+            del self._endpoints[key]
+            self._inventory.forget(*key)
+        for old in self._replaced.pop(endpoint, ()):
+            self._close(old)
+        reader = self._readers.pop(endpoint, None)
+        if reader is None:
+            return
+        if reader is not asyncio.current_task():
+            reader.cancel()
+        closing = asyncio.create_task(
+            endpoint.close(grace=self._timeouts.allocate), name=f"closing {endpoint!r}"
+        )
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close every connection; the devices of all plugins are unhealthy from now on."""
+        readers, self._readers = self._readers, {}
+        for endpoint, reader in readers.items():
+            reader.cancel()
+            self._lose(endpoint, "the node stops")
+        for resource in [*self._expiries]:
+            self._cancel_expiry(resource)
+        self._endpoints.clear()
+        self._replaced.clear()
+        closing = [*self._closing]
+        for task in closing:
+            task.cancel()
+        await asyncio.gather(
+            *readers.values(),
+            *closing,
+            *(endpoint.close() for endpoint in readers),
+            return_exceptions=True,
+        )
+
+    # ------------------------------------------------------------ the grace period
+
+    def _schedule_expiry(self, resource: str, stopped_at: float) -> None:
+        self._cancel_expiry(resource)
+        when = stopped_at + self._inventory.grace_period + _AFTER_GRACE
+        self._expiries[resource] = asyncio.get_running_loop().call_at(when, self._expire)
+
+    def _cancel_expiry(self, resource: str) -> None:
+        if timer := self._expiries.pop(resource, None):
+            timer.cancel()

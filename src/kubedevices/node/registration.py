@@ -1,0 +1,120 @@
+"""The Registration service on kubelet.sock: how a plugin arrives.
+
+Checks what a plugin says and hands resource and socket on; connecting is the device manager's.
+`kubelet.sock` appears by rename of a socket that already listens, because plugins that watch the
+directory dial at once, and some die when they are refused.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from kubedevices.allocation import API_VERSION, RegisterRequest
+from kubedevices.errors import (
+    BadEndpoint,
+    BadResourceName,
+    BadSocketPath,
+    CannotAsk,
+    ListenFailed,
+    RegistrationError,
+    SocketInUse,
+    SocketPathTooLong,
+    UnsupportedVersion,
+)
+from kubedevices.resource_name import is_resource_name
+from kubedevices.socket_paths import KUBELET_SOCKET_NAME
+from kubedevices.wire.services import registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+
+logger = logging.getLogger(__name__)
+
+Connect = Callable[[str, Path], Awaitable[None]]
+"""Takes resource and socket; returns when the plugin answered; raises `RegistrationError`."""
+
+Refused = Callable[[RegisterRequest, RegistrationError], None]
+"""Told of every plugin that was not accepted, and why."""
+
+_NAME_MAX = 255
+
+_UNFINISHED_NAME = ".kubelet.new"
+"""As long as `kubelet.sock`, so that it fits wherever that one fits."""
+
+
+class RegistrationServer:
+    """Serves `v1beta1.Registration` on `<socket_dir>/kubelet.sock`."""
+
+    def __init__(
+        self,
+        socket_dir: Path,
+        connect: Connect,
+        *,
+        refused: Refused | None = None,
+        compat: bool = False,
+    ) -> None:
+        self.socket = registration_socket(socket_dir)
+        self._connect, self._refused, self._compat = connect, refused, compat
+        self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
+        self._is_serving = False
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether plugins can register: started, not stopped, and the socket file is still ours."""
+        return self._is_serving and self._server.owns_socket()
+
+    async def start(self) -> None:
+        """Listen; raises `CannotAsk`, of which `ListenFailed` has the kubelet's words."""
+        try:
+            await self._server.start(
+                self.socket, rename_from=self.socket.with_name(_UNFINISHED_NAME)
+            )
+        except (SocketInUse, SocketPathTooLong):
+            raise
+        except CannotAsk as error:
+            raise ListenFailed(str(error)) from error
+        self._is_serving = True
+
+    async def stop(self) -> None:
+        """End every connection and remove the socket; harmless when repeated."""
+        self._is_serving = False
+        await self._server.stop()
+
+    async def register(self, request: RegisterRequest) -> None:
+        """Check `request` and connect to the plugin; the reply says that both are done.
+
+        `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
+        """
+        try:
+            if request.version != API_VERSION:
+                raise UnsupportedVersion(request.version, API_VERSION)
+            if not is_resource_name(request.resource_name):
+                raise BadResourceName(request.resource_name)
+            await self._connect(request.resource_name, self.plugin_socket(request.endpoint))
+        except RegistrationError as error:
+            logger.info("%r at %r is refused: %s", request.resource_name, request.endpoint, error)
+            if self._refused:
+                self._refused(request, error)
+            raise
+
+    def plugin_socket(self, endpoint: str) -> Path:
+        """Return the path meant by `endpoint`; raises `BadEndpoint`.
+
+        The kubelet joins and cleans the path, so that `..` can leave the directory; `compat` too.
+        """
+        directory = self.socket.parent
+        if self._compat:
+            return Path(os.path.normpath(f"{directory}/{endpoint}"))
+        is_name = endpoint not in ("", ".", "..") and not {"/", "\0"} & set(endpoint)
+        if not is_name or len(endpoint.encode()) > _NAME_MAX:
+            raise BadEndpoint(endpoint)
+        if (directory / endpoint).is_symlink():
+            raise BadEndpoint(endpoint, "it must be a socket, not a link to one")
+        return directory / endpoint
+
+
+def registration_socket(socket_dir: Path) -> Path:
+    """Return the path of kubelet.sock in `socket_dir`; raises `BadSocketPath`."""
+    path = socket_dir / KUBELET_SOCKET_NAME
+    if not path.is_absolute():
+        raise BadSocketPath(str(path))
+    return path
