@@ -25,7 +25,7 @@ $(VENV)/dev.done: $(VENV)/runtime.done requirements-dev.txt
 venv: $(VENV)/runtime.done  ## .venv/bin/kubedevices, with pinned requirements
 
 demo: venv  ## a device of this host travels to a container, without Kubernetes
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python -m examples.demo
 
 test: lint types imports tests  ## everything CI checks
 

@@ -1,0 +1,71 @@
+"""What every benchmark needs: percentiles, memory of a process, tables with their baseline."""
+
+import asyncio
+import re
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the middle value."""
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the value below which `percent` of the values lie, by rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, round(percent / 100 * (len(ordered) - 1)))]
+
+
+def memory(pid: int) -> dict[str, float]:
+    """Return PSS and RSS of a process in MB (10⁶ bytes), as the kernel counts them."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    found = {
+        name: int(kib) for name, kib in re.findall(r"^(Pss|Rss): +(\d+) kB$", text, re.MULTILINE)
+    }
+    return {"pss": found["Pss"] * 1024 / 1e6, "rss": found["Rss"] * 1024 / 1e6}
+
+
+def threads(pid: int) -> int:
+    """Return the number of threads of a process."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def wake_ups(pid: int) -> int:
+    """Return how often the threads of a process have gone to sleep by themselves so far."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        match = re.search(
+            r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.MULTILINE
+        )
+        total += int(match[1]) if match else 0
+    return total
+
+
+async def bare_imports_pss(modules: str) -> float:
+    """Return the PSS in MB of a Python process that only imports `modules` and waits."""
+    code = f"import {modules}, sys; print('ready', flush=True); sys.stdin.read()"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout
+    assert process.stdin
+    await process.stdout.readline()
+    found = memory(process.pid)["pss"]
+    process.stdin.close()
+    await process.wait()
+    return found
+
+
+def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a Markdown table under a title."""
+    lines = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    print(f"\n### {title}\n")
+    for number, line in enumerate(lines):
+        print("| " + " | ".join(cell.ljust(widths[i]) for i, cell in enumerate(line)) + " |")
+        if number == 0:
+            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    sys.stdout.flush()

@@ -1,0 +1,261 @@
+"""A plugin process, ours beside a minimal one on grpcio, seen from the kubelet's side.
+
+Both plugins do the same on the same commands; rounds alternate between them, so that a busy machine
+hits both. The kubelet here is a small one over `kubedevices.wire`, the same for both.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks import measure
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, RegisterRequest
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.services import registration_methods
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
+from tests.wire.generate_descriptors import PACKAGE
+
+HERE = Path(__file__).parent
+DEADLINE = 60
+PLUGINS = {
+    "kubedevices": [sys.executable, "-m", "benchmarks.our_plugin"],
+    "minimal grpcio plugin": [sys.executable, str(HERE / "minimal_grpcio_plugin.py")],
+}
+
+
+@dataclass
+class Kubelet:
+    """Answers Register at once and notes when it came."""
+
+    directory: Path
+    registered: asyncio.Queue[tuple[float, RegisterRequest]] = field(default_factory=asyncio.Queue)
+    server: GrpcServer | None = None
+
+    async def start(self) -> None:
+        self.server = GrpcServer(registration_methods(self), name="kubelet")
+        path = self.directory / "kubelet.sock"
+        await self.server.start(path, rename_from=self.directory / ".kubelet.sock.new")
+
+    async def stop(self) -> None:
+        assert self.server
+        await self.server.stop()
+
+    async def register(self, request: RegisterRequest) -> None:
+        self.registered.put_nowait((asyncio.get_running_loop().time(), request))
+
+    async def next_registration(self) -> float:
+        """Wait for the next Register and return when it came."""
+        async with asyncio.timeout(DEADLINE):
+            moment, _ = await self.registered.get()
+        return moment
+
+
+@dataclass
+class RunningPlugin:
+    """A plugin process that has registered; `flip()` makes it change one device."""
+
+    process: asyncio.subprocess.Process
+    kubelet: Kubelet
+    started: float
+    registered: float
+
+    def flip(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(b"\n")
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[DevicePluginClient]:
+        (path,) = (
+            file for file in self.kubelet.directory.glob("*.sock") if file.name != "kubelet.sock"
+        )
+        channel = await GrpcChannel.dial(path)
+        async with channel:
+            yield DevicePluginClient(channel)
+
+
+@contextlib.asynccontextmanager
+async def plugin(name: str, devices: int) -> AsyncIterator[RunningPlugin]:
+    """Start a kubelet and the plugin `name`, wait until it has registered, end both."""
+    directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
+    kubelet = Kubelet(directory)
+    await kubelet.start()
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{GENERATED.name}:{HERE.parent}"}
+    started = asyncio.get_running_loop().time()
+    process = await asyncio.create_subprocess_exec(
+        *PLUGINS[name],
+        str(directory),
+        str(devices),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment,
+    )
+    try:
+        registered = await kubelet.next_registration()
+        yield RunningPlugin(process, kubelet, started, registered)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await kubelet.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+GENERATED = tempfile.TemporaryDirectory(prefix="kd-bench-")
+
+
+def generate_modules() -> None:
+    """Give the baseline the modules that grpcio users generate."""
+    from grpc_tools import protoc  # noqa: PLC0415 - only this benchmark needs the compiler
+
+    protoc.main(
+        [
+            "protoc",
+            f"-I{PACKAGE / 'proto'}",
+            f"--python_out={GENERATED.name}",
+            "deviceplugin_v1beta1.proto",
+        ]
+    )
+
+
+async def start_up(name: str) -> float:
+    async with plugin(name, 8) as running:
+        return (running.registered - running.started) * 1e3
+
+
+async def re_registration(name: str, rounds: int) -> list[float]:
+    """Return the milliseconds from a new kubelet.sock to Register, the directory wiped before."""
+    times = []
+    loop = asyncio.get_running_loop()
+    async with plugin(name, 8) as running:
+        for _ in range(rounds):
+            await running.kubelet.stop()
+            for file in running.kubelet.directory.iterdir():
+                file.unlink()
+            await asyncio.sleep(0.3)
+            back = loop.time()
+            await running.kubelet.start()
+            times.append((await running.kubelet.next_registration() - back) * 1e3)
+    return times
+
+
+async def allocate(name: str, devices: int, calls: int) -> list[float]:
+    """Return the milliseconds of Allocate calls for `devices` devices each."""
+    times = []
+    loop = asyncio.get_running_loop()
+    ids = tuple(f"widget-{n}" for n in range(devices))
+    request = AllocateRequest((ContainerAllocateRequest(ids),))
+    async with plugin(name, 8) as running, running.client() as client:
+        for _ in range(calls):
+            begin = loop.time()
+            await client.allocate(request, timeout=DEADLINE)
+            times.append((loop.time() - begin) * 1e3)
+    return times
+
+
+async def updates(name: str, devices: int, rounds: int) -> list[float]:
+    """Return the milliseconds from telling the plugin to the new list at the stream's end."""
+    times = []
+    loop = asyncio.get_running_loop()
+    async with plugin(name, devices) as running, running.client() as client:
+        stream = client.list_and_watch()
+        async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
+            await anext(stream)
+            for _ in range(rounds):
+                begin = loop.time()
+                running.flip()
+                await anext(stream)
+                times.append((loop.time() - begin) * 1e3)
+    return times
+
+
+async def footprint(name: str) -> tuple[dict[str, float], int, float]:
+    """Return memory in MB, threads, and idle wake-ups a second with one open stream."""
+    async with plugin(name, 8) as running, running.client() as client:
+        stream = client.list_and_watch()
+        async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
+            await anext(stream)
+            await asyncio.sleep(2)
+            before = measure.wake_ups(running.process.pid)
+            await asyncio.sleep(5)
+            idle = (measure.wake_ups(running.process.pid) - before) / 5
+        pid = running.process.pid
+        return measure.memory(pid), measure.threads(pid), idle
+
+
+async def side_by_side(
+    title: str, run: Callable[[str], Awaitable[list[float]]], rounds: int = 3
+) -> list[str]:
+    """Alternate between both plugins; return a row with p50 and p99 (or the maximum) of each."""
+    values: dict[str, list[float]] = {name: [] for name in PLUGINS}
+    for _ in range(rounds):
+        for name in PLUGINS:
+            values[name] += await run(name)
+    ours, baseline = values.values()
+    shown = [
+        f"{measure.median(each):.2f} / {measure.percentile(each, 99):.2f} / {max(each):.2f}"
+        for each in (ours, baseline)
+    ]
+    return [title, *shown, f"{measure.median(ours) / measure.median(baseline):.2f}"]
+
+
+async def main() -> None:
+    """Print both tables of the plugin process."""
+    generate_modules()
+    found = {name: await footprint(name) for name in PLUGINS}
+    transports = {
+        "kubedevices": "asyncio, logging, argparse, asyncinotify, h2.connection, "
+        "google.protobuf.message_factory, google.protobuf.descriptor_pb2",
+        "minimal grpcio plugin": "grpc, google.protobuf.message_factory",
+    }
+    rows = []
+    for name, (size, thread_count, idle) in found.items():
+        bare = await measure.bare_imports_pss(transports[name])
+        rows.append(
+            [
+                name,
+                f"{size['pss']:.1f}",
+                f"{bare:.1f}",
+                f"{size['pss'] - bare:+.1f}",
+                f"{size['rss']:.1f}",
+                str(thread_count),
+                f"{idle:.1f}",
+            ]
+        )
+    measure.table(
+        "Plugin process: memory in MB, threads, idle wake-ups a second",
+        ["", "PSS", "PSS of bare imports", "difference", "RSS", "threads", "wake-ups/s"],
+        rows,
+    )
+
+    async def one_start(name: str) -> list[float]:
+        return [await start_up(name)]
+
+    rows = [
+        await side_by_side("start of the process to Register", one_start, 10),
+        await side_by_side(
+            "kubelet.sock back to Register, 20 restarts", lambda n: re_registration(n, 20), 1
+        ),
+        await side_by_side("Allocate, 1 device", lambda n: allocate(n, 1, 500)),
+        await side_by_side("Allocate, 8 devices", lambda n: allocate(n, 8, 500)),
+    ]
+    for devices, rounds in ((8, 100), (1_000, 50), (10_000, 20)):
+        rows.append(
+            await side_by_side(
+                f"change to the stream's other end, {devices:,} devices",
+                lambda n, d=devices, r=rounds: updates(n, d, r),  # type: ignore[misc]
+            )
+        )
+    measure.table(
+        "Plugin process: milliseconds, p50 / p99 / maximum",
+        ["", *PLUGINS, "ratio of p50"],
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

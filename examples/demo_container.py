@@ -1,0 +1,72 @@
+"""Starts a container with runc from container options, and lets it say what it can open.
+
+The bundle is the smallest there is: a root file system of one static busybox. A device file that
+was not allocated is put into it, so that a refusal comes from the kernel, not from a missing file.
+"""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from kubedevices.allocation import ContainerOptions
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.host.device_files import read_device_files
+from kubedevices.runtimes import oci
+
+FOREIGN = ("/dev/kvm", "/dev/net/tun", "/dev/fuse", "/dev/loop0", "/dev/hwrng", "/dev/ttyS0")
+SCRIPT = """
+for file in "$@"; do
+    if (: <"$file") 2>/dev/null; then echo "opened $file"; else echo "refused $file"; fi
+done
+"""
+
+
+def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
+    """Run a container with the options `given` (as `allocate -o json` prints them).
+
+    Returns what it printed: `opened PATH` for each device it got, `refused PATH` for a foreign one.
+    """
+    options = ContainerOptions(
+        env=tuple(given["env"].items()),
+        devices=tuple(DeviceSpec(**device) for device in given["devices"]),
+        mounts=tuple(Mount(**mount) for mount in given["mounts"]),
+    )
+    real = [device for device in options.devices if Path(device.host_path).exists()]
+    options = ContainerOptions(env=options.env, devices=tuple(real), mounts=options.mounts)
+    root = bundle / "rootfs"
+    for folder in ("bin", "dev", "proc", "sys"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(shutil.which("busybox") or "/bin/busybox", root / "bin/busybox")
+    paths = [device.container_path or "" for device in real]
+    taken = {device.host_path for device in real}
+    foreign = next((path for path in FOREIGN if path not in taken and Path(path).exists()), None)
+    if foreign:
+        status = Path(foreign).stat()
+        os.mknod(root / Path(foreign).name, stat.S_IFMT(status.st_mode) | 0o666, status.st_rdev)
+        paths.append(f"/{Path(foreign).name}")
+    command = ["/bin/busybox", "sh", "-c", SCRIPT, "sh", *paths]
+    config = oci.apply_to_oci(
+        oci.minimal_config(command), options, read_device_files(oci.host_paths(options))
+    )
+    (bundle / "config.json").write_text(json.dumps(config))
+    done = subprocess.run(
+        [
+            "runc",
+            "--root",
+            str(bundle / "state"),
+            "run",
+            "--bundle",
+            str(bundle),
+            bundle.parent.name,
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return (done.stdout or done.stderr).splitlines()
