@@ -28,7 +28,7 @@ from kubedevices.cdi.names import (
     explain_name,
     is_name,
 )
-from kubedevices.cdi.parse import from_dict, from_json, to_json
+from kubedevices.cdi.parse import from_dict, from_json, load_json, to_json
 from kubedevices.cdi.registry import CdiRegistry, Definition, Explanation, SpecFile
 from kubedevices.cdi.rules import (
     READERS,
@@ -89,6 +89,7 @@ __all__ = [
     "from_json",
     "inject",
     "is_name",
+    "load_json",
     "minimum_version",
     "parse_annotations",
     "readers_too_old_for",

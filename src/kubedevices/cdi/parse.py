@@ -39,12 +39,16 @@ def from_dict(data: Any, *, file: str = "", strict: bool = True) -> CdiSpec:
 
 
 def from_json(text: str, *, file: str = "") -> CdiSpec:
-    """Read JSON text; a key that is there twice is a mistake, as for every CDI reader."""
+    """Read JSON text."""
+    return from_dict(load_json(text, file=file), file=file)
+
+
+def load_json(text: str, *, file: str = "") -> Any:
+    """Return the data of JSON text; a key that is there twice is a mistake, as for every reader."""
     try:
-        data = json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise InvalidCdiSpec(file, [CdiProblem("", f"it is not JSON: {error}")]) from None
-    return from_dict(data, file=file)
 
 
 def to_json(spec: CdiSpec) -> str:

@@ -1,6 +1,8 @@
 """What the machine says; reads files, knows no protocol. A map; imports nothing.
 
-sysfs         attributes in /sys, and the NUMA nodes of a device file
-device_files  numbers, links and neighbours of device files
-file_watch    something changed at these paths
+sysfs          attributes in /sys, and the NUMA nodes of a device file
+device_files   numbers, links and neighbours of device files
+file_watch     something changed at these paths
+cdi_specs      CDI files: read them all, write one safely
+cdi_inventory  the CDI files of a plugin, kept up to date
 """

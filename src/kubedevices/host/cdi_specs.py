@@ -1,0 +1,298 @@
+"""CDI files on this host: read all of them, write one safely. Blocking file access.
+
+What the files mean is decided in `kubedevices.cdi`; who keeps ours up to date is
+`host.cdi_inventory`. The directories must be the host's: a plugin in a container mounts them.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kubedevices.cdi import (
+    CdiRegistry,
+    CdiSpec,
+    SpecFile,
+    from_dict,
+    load_json,
+    to_json,
+    validate,
+    with_minimum_version,
+)
+from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec
+
+STATIC_DIRECTORY = Path("/etc/cdi")
+GENERATED_DIRECTORY = Path("/var/run/cdi")
+DIRECTORIES = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
+"""Where runtimes look by default; a later directory overrides an earlier one."""
+
+PREFIX = "kubedevices_"
+"""Files that begin so are ours; nobody else's file is ever touched."""
+
+_NAME_LIMIT = 200  # of the 255 bytes a file name may have: room for an ID and a temporary ending
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_registry(directories: Sequence[Path] = DIRECTORIES) -> CdiRegistry:
+    """Read the directories as runtimes do: later ones override, a bad file harms only itself."""
+    files: list[SpecFile] = []
+    ignored: list[str] = []
+    errors: dict[str, str] = {}
+    for priority, directory in enumerate(directories):
+        try:
+            entries = _entries(directory)
+        except OSError as error:
+            errors[str(directory)] = error.strerror or str(error)
+            break  # as the runtimes' library: directories behind a broken one are not read
+        for path in entries:
+            if path.suffix in (".json", ".yaml"):
+                files.append(read_spec_file(path, priority))
+            elif path.suffix == ".yml":
+                ignored.append(str(path))
+    return CdiRegistry(tuple(files), tuple(map(str, directories)), tuple(ignored), errors)
+
+
+def _entries(directory: Path) -> list[Path]:
+    """Return the files in `directory`, none when it is missing."""
+    try:
+        if directory.is_symlink():
+            # The library walks the tree without following links, so it sees a single file here.
+            raise OSError(errno.ENOTDIR, "a symbolic link, which runtimes do not follow")
+        return sorted(path for path in directory.iterdir() if not _is_directory(path))
+    except FileNotFoundError:
+        return []
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def read_spec_file(path: Path, priority: int = 0) -> SpecFile:
+    """Read one file; what is wrong with it is in the result."""
+    mode, kind = None, ""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return SpecFile(str(path), priority, problem="not a regular file", mode=mode)
+        data = load_text(path.read_text(encoding="utf-8"), str(path))
+        kind = _kind_claimed_by(data)
+        spec = from_dict(data, file=str(path))
+        validate(spec, file=str(path))
+    except InvalidCdiSpec as error:
+        problem = "; ".join(map(str, error.problems))
+    except OSError as error:
+        problem = error.strerror or str(error)
+    except UnicodeDecodeError as error:
+        problem = f"it is not UTF-8: {error}"
+    else:
+        return SpecFile(str(path), priority, spec, kind=kind, mode=mode)
+    return SpecFile(str(path), priority, None, problem, kind, mode)
+
+
+def _kind_claimed_by(data: Any) -> str:
+    kind = data.get("kind") if isinstance(data, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def load_text(text: str, file: str = "") -> Any:
+    """Return the data of a file: every reader takes JSON and YAML under either ending."""
+    if not text.lstrip().startswith("{"):
+        return _load_yaml(text, file)
+    try:
+        return load_json(text, file=file)
+    except InvalidCdiSpec as error:
+        with contextlib.suppress(InvalidCdiSpec):
+            return _load_yaml(text, file)
+        raise error from None  # it looked like JSON: its message helps more
+
+
+def _load_yaml(text: str, file: str) -> Any:
+    import yaml  # noqa: PLC0415  # 2 MB that only readers of foreign files need
+
+    try:
+        return yaml.load(text, _strict_loader())  # a safe loader
+    except yaml.YAMLError as error:
+        problem = " ".join(str(error).split())
+        raise InvalidCdiSpec(file, [CdiProblem("", f"it is not YAML: {problem}")]) from None
+
+
+@cache
+def _strict_loader() -> Any:
+    """Make a loader that refuses a key twice and leaves dates the texts they are in JSON."""
+    import yaml  # noqa: PLC0415
+
+    parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class StrictLoader(parent):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            mapping = super().construct_mapping(node, deep=deep)
+            if len(mapping) != len(node.value):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key is there twice", node.start_mark
+                )
+            return mapping
+
+    StrictLoader.yaml_implicit_resolvers = {
+        first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in parent.yaml_implicit_resolvers.items()
+    }
+    return StrictLoader
+
+
+# ---------------------------------------------------------------- writing
+
+
+def file_name(kind: str, transient_id: str = "") -> str:
+    """Return the name of our file of `kind`; with an ID that of a file with a shorter life.
+
+    Readers give no meaning to names. A name that would be too long is cut and gets a hash.
+    """
+    name = PREFIX + kind.replace("/", "-")
+    if transient_id:
+        name += "_" + transient_id.replace("/", "_")
+    if len(name.encode()) > _NAME_LIMIT:
+        name = f"{name[:150]}-{_short_hash(f'{kind}={transient_id}')}"
+    return f"{name}.json"
+
+
+def permanent_names(kind: str) -> tuple[str, str]:
+    """Return the file name for the devices of `kind`, and the one to use where it is taken.
+
+    `a-b/c` and `a/b-c` would share the first.
+    """
+    name = file_name(kind)
+    return name, f"{name.removesuffix('.json')}-{_short_hash(kind)}.json"
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def text_of(spec: CdiSpec, file: str = "") -> str:
+    """Return the text to write: strictly valid, in the lowest version that can say it."""
+    spec = with_minimum_version(spec)
+    validate(spec, strict=True, file=file)
+    return to_json(spec)
+
+
+def write_spec(directory: Path, name: str, spec: CdiSpec, *, overwrite: bool = True) -> bool:
+    """Write `spec` so that readers see the old file or the new one; False if it was the same.
+
+    Equal content is not written again, since every write wakes every reader of the host. Raises
+    `InvalidCdiSpec`, or `CdiWriteFailed`, also when the file is there and must not be replaced.
+    """
+    path = directory / name
+    return write_text(path, text_of(spec, str(path)), overwrite=overwrite)
+
+
+def write_text(path: Path, text: str, *, overwrite: bool = True) -> bool:
+    """Do the same with text that was made by `text_of`."""
+    data = text.encode()
+    try:
+        if overwrite and _has_content(path, data):
+            return False
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.chmod(0o755)  # whatever our umask is, engines without root must enter
+        _replace(path, data, overwrite)
+    except OSError as error:
+        raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
+    return True
+
+
+def _has_content(path: Path, data: bytes) -> bool:
+    try:
+        return path.read_bytes() == data
+    except FileNotFoundError:
+        return False
+
+
+def _replace(path: Path, data: bytes, overwrite: bool) -> None:
+    descriptor, temporary = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            # Held while we live: `remove_leftovers` of another process keeps off.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)  # engines without root read it too
+            os.fsync(file.fileno())
+            if overwrite:
+                os.rename(temporary, path)  # noqa: PTH104
+            else:
+                os.link(temporary, path)
+                Path(temporary).unlink()
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------- removing
+
+
+def remove_file(path: Path) -> bool:
+    """Remove one of our files; False if it was not there. Raises `CdiWriteFailed`."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
+    return True
+
+
+def our_files(directory: Path) -> Iterator[Path]:
+    """Give every CDI file of ours in `directory`."""
+    with contextlib.suppress(FileNotFoundError):
+        yield from sorted(directory.glob(f"{PREFIX}*.json"))
+
+
+def remove_leftovers(directory: Path) -> tuple[Path, ...]:
+    """Remove temporary files of a writer of ours that died between write and rename."""
+    return tuple(
+        path for path in sorted(directory.glob(f"{PREFIX}*.tmp")) if _remove_if_nobody_writes(path)
+    )
+
+
+def _remove_if_nobody_writes(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def remove_transient(directory: Path, kind: str, keep: Collection[str] = ()) -> tuple[Path, ...]:
+    """Remove our transient files of `kind` whose IDs are not among `keep`.
+
+    A file belongs to a kind by its content: names alone are ambiguous.
+    """
+    kept = {*permanent_names(kind), *(file_name(kind, each) for each in keep)}
+    return tuple(
+        path
+        for path in our_files(directory)
+        if path.name not in kept and read_spec_file(path).kind == kind and remove_file(path)
+    )
