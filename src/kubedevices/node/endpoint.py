@@ -46,6 +46,7 @@ RECEIVE_LIMIT = 64 * 1024 * 1024
 """A kubelet's 4 MiB end a plugin with about 130,000 devices without a word to it."""
 
 _FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
+_LONGEST_PAUSE, _PAUSE_FOR_NOTHING = 0.5, 0.02
 _FIRST_REOPEN, _LAST_REOPEN = 0.1, 10.0
 
 
@@ -63,8 +64,8 @@ class PluginTimeouts:
 class EndpointListener(Protocol):
     """Who wants to know what an endpoint's stream says. Called on the loop; must not block."""
 
-    def list_received(self, endpoint: "Endpoint", devices: tuple[ReportedDevice, ...]) -> None:
-        """Take a whole new list, which replaces the one before."""
+    def list_received(self, endpoint: "Endpoint", devices: tuple[ReportedDevice, ...]) -> bool:
+        """Take a whole new list, which replaces the one before; say whether it said anything."""
 
     def stream_ended(self, endpoint: "Endpoint", reason: str) -> bool:
         """Take note that the plugin is gone, until its next list; say whether one is wanted."""
@@ -144,10 +145,11 @@ class Endpoint:
                     max_receive=self._receive_limit,
                 )
             except DialError as error:
-                if loop.time() + pause >= deadline:
+                left = deadline - loop.time()
+                if left <= 0:
                     logger.info("%s: %s", self.resource, error)
                     raise DialPluginFailed("context deadline exceeded") from error
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LAST_REDIAL)
 
     # ------------------------------------------------------------ calls
@@ -242,17 +244,20 @@ class Endpoint:
             async for devices in lists:
                 self.is_stopped, self.has_listed = False, True
                 began = loop.time()
-                listener.list_received(self, devices)
+                is_new = listener.list_received(self, devices)
                 # A plugin that floods gets a part of the loop, never all of it.
-                await asyncio.sleep(min(2 * (loop.time() - began), 0.5))
-        except WireError as error:
-            if isinstance(error, RpcError) and error.code is StatusCode.RESOURCE_EXHAUSTED:
+                cost = loop.time() - began
+                await asyncio.sleep(min(3 * cost, _LONGEST_PAUSE) if is_new else _PAUSE_FOR_NOTHING)
+        except RpcError as error:
+            if error.code is StatusCode.RESOURCE_EXHAUSTED:
                 logger.warning(
                     "%s: the device list was refused (the limit is %d bytes): %s",
                     self.resource,
                     self._receive_limit,
                     error.message,
                 )
+            return error.message or str(error)
+        except WireError as error:
             return str(error)
         finally:
             await lists.aclose()

@@ -105,7 +105,7 @@ class EndpointTable:
 
     # ------------------------------------------------------------ what they say
 
-    def list_received(self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...]) -> None:
+    def list_received(self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...]) -> bool:
         """Take a list of `endpoint`; one that was replaced is not listened to."""
         resource = endpoint.resource
         record = self._inventory.record(resource)
@@ -114,11 +114,12 @@ class EndpointTable:
         for old in self._replaced.pop(endpoint, ()):
             self._close(old)
         if change is None:
-            return
+            return False
         self._cancel_expiry(resource)
         if change.duplicates and not change.is_empty:
             logger.warning("%s: the list names %d devices twice", resource, change.duplicates)
         self._publish(resource, change, is_first=is_first)
+        return is_first or not change.is_empty
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
         """Take note that `endpoint` is gone; say whether it may come back by itself."""

@@ -1,0 +1,279 @@
+"""The Registration service: what it accepts, and every text with which it refuses."""
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.golden_data import load
+from tests.waiting import until
+
+from kubedevices.allocation import PluginOptions, RegisterRequest
+from kubedevices.errors import (
+    BadEndpoint,
+    BadSocketPath,
+    ListenFailed,
+    RpcError,
+    SocketInUse,
+    SocketPathTooLong,
+    StatusCode,
+)
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.endpoint import PluginTimeouts
+from kubedevices.node.registration import RegistrationServer
+from kubedevices.wire.clients import RegistrationClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+MESSAGES = load("messages")
+
+
+async def accept(resource: str, path: Path) -> None:
+    """Stand in for connecting: every plugin answers."""
+
+
+@pytest.fixture
+def plugins(short_dir: Path) -> Path:
+    """Give the plugin directory of a node."""
+    return short_dir / "p"
+
+
+async def register(directory: Path, version: str, endpoint: str, resource: str) -> None:
+    async with await GrpcChannel.dial(directory / "kubelet.sock") as channel:
+        await RegistrationClient(channel).register(
+            RegisterRequest(version, endpoint, resource), timeout=20
+        )
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "case", ["register_bad_version", "register_bad_name", "register_no_socket"]
+)
+async def test_a_refusal_has_the_kubelets_words(plugins: Path, case: str) -> None:
+    """Version, name and socket are checked, each with the text and code of the kubelet."""
+    golden = MESSAGES[case]
+    given = golden["in"]
+    async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.3)) as manager:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RpcError) as error:
+            await register(plugins, given["version"], given["endpoint"], given["resource_name"])
+        waited = asyncio.get_running_loop().time() - began
+        assert (error.value.code.name, error.value.message) == (golden["code"], golden["text"])
+        assert manager.get_capacity().capacity == {}
+    if "after_seconds" in golden:  # it kept dialling until the deadline
+        assert waited >= 0.3
+
+
+def test_the_default_time_to_dial_is_the_kubelets() -> None:
+    """A plugin may take ten seconds until it answers, and thirty before a container starts."""
+    assert MESSAGES["register_no_socket"]["after_seconds"] == PluginTimeouts().dial
+    assert PluginTimeouts().pre_start == 30
+
+
+async def test_a_plugin_may_register_a_moment_before_it_listens(plugins: Path) -> None:
+    """The dial is repeated until the deadline."""
+    async with DeviceManager(plugins) as manager:
+        plugin = FakePlugin(plugins, devices=healthy("a"))
+        registering = asyncio.ensure_future(plugin.register())
+        await until(lambda: len(asyncio.all_tasks()) > 2)
+        async with plugin:
+            await asyncio.wait_for(registering, 5)
+            await manager.wait_for(RESOURCE, allocatable=1)
+
+
+async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> None:
+    """Register returns both texts, ListAndWatch is never called, the resource stays unknown."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+        plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "no options here")
+        with pytest.raises(RpcError) as error:
+            await plugin.register()
+        assert error.value.code is StatusCode.UNKNOWN
+        assert error.value.message == (
+            "failed to get device plugin options: "
+            "rpc error: code = Unimplemented desc = no options here"
+        )
+        assert plugin.streams_opened == 0
+        assert manager.get_capacity().capacity == {}
+        assert not manager.inventory.is_known(RESOURCE)
+
+
+async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plugins: Path) -> None:
+    """A kubelet would wait for ever."""
+    timeouts = PluginTimeouts(options=0.1)
+    async with DeviceManager(plugins, timeouts=timeouts), FakePlugin(plugins) as plugin:
+        plugin.hang("options")
+        with pytest.raises(RpcError, match=r"failed to get device plugin options: .*Deadline"):
+            await plugin.register()
+
+
+async def test_what_listens_but_does_not_answer_is_no_plugin(plugins: Path) -> None:
+    """A connection without a word of HTTP/2 is not dialled: that takes until the deadline."""
+    async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.2)):
+        with socket.socket(socket.AF_UNIX) as mute:
+            mute.bind(str(plugins / "mute.sock"))
+            mute.listen()
+            with pytest.raises(RpcError, match="failed to dial device plugin: context deadline"):
+                await register(plugins, "v1beta1", "mute.sock", RESOURCE)
+
+
+async def test_a_refusal_is_an_event(plugins: Path) -> None:
+    """Whoever watches the node sees which plugin was refused and why."""
+    async with DeviceManager(plugins) as manager:
+        with manager.subscribe() as events:
+            with pytest.raises(RpcError):
+                await register(plugins, "v1beta1", "x.sock", "bad")
+            assert (await anext(events)).as_dict() == {
+                "event": "refused",
+                "resource": "bad",
+                "socket": "x.sock",
+                "reason": MESSAGES["register_bad_name"]["text"],
+            }
+
+
+# ---------------------------------------------------------------- what is believed
+
+
+async def test_the_options_of_the_request_are_ignored(plugins: Path) -> None:
+    """Only GetDevicePluginOptions counts; it is asked once per registration."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+        async with await GrpcChannel.dial(plugins / "kubelet.sock") as channel:
+            await RegistrationClient(channel).register(
+                RegisterRequest("v1beta1", "widget.sock", RESOURCE, PluginOptions(True, True)),
+                timeout=5,
+            )
+        await manager.wait_for(RESOURCE)
+        instance = manager.inventory.endpoint(RESOURCE)
+        assert instance is not None
+        assert instance.options == PluginOptions(False, False)
+        assert plugin.options_asked == 1
+
+
+STRICT = ["", ".", "..", "../outside.sock", "/abs.sock", "a/b.sock", "x" * 256, "nul\0.sock"]
+
+
+@pytest.mark.parametrize("endpoint", STRICT, ids=repr)
+async def test_an_endpoint_is_a_file_name(short_dir: Path, endpoint: str) -> None:
+    """A path that could lead out of the plugin directory is refused."""
+    server = RegistrationServer(short_dir, accept)
+    with pytest.raises(BadEndpoint, match="it must be a file name in the plugin directory"):
+        await server.register(RegisterRequest("v1beta1", endpoint, RESOURCE))
+
+
+async def test_an_endpoint_is_no_link(short_dir: Path) -> None:
+    """A link could lead anywhere."""
+    (short_dir / "link.sock").symlink_to("/elsewhere.sock")
+    server = RegistrationServer(short_dir, accept)
+    with pytest.raises(BadEndpoint, match="it must be a socket, not a link to one"):
+        await server.register(RegisterRequest("v1beta1", "link.sock", RESOURCE))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [("x.sock", "x.sock"), ("/x.sock", "x.sock"), ("a/../x.sock", "x.sock"), ("../x", "../x")],
+)
+async def test_the_kubelet_joins_and_cleans_the_path(
+    short_dir: Path, endpoint: str, path: str
+) -> None:
+    """In compat mode an absolute endpoint stays under the directory, and `..` can leave it."""
+    asked = []
+
+    async def connect(_: str, socket_path: Path) -> None:
+        asked.append(socket_path)
+
+    server = RegistrationServer(short_dir, connect, compat=True)
+    await server.register(RegisterRequest("v1beta1", endpoint, RESOURCE))
+    assert asked == [(short_dir / path).resolve()]
+
+
+# ---------------------------------------------------------------- the socket
+
+
+def test_the_directory_must_be_absolute() -> None:
+    """The text is the kubelet's."""
+    with pytest.raises(BadSocketPath, match=f"^{re.escape(MESSAGES['relative_socket'])}$"):
+        RegistrationServer(Path("relative"), accept)
+
+
+async def test_kubelet_sock_is_never_there_without_listening(short_dir: Path) -> None:
+    """Whoever dials as soon as the file appears is accepted, every time."""
+    path = short_dir / "kubelet.sock"
+    outcomes: list[int] = []
+    stopped = threading.Event()
+
+    def dial_all_the_time() -> None:
+        while not stopped.is_set():
+            with socket.socket(socket.AF_UNIX) as client:
+                outcomes.append(client.connect_ex(str(path)))
+
+    dialler = threading.Thread(target=dial_all_the_time)
+    dialler.start()
+    try:
+        for _ in range(10):
+            server = RegistrationServer(short_dir, accept)
+            await server.start()
+            accepted = outcomes.count(0)
+            await until(lambda accepted=accepted: outcomes.count(0) > accepted)  # type: ignore[misc]
+            path.rename(short_dir / "old.sock")  # gone at once: stopping would refuse first
+            await server.stop()
+            (short_dir / "old.sock").unlink()
+    finally:
+        stopped.set()
+        dialler.join()
+    assert set(outcomes) <= {0, 2}  # connected, or no such file: never refused
+
+
+async def test_stop_removes_the_socket_and_may_be_repeated(short_dir: Path) -> None:
+    """Also without a start."""
+    server = RegistrationServer(short_dir, accept)
+    await server.stop()
+    await server.start()
+    assert (short_dir / "kubelet.sock").is_socket()
+    assert server.is_serving
+    await server.stop()
+    await server.stop()
+    assert not (short_dir / "kubelet.sock").exists()
+
+
+def too_long(directory: Path) -> Path:
+    return directory / ("x" * 90)
+
+
+def in_the_way(directory: Path) -> Path:
+    (directory / "kubelet.sock").mkdir()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "text"),
+    [
+        (too_long, SocketPathTooLong, "choose a shorter --socket-dir"),
+        (in_the_way, ListenFailed, "failed to listen to socket while starting device plugin"),
+    ],
+)
+async def test_a_socket_that_cannot_be_bound_is_a_clear_error(
+    short_dir: Path, spoil: Callable[[Path], Path], error: type[Exception], text: str
+) -> None:
+    """Each has exit code 3, and nothing is left behind."""
+    manager = DeviceManager(spoil(short_dir), state_dir=short_dir / "state")
+    with pytest.raises(error, match=text) as raised:
+        await manager.start()
+    assert getattr(raised.value, "exit_code", None) == 3
+    await manager.stop()
+
+
+async def test_a_directory_that_is_served_is_not_taken_over(plugins: Path) -> None:
+    """A second manager with a state directory of its own is refused, the first goes on."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
+        with pytest.raises(SocketInUse):
+            await other.start()
+        assert one.socket.is_socket()
+        await one.send(healthy("a", "b"))
+        await manager.wait_for(RESOURCE, allocatable=2)
