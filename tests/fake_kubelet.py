@@ -6,10 +6,9 @@ Speaks through `wire/`. Only what a plugin can notice is here; no allocation, no
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kubedevices.allocation import API_VERSION, PluginOptions, RegisterRequest
 from kubedevices.device import ReportedDevice
@@ -19,6 +18,9 @@ from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DeviceListing = tuple[ReportedDevice, ...]
 
@@ -45,29 +47,32 @@ class Connected:
 
 
 class FakeKubelet:
-    """Set its attributes at any time; they count from the next Register on.
-
-    `refuse_with`: answer Register with this error. `register_gate`: an event to wait for before
-    answering. `open_streams`: whether to ask for the devices at all. `one_per_resource`: end the
-    stream of an earlier registration of the same resource, as old kubelets do. `dial_timeout`:
-    how long it tries to reach a plugin before it answers with an error.
-    """
+    """Set its attributes at any time; they count from the next Register on."""
 
     def __init__(self, socket_dir: Path) -> None:
         self.socket_dir = socket_dir
         self.socket = socket_dir / "kubelet.sock"
         self.refuse_with: RpcError | None = None
+        """Answer Register with this error."""
         self.register_gate: asyncio.Event | None = None
-        self.open_streams = True
-        self.one_per_resource = False
+        """Wait for it before anything else is done about a Register call."""
+        self.goes_on = False
+        """Finish a Register call that the plugin gave up, as kubelets do."""
         self.dial_timeout = 10.0
+        """How long to try to reach a plugin before answering with an error."""
+        self.open_streams = True
+        """Whether to ask for the devices at all."""
+        self.one_per_resource = False
+        """End the stream of an earlier registration of the same resource, as old kubelets do."""
+        self.before_dial: Callable[[], object] = lambda: None
+        self.after_accept: Callable[[], object] = lambda: None
         self.requests: list[RegisterRequest] = []
         """Every Register call, in order, with its time in `request_times`."""
         self.request_times: list[float] = []
         self.accepted: list[Connected] = []
         """Every registration that was answered with OK, in order."""
         self._server: GrpcServer | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -80,8 +85,13 @@ class FakeKubelet:
 
     def wipe(self) -> None:
         """Delete every file of the plugin directory, as a kubelet does at its start."""
+        self.wipe_plugins()
+        self.socket.unlink(missing_ok=True)
+
+    def wipe_plugins(self) -> None:
+        """Delete every file but kubelet.sock."""
         for path in self.socket_dir.iterdir():
-            if not path.is_dir():
+            if not path.is_dir() and path != self.socket:
                 path.unlink(missing_ok=True)
 
     async def start(self, *, wipe: bool = True) -> None:
@@ -93,12 +103,14 @@ class FakeKubelet:
 
     async def stop(self, *, leave_socket: bool = False) -> None:
         """Die: every connection ends. A real kubelet leaves kubelet.sock behind."""
+        for call in self._calls:
+            call.cancel()
         await self.cancel_streams(close=True)
         if self._server is not None:
             await self._server.stop()
             self._server = None
         if leave_socket:
-            _leave_dead_socket(self.socket)
+            leave_dead_socket(self.socket)
 
     async def restart(self, *, wipe: bool = True) -> None:
         """Die and come back."""
@@ -165,6 +177,17 @@ class FakeKubelet:
         """Check, dial back, ask for the options, answer, and then ask for the devices."""
         self.requests.append(request)
         self.request_times.append(asyncio.get_running_loop().time())
+        call = asyncio.create_task(self._register(request), name="fake kubelet: Register")
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            await asyncio.shield(call)
+        except asyncio.CancelledError:
+            if not self.goes_on:
+                call.cancel()
+            raise
+
+    async def _register(self, request: RegisterRequest) -> None:
         if self.register_gate is not None:
             await self.register_gate.wait()
         if self.refuse_with is not None:
@@ -178,6 +201,7 @@ class FakeKubelet:
         if not is_resource_name(request.resource_name):
             text = f'the ResourceName "{request.resource_name}" is invalid'
             raise RpcError(StatusCode.UNKNOWN, text)
+        self.before_dial()
         connected = await self._dial_back(request)
         if self.one_per_resource:
             for earlier in self.connected(request.resource_name):
@@ -185,9 +209,14 @@ class FakeKubelet:
                 earlier.task.cancel()
         self.accepted.append(connected)
         if self.open_streams:
-            connected.task = asyncio.create_task(
-                self._watch(connected), name=f"fake kubelet watches {connected.resource}"
-            )
+            self.watch(connected)
+        self.after_accept()
+
+    def watch(self, connected: Connected) -> None:
+        """Ask for the devices of a registration, as `open_streams` does."""
+        connected.task = asyncio.create_task(
+            self._watch(connected), name=f"fake kubelet watches {connected.resource}"
+        )
 
     async def _dial_back(self, request: RegisterRequest) -> Connected:
         channel = await self._dial(self.socket_dir / request.endpoint)
@@ -219,13 +248,7 @@ class FakeKubelet:
                     connected.lists.append(listing)
 
 
-@contextlib.asynccontextmanager
-async def fake_kubelet(socket_dir: Path) -> AsyncIterator[FakeKubelet]:
-    """Give a running one."""
-    async with FakeKubelet(socket_dir) as kubelet:
-        yield kubelet
-
-
-def _leave_dead_socket(path: Path) -> None:
+def leave_dead_socket(path: Path) -> None:
+    """Make a socket file on which nobody listens, as a killed process leaves it."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))

@@ -1,12 +1,11 @@
-"""The DevicePlugin service of one resource, called directly."""
+"""The calls of the DevicePlugin service of one resource, made directly."""
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
@@ -17,19 +16,10 @@ from kubedevices.allocation import (
     PluginOptions,
 )
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode
-from kubedevices.plugin.device_list import DeviceListBuilder
-from kubedevices.plugin.hooks import Hooks
-from kubedevices.plugin.server import PluginServer, explain_preference
+from kubedevices.plugin.server import explain_preference
 from kubedevices.plugin.timing import Timing
-from kubedevices.wire.convert import device_list_from_wire
+from tests.server_rig import RESOURCE, UNHEALTHY, Served, reading, widgets
 from tests.waiting import until
-
-RESOURCE = "example.com/widget"
-HEALTHY, UNHEALTHY = kd.Health.HEALTHY, kd.Health.UNHEALTHY
-
-
-def widgets(*ids: str, health: kd.Health = HEALTHY) -> list[kd.Device]:
-    return [kd.Device(name, health=health, paths=[f"/dev/{name}"]) for name in ids]
 
 
 def request(*ids: str) -> kd.AllocateRequest:
@@ -40,165 +30,6 @@ def preference(
     *available: str, must: Iterable[str] = (), size: int = 1
 ) -> kd.PreferredAllocationRequest:
     return kd.PreferredAllocationRequest((ContainerPreferredRequest(available, tuple(must), size),))
-
-
-class Served:
-    """A server and the builder that feeds it."""
-
-    def __init__(self, plugin: object = None, devices: Iterable[kd.Device] = (), **options: Any):
-        self._builder = DeviceListBuilder(RESOURCE)
-        self.server = PluginServer(RESOURCE, Hooks(plugin), self._builder.build(devices), **options)
-
-    def publish(self, *devices: kd.Device) -> None:
-        self.server.publish(self._builder.build(devices))
-
-
-class Reader:
-    """One ListAndWatch stream, read by a task; `seen` has every list as ID to health."""
-
-    def __init__(self, server: PluginServer) -> None:
-        self.seen: list[dict[str, str]] = []
-        self._task = asyncio.create_task(self._read(server.list_and_watch()), name="reader")
-
-    async def _read(self, stream: AsyncIterator[bytes]) -> None:
-        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)) as lists:
-            async for item in lists:
-                self.seen.append({d.id: d.health for d in device_list_from_wire(item)})
-
-    async def close(self) -> None:
-        self._task.cancel()
-        await asyncio.wait({self._task})
-
-
-@contextlib.asynccontextmanager
-async def reading(server: PluginServer) -> AsyncIterator[Reader]:
-    reader = Reader(server)
-    try:
-        yield reader
-    finally:
-        await reader.close()
-
-
-# ---------------------------------------------------------------- ListAndWatch
-
-
-async def test_a_stream_begins_with_the_whole_list() -> None:
-    """T-08: the first message is the real list, and there is no empty one before it."""
-    served = Served(devices=widgets("w1", "w2"))
-    async with reading(served.server) as reader:
-        await until(lambda: reader.seen)
-        assert reader.seen == [{"w1": "Healthy", "w2": "Healthy"}]
-
-
-async def test_every_stream_has_its_own_cursor() -> None:
-    """Two streams opened at different times each get the current list and every newer one."""
-    served = Served(devices=widgets("w1"))
-    async with reading(served.server) as first:
-        await until(lambda: len(first.seen) == 1)
-        served.publish(*widgets("w1", "w2"))
-        await until(lambda: len(first.seen) == 2)
-        async with reading(served.server) as second:
-            await until(lambda: len(second.seen) == 1)
-            served.publish(*widgets("w1", health=UNHEALTHY))
-            await until(lambda: len(first.seen) == 3 and len(second.seen) == 2)
-            last = {"w1": "Unhealthy"}
-            assert first.seen[-1] == second.seen[-1] == last
-            assert len(second.seen) == 2
-
-
-async def test_a_slow_reader_skips_what_is_out_of_date() -> None:
-    """A stream that is read late gets the newest list, not those in between."""
-    served = Served(devices=widgets("w0"))
-    stream = served.server.list_and_watch()
-    assert len(device_list_from_wire(await anext(stream))) == 1
-    for count in range(2, 50):
-        served.publish(*widgets(*(f"w{n}" for n in range(count))))
-    assert len(device_list_from_wire(await anext(stream))) == 49
-
-
-async def test_an_equal_list_is_not_sent_again() -> None:
-    """What the node cannot see (paths, environment) or what changed back sends nothing."""
-    served = Served(devices=widgets("w1"))
-    async with reading(served.server) as reader:
-        await until(lambda: len(reader.seen) == 1)
-        served.publish(kd.Device("w1", env={"NEW": "1"}))
-        served.publish(*widgets("w1", health=UNHEALTHY))
-        served.publish(*widgets("w1"))  # before the stream had time to send the one before
-        served.publish(*widgets("w2"))
-        await until(lambda: len(reader.seen) == 2)
-        assert reader.seen == [{"w1": "Healthy"}, {"w2": "Healthy"}]
-    assert served.server.counts["lists_sent"] == 2
-
-
-async def test_a_device_changed_invisibly_is_allocated_as_it_is_now() -> None:
-    """Although no list is sent, Allocate answers with the new environment."""
-    served = Served(devices=[kd.Device("w1", env={"V": "old"})])
-    served.publish(kd.Device("w1", env={"V": "new"}))
-    response = await served.server.allocate(request("w1"))
-    assert response.containers[0].env == {"V": "new"}
-
-
-async def test_bursts_are_merged_when_asked_for() -> None:
-    """With an interval, the first list goes at once and a burst becomes one message."""
-    served = Served(devices=widgets("w0"), min_update_interval=0.2)
-    loop = asyncio.get_running_loop()
-    async with reading(served.server) as reader:
-        await until(lambda: len(reader.seen) == 1)
-        started = loop.time()
-        for n in range(1, 20):
-            served.publish(*widgets(f"w{n}"))
-            await asyncio.sleep(0.001)
-        await until(lambda: len(reader.seen) == 2)
-        assert loop.time() - started > 0.1
-        assert reader.seen == [{"w0": "Healthy"}, {"w19": "Healthy"}]
-
-
-async def test_the_end_of_one_stream_changes_nothing_for_another() -> None:
-    """A stream that is cancelled takes no update away from the others."""
-    served = Served(devices=widgets("w0"))
-    async with reading(served.server) as staying:
-        for n in range(1, 6):
-            leaving = Reader(served.server)
-            await until(lambda r=leaving: r.seen)  # type: ignore[misc]
-            await leaving.close()
-            served.publish(*widgets(f"w{n}"))
-            await until(lambda n=n: len(staying.seen) == n + 1)  # type: ignore[misc]
-        assert len(served.server.streams) == 1
-    assert len(served.server.streams) == 0
-    assert served.server.streams.opened == 6
-
-
-async def test_streams_can_be_ended_from_here() -> None:
-    """When the socket is given up every open stream ends by itself; a later one is not affected."""
-    served = Served(devices=widgets("w0"))
-    old = served.server.list_and_watch()
-    await anext(old)
-    waiting = asyncio.ensure_future(anext(old, b"end"))
-    await asyncio.sleep(0)
-    served.server.end_streams()
-    new = served.server.list_and_watch()
-    assert len(device_list_from_wire(await anext(new))) == 1
-    assert await waiting == b"end"
-    served.publish(*widgets("w1", "w2"))
-    assert len(device_list_from_wire(await anext(new))) == 2
-
-
-async def test_streams_are_counted_from_a_mark() -> None:
-    """Streams opened before a registration do not count for it; each change is told."""
-    served = Served(devices=widgets("w0"))
-    streams = served.server.streams
-    told = []
-    streams.on_change = lambda: told.append(len(streams))
-    async with reading(served.server) as old:
-        await until(lambda: old.seen)
-        mark = streams.opened
-        assert streams.count_after(mark) == 0
-        async with reading(served.server) as new:
-            await until(lambda: new.seen)
-            assert streams.count_after(mark) == 1
-            assert streams.count_after(0) == 2
-        assert streams.count_after(mark) == 0
-    assert told == [1, 2, 1, 0]
 
 
 # ---------------------------------------------------------------- options and missing hooks
@@ -280,6 +111,14 @@ async def test_allocate_makes_the_default_response() -> None:
     paths = [spec.host_path for spec in response.containers[0].devices]
     assert paths == ["/dev/w2", "/dev/w10"]
     assert server.counts == {"allocations": 1}
+
+
+async def test_a_device_changed_invisibly_is_allocated_as_it_is_now() -> None:
+    """Although no list is sent, Allocate answers with the new environment."""
+    served = Served(devices=[kd.Device("w1", env={"V": "old"})])
+    served.publish(kd.Device("w1", env={"V": "new"}))
+    response = await served.server.allocate(request("w1"))
+    assert response.containers[0].env == {"V": "new"}
 
 
 async def test_an_own_answer_is_sent_as_it_is() -> None:

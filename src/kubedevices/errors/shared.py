@@ -173,8 +173,8 @@ class DialError(WireError):
 
     exit_code = 3
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
+    def __init__(self, path: str, reason: str, errno: int = 0) -> None:
+        self.path, self.reason, self.errno = path, reason, errno
         super().__init__(f"cannot connect to {path}: {reason}")
 
 

@@ -9,6 +9,7 @@ nor for what happens when it cannot go on (`served_type`).
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
 
 _TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
 
+_NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 _STREAMS_END = 0.02
 
 _log = logging.getLogger(__name__)
@@ -273,7 +275,7 @@ class Registrar:
                 return error
             raise RegistrationRefused(self._server.resource, error) from error
         except WireError as error:
-            if isinstance(error.__cause__, PermissionError):
+            if isinstance(error, DialError) and error.errno in _NO_PERMISSION:
                 raise
             return error
         finally:

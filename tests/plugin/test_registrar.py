@@ -1,0 +1,310 @@
+"""One server gets on its socket and gets registered."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginOptions, RegisterRequest
+from kubedevices.errors import (
+    CannotAsk,
+    DialError,
+    RegistrationRefused,
+    RpcError,
+    SocketInUse,
+    StatusCode,
+)
+from kubedevices.plugin.timing import Timing
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.fake_kubelet import FakeKubelet, leave_dead_socket
+from tests.registrar_rig import NAME, registrar
+from tests.waiting import until
+from tests.widgets import QUICK, RESOURCE, healthy
+
+# ---------------------------------------------------------------- the first registration
+
+
+async def test_it_serves_first_and_then_registers(short_dir: Path) -> None:
+    """Register names the socket, version and options; when the kubelet dials back we answer."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        connected = await kubelet.wait_for(RESOURCE, healthy("w1"))
+        assert kubelet.requests == [RegisterRequest("v1beta1", NAME, RESOURCE, PluginOptions())]
+        assert connected.options == kubelet.requests[0].options
+        await until(lambda: rig.registrar.is_registered)
+        assert oct(rig.socket.stat().st_mode & 0o777) == "0o600"
+        assert repr(rig.registrar) == f"<Registrar {RESOURCE} at {rig.socket}, registered>"
+    assert not rig.socket.exists()
+
+
+async def test_it_waits_for_an_absent_kubelet(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T-11: without kubelet.sock it serves and waits, says so once, and registers at once."""
+    async with registrar(short_dir) as rig:
+        await until(lambda: rig.registrar.is_serving)
+        await until(lambda: "waiting for the kubelet" in caplog.text)
+        kubelet = FakeKubelet(short_dir)
+        for _ in range(3):  # other files come and go
+            (short_dir / "other").touch()
+            (short_dir / "other").unlink()
+            await asyncio.sleep(0.02)
+        assert caplog.text.count("waiting for the kubelet") == 1
+        async with kubelet:
+            await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+
+
+async def test_waiting_is_repeated_in_the_log_ever_more_rarely(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reminder comes after a minute, then two, then four: here a thousand times faster."""
+    timing = replace(QUICK, waiting_reminder=0.06, waiting_reminder_last=3600)
+    loop = asyncio.get_running_loop()
+    async with registrar(short_dir, timing=timing):
+        started = loop.time()
+        await until(lambda: caplog.text.count("waiting for the kubelet") == 4)
+        assert loop.time() - started >= 0.06 + 0.12 + 0.24
+
+
+async def test_it_waits_for_a_directory_that_does_not_exist(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a host without kubelet the directory is missing: it waits, and says so once."""
+    directory = short_dir / "kubelet" / "device-plugins"
+    async with registrar(directory):
+        await until(lambda: f"waiting for {directory}, which does not exist" in caplog.text)
+        directory.mkdir(parents=True)
+        async with FakeKubelet(directory) as kubelet:
+            await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_the_directory_may_vanish_and_come_back(short_dir: Path) -> None:
+    """When the whole plugin directory is replaced, it binds and registers in the new one."""
+    directory = short_dir / "device-plugins"
+    directory.mkdir()
+    kubelet = FakeKubelet(directory)
+    async with kubelet, registrar(directory):
+        await kubelet.wait_for(RESOURCE, 1)
+        shutil.rmtree(directory)
+        await kubelet.stop()
+        directory.mkdir()
+        await kubelet.start()
+        await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_serving_alone_registers_nowhere(short_dir: Path) -> None:
+    """Without registration the service answers, and a lost socket is bound again."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, register=False) as rig:
+        for _ in range(2):
+            await until(lambda: rig.registrar.is_serving)
+            async with await GrpcChannel.dial(rig.socket) as channel:
+                client = DevicePluginClient(channel)
+                assert await client.get_device_plugin_options(timeout=5) == PluginOptions()
+            rig.socket.unlink()
+        await until(lambda: rig.registrar.is_serving)
+        assert not rig.registrar.is_registered
+        assert kubelet.requests == []
+
+
+# ---------------------------------------------------------------- what is in the way
+
+
+async def test_a_stale_socket_is_replaced(short_dir: Path) -> None:
+    """T-10: a socket file left behind by a killed process is no obstacle."""
+    async with FakeKubelet(short_dir) as kubelet:
+        leave_dead_socket(short_dir / NAME)
+        async with registrar(short_dir):
+            await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_a_live_socket_is_left_alone(short_dir: Path) -> None:
+    """T-10: a second instance ends with an error; the first one is served and registered on."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
+        await kubelet.wait_for(RESOURCE, 1)
+        async with registrar(short_dir) as second:
+            with pytest.raises(SocketInUse, match=f"Socket {short_dir / NAME} is already in use"):
+                await second.ended()
+        assert (short_dir / NAME).is_socket()
+        assert len(kubelet.requests) == 1
+        assert kubelet.devices(RESOURCE) == healthy("w1")
+
+
+async def test_a_file_in_the_way_is_not_removed(short_dir: Path) -> None:
+    """Something that is no socket is somebody's file: an error, and the file stays."""
+    (short_dir / NAME).write_text("precious")
+    async with registrar(short_dir) as rig:
+        with pytest.raises(CannotAsk, match="no socket"):
+            await rig.ended()
+    assert (short_dir / NAME).read_text() == "precious"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user for the test")
+async def test_missing_permission_is_an_error_that_says_so(short_dir: Path) -> None:
+    """Waiting mends no permission: neither for our socket nor for kubelet.sock."""
+    async with FakeKubelet(short_dir):
+        with as_nobody(short_dir, 0o777):
+            async with registrar(short_dir) as rig:
+                with pytest.raises(DialError, match=r"kubelet.sock: permission denied") as caught:
+                    await rig.ended()
+                assert caught.value.exit_code == 3
+        with as_nobody(short_dir, 0o755):
+            async with registrar(short_dir) as rig:
+                with pytest.raises(CannotAsk, match=f"{NAME}: Permission denied"):
+                    await rig.ended()
+
+
+@contextlib.contextmanager
+def as_nobody(directory: Path, mode: int) -> Iterator[None]:
+    """Be another user, for whom `directory` has `mode`."""
+    directory.chmod(mode)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+# ---------------------------------------------------------------- how Register may go
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'requested API version "v1beta1" is not supported by kubelet. Supported version is ["v2"]',
+        'the ResourceName "example.com/widget" is invalid',
+    ],
+)
+async def test_a_refusal_is_final(short_dir: Path, text: str) -> None:
+    """T-12: any status that is not about reaching the kubelet ends it, with the kubelet's text."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, text)
+        async with registrar(short_dir) as rig:
+            with pytest.raises(RegistrationRefused) as caught:
+                await rig.ended()
+        assert caught.value.message == text
+        assert text in str(caught.value)
+        assert caught.value.exit_code == 1
+        assert len(kubelet.requests) == 1
+    assert not rig.socket.exists()
+
+
+@pytest.mark.parametrize(
+    "code", [StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED]
+)
+async def test_a_passing_failure_is_tried_again_with_growing_pauses(
+    short_dir: Path, code: StatusCode
+) -> None:
+    """UNAVAILABLE and its like are retried, each time later, until the kubelet is ready."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.refuse_with = RpcError(code, "starting")
+        async with registrar(short_dir) as rig:
+            await kubelet.wait_requests(5)
+            kubelet.refuse_with = None
+            await kubelet.wait_for(RESOURCE, 1)
+            times = kubelet.request_times
+            pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+            assert pauses[0] >= QUICK.first_retry
+            assert pauses[2] >= 4 * QUICK.first_retry
+            assert rig.server.counts["failed_registrations"] >= 5
+
+
+async def test_a_new_kubelet_socket_ends_the_pause(short_dir: Path) -> None:
+    """During a long pause a change of kubelet.sock is answered at once."""
+    timing = replace(QUICK, first_retry=60, last_retry=60)
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.refuse_with = RpcError(StatusCode.UNAVAILABLE, "starting")
+        async with registrar(short_dir, timing=timing):
+            await kubelet.wait_requests(1)
+            kubelet.refuse_with = None
+            await kubelet.replace_socket()
+            await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+
+
+async def test_a_socket_that_is_bound_but_does_not_listen_yet_costs_milliseconds(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet binds kubelet.sock before it listens; who dials in between just dials again."""
+    timing = replace(QUICK, first_retry=60, last_retry=60)
+    loop = asyncio.get_running_loop()
+    async with registrar(short_dir, timing=timing) as rig:
+        await until(lambda: rig.registrar.is_serving)
+        with socket.socket(socket.AF_UNIX) as late:
+            late.bind(str(short_dir / "kubelet.sock"))
+            await until(lambda: rig.server.counts["failed_registrations"] >= 3)
+            late.listen()
+            listening_since = loop.time()
+            late.setblocking(False)
+            accepted, _ = await loop.sock_accept(late)
+            accepted.close()
+            assert loop.time() - listening_since < 0.5
+    assert "connection refused" not in caplog.text.lower()
+
+
+async def test_a_dead_kubelet_socket_is_waited_for(short_dir: Path) -> None:
+    """kubelet leaves its socket behind when it stops: refused connections are tried again."""
+    leave_dead_socket(short_dir / "kubelet.sock")
+    async with registrar(short_dir) as rig:
+        await until(lambda: rig.server.counts["failed_registrations"] > 3)
+        async with FakeKubelet(short_dir) as kubelet:
+            await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+
+
+async def test_a_kubelet_that_takes_long_is_waited_for(short_dir: Path) -> None:
+    """A Register that is answered late is one registration, not several."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.register_gate = asyncio.Event()
+        async with registrar(short_dir, timing=replace(QUICK, register_deadline=30)) as rig:
+            await kubelet.wait_requests(1)
+            await asyncio.sleep(20 * QUICK.first_retry)
+            assert not rig.registrar.is_registered
+            kubelet.register_gate.set()
+            await kubelet.wait_for(RESOURCE, 1)
+            assert len(kubelet.requests) == 1
+    assert Timing().register_deadline >= 30
+
+
+async def test_a_call_given_up_may_still_register_us(short_dir: Path) -> None:
+    """When a stream opens after the deadline, that is the registration: no second Register."""
+    timing = replace(QUICK, register_deadline=0.1, first_retry=60, last_retry=60)
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.goes_on = True
+        kubelet.register_gate = asyncio.Event()
+        async with registrar(short_dir, timing=timing) as rig:
+            await until(lambda: rig.server.counts["failed_registrations"] == 1)
+            kubelet.register_gate.set()
+            await until(lambda: rig.registrar.is_registered)
+            await kubelet.wait_for(RESOURCE, 1)
+            assert len(kubelet.requests) == 1
+
+
+async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
+    """A kubelet.sock that accepts and never says a word ends with the dial deadline."""
+    timing = replace(QUICK, dial_deadline=0.05)
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind(str(short_dir / "kubelet.sock"))
+        hanging.listen()
+        async with registrar(short_dir, timing=timing) as rig:
+            await until(lambda: rig.server.counts["failed_registrations"] >= 2)
+            async with FakeKubelet(short_dir) as kubelet:
+                await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+
+
+async def test_a_peer_that_talks_nonsense_is_tried_again(short_dir: Path) -> None:
+    """Something that is not gRPC on kubelet.sock is an absent kubelet, not the end."""
+
+    async def nonsense(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(nonsense, short_dir / "kubelet.sock")
+    async with server, registrar(short_dir) as rig:
+        await until(lambda: rig.server.counts["failed_registrations"] >= 3)
+        assert rig.registrar.is_serving

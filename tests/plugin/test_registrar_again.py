@@ -1,0 +1,282 @@
+"""One server stays registered: the kubelet restarts, sockets vanish, streams end."""
+
+import asyncio
+import itertools
+import logging
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginOptions
+from kubedevices.errors import (
+    SocketInUse,
+)
+from kubedevices.plugin.timing import Timing
+from tests.fake_kubelet import FakeKubelet
+from tests.registrar_rig import NAME, registrar
+from tests.waiting import until
+from tests.widgets import QUICK, RESOURCE, widgets
+
+# ---------------------------------------------------------------- the kubelet restarts
+
+
+@pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
+@pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
+async def test_it_registers_at_a_new_kubelet(short_dir: Path, wipe: bool, use_events: bool) -> None:
+    """T-13, T-15: whether the directory is wiped or not, by events or by looks alone."""
+    timing = replace(QUICK, look_interval=60 if use_events else 0.05, again_soon=60, again_first=60)
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        registrar(short_dir, timing=timing, use_events=use_events) as rig,
+    ):
+        for count in range(2, 6):
+            await kubelet.wait_for(RESOURCE, 1)
+            before = rig.socket.stat().st_ino, rig.socket.stat().st_ctime_ns
+            await kubelet.restart(wipe=wipe)
+            await until(lambda n=count: len(kubelet.accepted) == n, 1.5)  # type: ignore[misc]
+            after = rig.socket.stat().st_ino, rig.socket.stat().st_ctime_ns
+            assert (before == after) is not wipe
+        await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_only_kubelet_sock_replaced(short_dir: Path) -> None:
+    """T-13: our socket and the old stream stay as they are, beside the new registration."""
+    timing = replace(QUICK, look_interval=60)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+        await kubelet.wait_for(RESOURCE, 1)
+        inode = rig.socket.stat().st_ino
+        await kubelet.replace_socket()
+        await until(lambda: len(kubelet.connected(RESOURCE)) == 2, 1.5)
+        assert rig.socket.stat().st_ino == inode
+        await kubelet.wait_for(RESOURCE, 1)
+        rig.publish(*widgets("w1", "w2"))
+        await until(lambda: all(len(each.lists) == 2 for each in kubelet.accepted))
+
+
+async def test_the_end_of_an_old_stream_is_no_reason_to_register(short_dir: Path) -> None:
+    """After make-before-break the old kubelet's stream may end when it likes."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        old = await kubelet.wait_for(RESOURCE, 1)
+        await kubelet.replace_socket()
+        await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
+        assert old.task is not None
+        old.task.cancel()
+        await until(lambda: len(rig.server.streams) == 1)
+        rig.publish(*widgets("w1", "w2"))
+        await kubelet.wait_for(RESOURCE, 2)
+        await asyncio.sleep(4 * QUICK.again_soon)
+        assert len(kubelet.requests) == 2
+        await until(lambda: rig.registrar.is_registered)
+
+
+async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(short_dir: Path) -> None:
+    """A stream of an earlier kubelet that hangs on does not count for the registration of now."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
+        await kubelet.wait_for(RESOURCE, 1)
+        await kubelet.replace_socket()
+        await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
+        newest = kubelet.accepted[-1]
+        assert newest.task is not None
+        newest.task.cancel()
+        await kubelet.wait_requests(3, timeout=1.5)
+        await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
+
+
+async def test_our_socket_deleted_while_the_kubelet_stays(short_dir: Path) -> None:
+    """The socket is bound again and registered again at once; old streams have ended."""
+    timing = replace(QUICK, look_interval=60)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+        old = await kubelet.wait_for(RESOURCE, 1)
+        rig.socket.unlink()
+        await until(lambda: len(kubelet.accepted) == 2, 1.5)
+        await until(lambda: not old.is_open)
+        await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_our_socket_renamed_away(short_dir: Path) -> None:
+    """A socket under another name is as good as gone."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        await kubelet.wait_for(RESOURCE, 1)
+        rig.socket.rename(short_dir / "other.sock")
+        await until(lambda: len(kubelet.accepted) == 2, 1.5)
+        assert rig.socket.is_socket()
+
+
+async def test_our_path_taken_by_another_process(short_dir: Path) -> None:
+    """When somebody put his own live socket on our path, that is an error, and his stays."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        await kubelet.wait_for(RESOURCE, 1)
+        with socket.socket(socket.AF_UNIX) as rude:
+            rude.bind(str(short_dir / "theirs"))
+            rude.listen()
+            (short_dir / "theirs").rename(rig.socket)
+            with pytest.raises(SocketInUse):
+                await rig.ended()
+            assert rig.socket.is_socket()
+
+
+async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_dir: Path) -> None:
+    """Bound again at once the first time, then with growing pauses; a new kubelet ends them."""
+    timing = replace(QUICK, rebind_first=60, rebind_last=60)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+        await until(lambda: rig.registrar.is_registered)
+        rig.socket.unlink()
+        await until(lambda: len(kubelet.accepted) == 2)
+        await until(lambda: rig.registrar.is_registered)
+        rig.socket.unlink()
+        await until(lambda: not rig.registrar.is_registered)
+        await asyncio.sleep(0.1)
+        assert not rig.socket.exists()
+        await kubelet.restart()
+        await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+
+
+async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> None:
+    """A kubelet that starts while we start deletes our socket: noticed during Register, at once.
+
+    The kubelet would dial the deleted socket for ten seconds and then answer with an error.
+    """
+    timing = replace(QUICK, look_interval=60)
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.register_gate = asyncio.Event()
+        async with registrar(short_dir, timing=timing) as rig:
+            await kubelet.wait_requests(1)
+            assert kubelet.accepted == []
+            kubelet.wipe_plugins()
+            kubelet.register_gate.set()
+            await kubelet.wait_for(RESOURCE, 1, timeout=2)
+            assert rig.registrar.is_serving
+            assert len(kubelet.requests) >= 2
+
+
+async def test_an_ok_for_a_socket_that_is_gone_is_worth_nothing(short_dir: Path) -> None:
+    """Even when Register succeeds, a socket lost meanwhile is bound and registered again."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.after_accept = kubelet.wipe_plugins
+        async with registrar(short_dir) as rig:
+            await until(lambda: len(kubelet.accepted) >= 2)
+            kubelet.after_accept = lambda: None
+            await until(lambda: rig.registrar.is_registered)
+            await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_a_refusal_for_a_socket_that_is_gone_is_not_final(short_dir: Path) -> None:
+    """The error a kubelet gives because our socket was wiped is no refusal."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.dial_timeout = 0.0
+        kubelet.before_dial = lambda: (short_dir / NAME).unlink(missing_ok=True)
+        async with registrar(short_dir) as rig:
+            await kubelet.wait_requests(2)
+            kubelet.dial_timeout, kubelet.before_dial = 5, lambda: None
+            await kubelet.wait_for(RESOURCE, 1)
+            await until(lambda: rig.registrar.is_registered)
+
+
+# ---------------------------------------------------------------- the stream
+
+
+async def test_a_cancelled_stream_is_registered_again_within_a_second(short_dir: Path) -> None:
+    """The kubelet cancels ListAndWatch and keeps answering: with real waiting times, below 1 s."""
+    loop = asyncio.get_running_loop()
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=Timing()) as rig:
+        await kubelet.wait_for(RESOURCE, 1)
+        lost_at = loop.time()
+        await kubelet.cancel_streams()
+        await until(lambda: not rig.registrar.is_registered)
+        await kubelet.wait_for(RESOURCE, 1)
+        assert loop.time() - lost_at < 1
+        assert len(kubelet.requests) == 2
+
+
+async def test_streams_that_keep_ending_are_no_storm(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From the second loss on the pauses grow, and the log names the likely reason."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
+        for count in range(1, 5):
+            await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
+            await kubelet.wait_for(RESOURCE, 1)
+            await kubelet.cancel_streams()
+        await kubelet.wait_for(RESOURCE, 1)
+        times = kubelet.request_times
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        first = QUICK.again_first
+        assert pauses[0] < first
+        assert pauses[1] >= first
+        assert pauses[2] >= 2 * first
+        assert pauses[3] >= 4 * first
+    assert "another plugin may own the resource name" in caplog.text
+
+
+async def test_a_new_kubelet_forgets_the_losses(short_dir: Path) -> None:
+    """However often streams ended before, a new kubelet.sock is registered at once."""
+    timing = replace(QUICK, again_first=60, again_last=60)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing):
+        for count in (1, 2):
+            await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
+            await kubelet.wait_for(RESOURCE, 1)
+            await kubelet.cancel_streams()
+        await kubelet.restart()
+        await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+        await kubelet.cancel_streams()
+        await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+
+
+async def test_a_kubelet_that_never_opens_the_stream(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T-14: without a stream it registers again, each time later, and says what may be wrong."""
+    caplog.set_level(logging.WARNING)
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.open_streams = False
+        async with registrar(short_dir) as rig:
+            await kubelet.wait_requests(1)
+            assert rig.registrar.is_serving
+            await kubelet.wait_requests(3)
+            times = kubelet.request_times
+            assert times[1] - times[0] >= QUICK.again_first
+            assert times[2] - times[1] >= 2 * QUICK.again_first
+            assert "does not ask for the devices" in caplog.text
+            kubelet.open_streams = True
+            await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_a_stream_opened_late_is_as_good(short_dir: Path) -> None:
+    """A kubelet that asks for the devices only after a while is not registered at again."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.open_streams = False
+        async with registrar(short_dir) as rig:
+            await until(lambda: kubelet.accepted)
+            await asyncio.sleep(QUICK.again_first / 2)
+            kubelet.watch(kubelet.accepted[0])
+            await kubelet.wait_for(RESOURCE, 1)
+            await asyncio.sleep(QUICK.again_first)
+            assert len(kubelet.requests) == 1
+            await until(lambda: rig.registrar.is_registered)
+
+
+async def test_calls_under_way_may_finish_when_it_stops(short_dir: Path) -> None:
+    """Cancelled while an Allocate runs, it answers that call and ends the streams at once."""
+    began, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        connected = await kubelet.wait_for(RESOURCE, 1)
+
+        async def slow() -> PluginOptions:
+            began.set()
+            await may_go_on.wait()
+            return PluginOptions(pre_start_required=True)
+
+        rig.server.get_device_plugin_options = slow  # type: ignore[method-assign]
+        call = asyncio.create_task(connected.client.get_device_plugin_options(timeout=5))
+        await began.wait()
+        assert rig.task is not None
+        rig.task.cancel()
+        await until(lambda: not connected.is_open)
+        assert not call.done()
+        may_go_on.set()
+        assert await call == PluginOptions(pre_start_required=True)
+        await asyncio.wait({rig.task}, timeout=1)
+        assert rig.task.cancelled()

@@ -1,0 +1,56 @@
+"""A plugin server under test, without socket and registration, and a reader of its lists."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import Any, cast
+
+import kubedevices as kd
+from kubedevices.plugin.device_list import DeviceListBuilder
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.server import PluginServer
+from kubedevices.wire.convert import device_list_from_wire
+
+RESOURCE = "example.com/widget"
+HEALTHY, UNHEALTHY = kd.Health.HEALTHY, kd.Health.UNHEALTHY
+
+
+def widgets(*ids: str, health: kd.Health = HEALTHY) -> list[kd.Device]:
+    return [kd.Device(name, health=health, paths=[f"/dev/{name}"]) for name in ids]
+
+
+class Served:
+    """A server and the builder that feeds it."""
+
+    def __init__(self, plugin: object = None, devices: Iterable[kd.Device] = (), **options: Any):
+        self._builder = DeviceListBuilder(RESOURCE)
+        self.server = PluginServer(RESOURCE, Hooks(plugin), self._builder.build(devices), **options)
+
+    def publish(self, *devices: kd.Device) -> None:
+        self.server.publish(self._builder.build(devices))
+
+
+class Reader:
+    """One ListAndWatch stream, read by a task; `seen` has every list as ID to health."""
+
+    def __init__(self, server: PluginServer) -> None:
+        self.seen: list[dict[str, str]] = []
+        self._task = asyncio.create_task(self._read(server.list_and_watch()), name="reader")
+
+    async def _read(self, stream: AsyncIterator[bytes]) -> None:
+        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", stream)) as lists:
+            async for item in lists:
+                self.seen.append({d.id: d.health for d in device_list_from_wire(item)})
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+@contextlib.asynccontextmanager
+async def reading(server: PluginServer) -> AsyncIterator[Reader]:
+    reader = Reader(server)
+    try:
+        yield reader
+    finally:
+        await reader.close()

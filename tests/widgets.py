@@ -1,0 +1,75 @@
+"""A scanner whose devices a test sets, and waiting times that suit a test."""
+
+import asyncio
+
+import kubedevices as kd
+from kubedevices.plugin.timing import Timing
+
+DOMAIN = "example.com"
+RESOURCE = "example.com/widget"
+
+QUICK = Timing(
+    look_interval=0.05,
+    first_retry=0.02,
+    last_retry=0.1,
+    again_soon=0.02,
+    again_first=0.3,
+    again_last=1.2,
+    rebind_first=0.05,
+    rebind_last=0.5,
+    isolate_first=0.05,
+    isolate_last=0.5,
+)
+"""The proportions of the defaults, some thirty times faster."""
+
+
+def widgets(*ids: str, unhealthy: tuple[str, ...] = ()) -> list[kd.Device]:
+    """Make devices with these IDs, healthy but for some."""
+    return [
+        kd.Device(
+            name,
+            health=kd.Health.UNHEALTHY if name in unhealthy else kd.Health.HEALTHY,
+            env={"WIDGET": name},
+            numa_nodes=(),
+        )
+        for name in ids
+    ]
+
+
+def healthy(*ids: str) -> dict[str, str]:
+    """Say what a node sees of healthy devices."""
+    return dict.fromkeys(ids, "Healthy")
+
+
+class Widgets(kd.Scanner):
+    """Shows what `show` was told to, from the beginning or later; ends when the plugin does."""
+
+    def __init__(self, **types: list[kd.Device]) -> None:
+        self.tree = kd.DeviceTree(types)
+        self.notifier: kd.Notifier | None = None
+        self.is_ended = False
+        self.error: Exception | None = None
+        self._end = asyncio.Event()
+
+    async def scan(self, notifier: kd.Notifier) -> None:
+        self.notifier = notifier
+        notifier.notify(self.tree)
+        stopped = asyncio.ensure_future(notifier.wait_stopped())
+        ended = asyncio.ensure_future(self._end.wait())
+        await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        ended.cancel()
+        self.is_ended = True
+        if self.error:
+            raise self.error
+
+    def show(self, **types: list[kd.Device]) -> None:
+        """Report these devices and no others."""
+        self.tree = kd.DeviceTree(types)
+        if self.notifier is not None:
+            self.notifier.notify(self.tree)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Let `scan` return, or raise `error`."""
+        self.error = error
+        self._end.set()
