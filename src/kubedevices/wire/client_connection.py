@@ -14,6 +14,7 @@ from kubedevices.wire.grpc_framing import frame
 from kubedevices.wire.http2_limits import FloodGuard, GoAway
 
 MAX_QUEUED_CALLS = 10_000
+MAX_REFUSALS = 8
 
 
 class ClientConnection(GrpcConnection):
@@ -35,7 +36,7 @@ class ClientConnection(GrpcConnection):
             raise RpcError(StatusCode.RESOURCE_EXHAUSTED, f"{MAX_QUEUED_CALLS} calls are waiting")
         call = Call(method, self.limits.max_receive)
         call.deadline = deadline
-        call.pending = memoryview(frame(payload))
+        call.request = memoryview(frame(payload))
         self._queue[call] = None
         self._start_queued()
         return call
@@ -69,6 +70,7 @@ class ClientConnection(GrpcConnection):
             call.stream_id = self._http2.open_stream(headers)
             if call.stream_id:
                 self._calls[call.stream_id] = call
+                call.pending = call.request
                 self._ready[call] = None
             else:
                 self._end(call, RpcError(StatusCode.UNAVAILABLE, "the connection is used up"))
@@ -100,10 +102,9 @@ class ClientConnection(GrpcConnection):
         if call is None:
             return
         headers = event.headers or []
-        problem = grpc_headers.response_problem(headers)
         if event.stream_ended is not None:
-            self._finish(call, problem or grpc_headers.parse_status(headers))
-        elif problem is not None:
+            self._finish(call, grpc_headers.parse_trailers_only(headers))
+        elif (problem := grpc_headers.response_problem(headers)) is not None:
             self._refuse(call, problem)
 
     def _on_trailers(self, event: h2.events.TrailersReceived) -> None:
@@ -128,8 +129,19 @@ class ClientConnection(GrpcConnection):
 
     def _on_reset(self, event: h2.events.StreamReset) -> None:
         call = self._calls.get(event.stream_id or 0)
-        if call is not None:
-            self._end(call, grpc_headers.status_of_reset(event.error_code or 0))
+        if call is None:
+            return
+        code = event.error_code or 0
+        if code == ErrorCodes.REFUSED_STREAM and call.refusals < MAX_REFUSALS:
+            # The server has not looked at it. grpcio refuses when one of our calls ended a moment
+            # ago and its thread has not cleared that away yet.
+            self._forget_stream(call)
+            call.refusals += 1
+            self._queue[call] = None
+            self._queue.move_to_end(call, last=False)
+            self._start_queued()
+        else:
+            self._end(call, grpc_headers.status_of_reset(code))
 
     def _on_go_away(self, event: GoAway) -> None:
         reason = f"the peer is going away (HTTP/2 error code {event.error_code})"

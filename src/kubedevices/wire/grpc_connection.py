@@ -41,7 +41,7 @@ class GrpcConnection(ABC):
         self._calls: dict[int, Call] = {}
         self._ready: OrderedDict[Call, None] = OrderedDict()
         self._buffered = 0
-        self._is_ready = self._is_leaving = False
+        self._is_ready = False
         self._over: str | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             h2.events.DataReceived: self._on_data,
@@ -107,10 +107,8 @@ class GrpcConnection(ABC):
         self._http2.ping()
 
     def go_away(self) -> None:
-        """Tell the peer that we take no more calls; those it has go on."""
-        if not self._is_leaving:
-            self._is_leaving = True
-            self._http2.go_away()
+        """Tell the peer that the connection ends."""
+        self._http2.go_away()
 
     def take_message(self, call: Call) -> bytes:
         """Return the oldest message of `call`; the peer may send on when it was the last."""
@@ -211,11 +209,16 @@ class GrpcConnection(ABC):
     def _forget(self, call: Call) -> None:
         """Let go of everything but complete messages, which may still be taken."""
         call.ended = True
-        call.pending = memoryview(b"")
-        self._calls.pop(call.stream_id, None)
-        self._ready.pop(call, None)
+        self._forget_stream(call)
+        call.request = memoryview(b"")
         call.reader.clear()
         self._release(call, call.buffered - sum(PREFIX + len(each) for each in call.messages))
+
+    def _forget_stream(self, call: Call) -> None:
+        self._calls.pop(call.stream_id, None)
+        self._ready.pop(call, None)
+        call.pending = memoryview(b"")
+        call.is_cut = False
 
     # ------------------------------------------------------------ what a role adds
 

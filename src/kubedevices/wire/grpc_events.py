@@ -39,7 +39,9 @@ class Call:
         "owner",
         "pending",
         "reader",
+        "refusals",
         "remote_closed",
+        "request",
         "stream_id",
         "timeout",
         "trailers",
@@ -56,6 +58,8 @@ class Call:
         self.messages: deque[bytes] = deque()
         self.buffered = 0  # bytes in `reader` and `messages`
         self.unacknowledged = 0  # of those, what the peer may not replace yet
+        self.request = memoryview(b"")  # a client's whole message, should it have to go twice
+        self.refusals = 0  # how often a server had no stream for it after all
         self.pending = memoryview(b"")  # what is left of the message being sent
         self.is_cut = False  # a part of it has left
         self.trailers: Headers | None = None  # sent after it

@@ -196,9 +196,10 @@ class _ServerLink(GrpcLink[ServerConnection]):
                 served.task.cancel()
 
     def end_calls(self) -> None:
-        """Refuse new calls and end those that are open: the server stops."""
+        """End what is open, and the connection: the server stops."""
         for call in list(self.calls):
             self._finish(call, StatusCode.UNAVAILABLE, f"{self._server.name} is stopping")
+        self.connection.go_away()
         self.close()
 
 
@@ -276,8 +277,7 @@ class GrpcServer:
             unlink_own(self._path, self._identity)
         listener.close()
         for link in list(self._links):
-            link.connection.go_away()
-            link.flush()
+            link.connection.refuse_calls()
         if grace > 0 and self._open_tasks():
             await asyncio.wait(self._open_tasks(), timeout=grace)
         for link in list(self._links):

@@ -28,7 +28,15 @@ class ServerConnection(GrpcConnection):
 
     def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
         super().__init__(clock=clock, limits=limits)
+        self._refuses_calls = False
         self._handlers[h2.events.RequestReceived] = self._on_request
+
+    def refuse_calls(self) -> None:
+        """Take no more calls; those that are open go on.
+
+        Without GOAWAY, after which grpclib's client drops its open calls.
+        """
+        self._refuses_calls = True
 
     def send(self, call: Call, payload: bytes) -> None:
         """Give one message to a client; wait for `Drained` while `call.pending` is not empty."""
@@ -75,7 +83,7 @@ class ServerConnection(GrpcConnection):
         call.stream_id = event.stream_id or 0
         call.timeout = request.timeout
         call.remote_closed = event.stream_ended is not None
-        if self._is_leaving or len(self._calls) >= self.limits.max_streams:
+        if self._refuses_calls or len(self._calls) >= self.limits.max_streams:
             self._http2.guard.spend(FloodGuard.reset_costs)
             self._reset(call, ErrorCodes.REFUSED_STREAM)
         elif request.refusal is not None:

@@ -1,0 +1,70 @@
+"""Pairs of a client and a server of which at least one is ours."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.wire.behaviour import Behaviour
+from tests.wire.peer_clients import CLIENTS, PeerClient
+from tests.wire.peer_servers import SERVERS, PeerServer
+
+PAIRS = [
+    ("ours", "ours"),
+    ("grpcio", "ours"),
+    ("grpclib", "ours"),
+    ("ours", "grpcio"),
+    ("ours", "grpclib"),
+]
+
+
+class Pair(NamedTuple):
+    """A client connected to a server."""
+
+    client: PeerClient
+    server: PeerServer
+    behaviour: Behaviour
+    path: Path
+    client_kind: str
+    server_kind: str
+
+
+@pytest.fixture(params=PAIRS, ids=[f"{client}-to-{server}" for client, server in PAIRS])
+async def pair(request: pytest.FixtureRequest, short_dir: Path) -> AsyncIterator[Pair]:
+    """Give each pair in turn, and end it within a few seconds whatever the test did."""
+    client_kind, server_kind = request.param
+    path = short_dir / "s.sock"
+    behaviour = Behaviour()
+    server = SERVERS[server_kind](behaviour)
+    await server.start(path)
+    client = await CLIENTS[client_kind].dial(path)
+    try:
+        yield Pair(client, server, behaviour, path, client_kind, server_kind)
+    finally:
+        behaviour.release.set()
+        async with asyncio.timeout(10):
+            await client.close()
+            await server.stop()
+
+
+@asynccontextmanager
+async def started(server: PeerServer, directory: Path) -> AsyncIterator[PeerServer]:
+    """Run `server` on `s.sock` in `directory`."""
+    await server.start(directory / "s.sock")
+    try:
+        yield server
+    finally:
+        server.behaviour.release.set()
+        async with asyncio.timeout(10):
+            await server.stop()
+
+
+@asynccontextmanager
+async def dialled(directory: Path, **options: int) -> AsyncIterator[GrpcChannel]:
+    """Dial `s.sock` in `directory`."""
+    async with await GrpcChannel.dial(directory / "s.sock", **options) as channel:
+        yield channel
