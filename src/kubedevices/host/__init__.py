@@ -1,6 +1,9 @@
 """What the machine says; reads files, knows no protocol. A map; imports nothing.
 
 sysfs          attributes in /sys, and the NUMA nodes of a device file
+pci            PCI functions by vendor, device, class, driver, SR-IOV
+usb            USB devices by vendor, product, serial number
+vfio           the device files of an IOMMU group
 device_files   numbers, links and neighbours of device files
 file_watch     something changed at these paths
 cdi_specs      CDI files: read them all, write one safely

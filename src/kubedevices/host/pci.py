@@ -1,0 +1,149 @@
+"""PCI functions of this host, chosen by what /sys says of them. Blocking file access.
+
+For scanners: `pci.devices(vendor="8086", driver="vfio-pci")`. The device files of a function are
+found by `device_files.device_files_below(function.directory)`, those of vfio by `host.vfio`.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from kubedevices.host.sysfs import SYSFS_ROOT, list_entries, read_attribute
+
+Sriov = Literal["pf", "vf", "undivided"]
+"""`pf`: can be divided into virtual functions; `vf`: is one; `undivided`: has none at work.
+
+A physical function whose virtual ones are handed out must not be handed out itself.
+"""
+
+Wanted = str | Collection[str] | None
+"""One word or several of which one must fit; None fits everything. `*` and `?` are wildcards."""
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """One PCI function. IDs are hexadecimal in lower case without 0x, as `lspci -n` shows them."""
+
+    address: str
+    directory: Path
+    vendor: str
+    device: str
+    device_class: str
+    revision: str = ""
+    subsystem_vendor: str = ""
+    subsystem_device: str = ""
+    driver: str | None = None
+    iommu_group: str | None = None
+    numa_node: int | None = None
+    total_vfs: int = 0
+    num_vfs: int = 0
+    physical_function: str | None = None
+    virtual_functions: tuple[str, ...] = ()
+
+    def is_sriov(self, kind: Sriov) -> bool:
+        """Whether the function plays this part in SR-IOV."""
+        if kind == "pf":
+            return self.total_vfs > 0
+        if kind == "vf":
+            return self.physical_function is not None
+        return self.num_vfs == 0
+
+
+def devices(
+    *,
+    vendor: Wanted = None,
+    device: Wanted = None,
+    device_class: Wanted = None,
+    driver: Wanted = None,
+    sriov: Sriov | None = None,
+    sysfs_root: Path = SYSFS_ROOT,
+) -> tuple[PciDevice, ...]:
+    """Return the functions that fit everything given, by address.
+
+    `device_class` may be the beginning of a class: `03` is every display controller. An empty
+    `driver` is a function without one. A function that goes while we look is left out.
+    """
+    places = list_entries(sysfs_root / "bus/pci/devices")
+    found = [each for place in places if (each := _read(place)) is not None]
+    return tuple(
+        each
+        for each in sorted(found, key=lambda each: (len(each.address), each.address))
+        if fits_hex(each.vendor, vendor)
+        and fits_hex(each.device, device)
+        and fits_hex(each.device_class, device_class, prefix=True)
+        and fits(each.driver or "", driver)
+        and (sriov is None or each.is_sriov(sriov))
+    )
+
+
+def find(address: str, *, sysfs_root: Path = SYSFS_ROOT) -> PciDevice | None:
+    """Return the function at `address`, None when there is none."""
+    return _read(sysfs_root / "bus/pci/devices" / address)
+
+
+def fits(text: str, wanted: Wanted) -> bool:
+    """Whether `text` is what is wanted."""
+    return wanted is None or any(fnmatchcase(text, each) for each in _words(wanted))
+
+
+def fits_hex(text: str, wanted: Wanted, *, prefix: bool = False) -> bool:
+    """Whether a hexadecimal ID is what is wanted, however that is spelled."""
+    if wanted is None:
+        return True
+    patterns = [each.lower().removeprefix("0x") for each in _words(wanted)]
+    return any(fnmatchcase(text, each + "*" * prefix) for each in patterns)
+
+
+def _words(wanted: str | Collection[str]) -> Iterable[str]:
+    return [wanted] if isinstance(wanted, str) else wanted
+
+
+def _read(place: Path) -> PciDevice | None:
+    try:
+        directory = place.resolve(strict=True)
+        virtual = [each for each in list_entries(directory) if each.name.startswith("virtfn")]
+        if not (vendor := read_hex(directory / "vendor")):
+            return None
+        return PciDevice(
+            address=place.name,
+            directory=directory,
+            vendor=vendor,
+            device=read_hex(directory / "device"),
+            device_class=read_hex(directory / "class"),
+            revision=read_hex(directory / "revision"),
+            subsystem_vendor=read_hex(directory / "subsystem_vendor"),
+            subsystem_device=read_hex(directory / "subsystem_device"),
+            driver=target_name(directory / "driver"),
+            iommu_group=target_name(directory / "iommu_group"),
+            numa_node=_number(directory / "numa_node", below_zero=None),
+            total_vfs=_number(directory / "sriov_totalvfs") or 0,
+            num_vfs=_number(directory / "sriov_numvfs") or 0,
+            physical_function=target_name(directory / "physfn"),
+            virtual_functions=tuple(each.readlink().name for each in virtual),
+        )
+    except OSError:  # unplugged while we looked
+        return None
+
+
+def read_hex(path: Path) -> str:
+    """Return a hexadecimal attribute in lower case without 0x, empty where there is none."""
+    return (read_attribute(path) or "").lower().removeprefix("0x")
+
+
+def target_name(link: Path) -> str | None:
+    """Return the last part of where a link of /sys leads, None where there is no link."""
+    try:
+        return link.readlink().name
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _number(path: Path, below_zero: int | None = 0) -> int | None:
+    text = read_attribute(path) or ""
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if number >= 0 else below_zero
