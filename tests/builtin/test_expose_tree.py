@@ -52,7 +52,7 @@ def test_every_match_becomes_a_device_in_natural_order(config_file: Path) -> Non
         config_file,
         "  match: [{path: /dev/ttyUSB*}]\n"
         "  container: {path: '/dev/ttyS{index}', permissions: rwm}\n"
-        "  env: {PORT: '{container_path}', WHO: '{id}={path}={name}={n}'}\n"
+        "  env: {'PORT{index}': '{container_path}', WHO: '{id}={path}={name}={n}'}\n"
         "  mounts: [{host: '/run/{n}', container: '/run{container_path}', readOnly: true},"
         " {host: /etc/serial}]\n",
         PretendHost("/dev/ttyUSB10", "/dev/ttyUSB9", "/dev/ttyS0"),
@@ -61,7 +61,7 @@ def test_every_match_becomes_a_device_in_natural_order(config_file: Path) -> Non
     assert tree.devices("x")["ttyUSB10"] == Device(
         "ttyUSB10",
         specs=[DeviceSpec("/dev/ttyUSB10", "/dev/ttyS1", "rwm")],
-        env={"PORT": "/dev/ttyS1", "WHO": "ttyUSB10=/dev/ttyUSB10=ttyUSB10=10"},
+        env={"PORT1": "/dev/ttyS1", "WHO": "ttyUSB10=/dev/ttyUSB10=ttyUSB10=10"},
         mounts=[Mount("/run/10", "/run/dev/ttyS1", True), Mount("/etc/serial", "/etc/serial")],
     )
 
@@ -92,6 +92,8 @@ def test_excluded_are_paths_and_what_they_lead_to(config_file: Path) -> None:
     assert list(devices(scan(config_file, match, host))) == ["ttyUSB0", "ttyUSB1"]
     tree = scan(config_file, match + "  exclude: ['/dev/ttyUSB[1-9]']\n", host)
     assert list(devices(tree)) == ["ttyUSB0"]
+    tree = scan(config_file, match + "  exclude: [/dev/ttyUSB0]\n", host)
+    assert list(devices(tree)) == ["ttyUSB1"]
 
 
 def test_a_device_needs_all_its_companions(config_file: Path) -> None:

@@ -65,8 +65,9 @@ def _check_replicas(replicas: int) -> str:
 
 
 def _check_env_name(name: str) -> str:
-    ok = name and "=" not in name and name.isprintable()
-    return "" if ok else f"{name!r} cannot name an environment variable"
+    if not name or "=" in name or not name.isprintable():
+        return f"{name!r} cannot name an environment variable"
+    return _template(*PLACEHOLDERS)(name)
 
 
 def _template(*known: str) -> Callable[[str], str]:
@@ -201,7 +202,7 @@ def _templates(values: Mapping[str, Any]) -> "list[tuple[tuple[str | int, ...], 
     found: list[tuple[tuple[str | int, ...], str]] = []
     if container := values.get("container"):
         found.append((("container", "path"), container.path))
-    found += [(("env", name), text) for name, text in values.get("env", {}).items()]
+    found += [(("env", name), name + text) for name, text in values.get("env", {}).items()]
     found += [(("with", i), text) for i, text in enumerate(values.get("with_", ()))]
     for i, mount in enumerate(values.get("mounts", ())):
         found += [

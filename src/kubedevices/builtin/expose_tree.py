@@ -122,12 +122,16 @@ def _find_matches(rule: ResourceRule, host: HostFiles) -> list[_Match]:
             captures = pattern.match(path)
             if file is None or captures is None or file.identity in found:
                 continue
-            if any(one.match(path) or one.match(file.real_path) for one in rule.exclude):
+            if _is_excluded(rule, path) or _is_excluded(rule, file.real_path):
                 continue
             companions = _companions(rule, host, _placeholders(path, captures))
             if companions is not None:
                 found[file.identity] = _Match(path, captures, file, companions)
     return sorted(found.values(), key=lambda match: natural_key(match.path))
+
+
+def _is_excluded(rule: ResourceRule, path: str) -> bool:
+    return any(pattern.match(path) is not None for pattern in rule.exclude)
 
 
 def _companions(
@@ -156,7 +160,7 @@ def _make_device(rule: ResourceRule, match: _Match, device_id: str, index: int) 
     return Device(
         device_id,
         specs=(main, *match.companions),
-        env={name: fill(text, values) for name, text in rule.env.items()},
+        env={fill(name, values): fill(text, values) for name, text in rule.env.items()},
         mounts=[
             Mount(
                 fill(mount.host, values),

@@ -213,13 +213,11 @@ class _Walker:
         for name, key_node, value_node in entries(node, path, self._report):
             here = (*path, name)
             key_rules = Rules(check=rules.check_key)
-            # A key is text even where it looks like a number: `8080: x` names a variable "8080".
-            converted = (
-                name if kinds[0] is str else self._scalar(key_node, kinds[0], here, key_rules)
-            )
-            if kinds[0] is str and rules.check_key and (problem := rules.check_key(name)):
-                self._report.mistake(key_node, here, problem)
-                converted = _BROKEN
+            if kinds[0] is str:
+                # Even where it looks like a number: `8080: x` names a variable "8080".
+                converted = self._judge(key_node, name, here, key_rules)
+            else:
+                converted = self._scalar(key_node, kinds[0], here, key_rules)
             value = self.value(value_node, kinds[1], here, rules)
             broken = broken or converted is _BROKEN or value is _BROKEN
             found[converted] = value
@@ -234,8 +232,14 @@ class _Walker:
             return _BROKEN
         if not self._has_type(node, wanted):
             return self._wrong(node, path, _WANTED[wanted], rules.hint)
+        return self._judge(node, node.value, path, rules, wanted)
+
+    def _judge(
+        self, node: yaml.ScalarNode, text: str, path: KeyPath, rules: Rules, kind: type = str
+    ) -> Any:
+        """Convert `text` and put it to the checks."""
         try:
-            value = _convert(node, wanted)
+            value = text if kind is str else _convert(node, kind)
             value = rules.parse(value) if rules.parse else value
             problem = rules.check(value) if rules.check else ""
         except ValueError as error:
@@ -272,8 +276,6 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _convert(node: yaml.ScalarNode, wanted: type) -> Any:
-    if wanted is str:
-        return node.value
     constructor = yaml.constructor.SafeConstructor()
     if wanted is bool:
         return constructor.construct_yaml_bool(node)
