@@ -85,9 +85,11 @@ def slow_merge(chosen: TopologySettings, providers: Iterable[ProviderHints]) -> 
     """Go through the whole product and keep the best, one comparison at a time."""
     lists: list[list[TopologyHint]] = []
     for each in providers:
-        lists.extend([[hint("*+")]] if not each else [])
-        for hints in each.values():
-            lists.append([hint("*+")] if hints is None else list(hints) or [hint("*-")])
+        lists += [] if each else [[hint("*+")]]
+        lists += [
+            [hint("*+")] if hints is None else list(hints) or [hint("*-")]
+            for hints in each.values()
+        ]
     single = chosen.policy == "single-numa-node"
     if single:
         lists = [

@@ -2,29 +2,34 @@
 
 In the order a device takes:
 
-registration       the Registration service on kubelet.sock
-plugin_directory   the directory plugins register in, cleaned before it is used
-endpoint           one connected plugin: its calls, its stream of lists
-endpoint_table     every connected plugin, and which instance of it counts
-inventory          devices and health per resource; capacity, allocatable, grace period
-free_devices       which devices of a resource are free, per set of NUMA nodes, in natural order
-pod                a pod as the node sees it, from a Kubernetes manifest
-quantity           "2" and "1500m" as whole units
-topology_hints     which sets of NUMA nodes could serve a request
-topology_policy    which of them a container gets: the merge of all hints
-topology_options   the settings of the topology manager, checked
-subset_sums        sums over all sets of NUMA nodes at once
-allocator          which devices a container gets: decides, calls nobody
-admission          a whole pod, all or nothing: plan, ask the plugins, commit or roll back
-reservation        what a pod is about to get: taken, and committed or given back as a whole
-pod_devices        who holds what, with the response that came along
-pod_devices_store  where admitted pods are kept
-container_options  stored responses as one set of run options
-container_start    what happens right before a container starts
-device_manager     DeviceManager: wires the above; the only stateful entry point
-events             what happens on a node, for whoever listens
-concurrently       several calls at once, all or nothing
-turns              one thing after the other per pod
-overview           what a node knows, as JSON-ready documents
-control            our own local service, and its client
+registration         the Registration service on kubelet.sock
+plugin_directory     the directory plugins register in, cleaned before it is used
+endpoint             one connected plugin: its calls, its stream of lists
+endpoint_table       every connected plugin, and which instance of it counts
+inventory            devices and health per resource; capacity, allocatable, grace period
+resource_devices     the devices of one resource, kept up to date by the difference of two lists
+free_devices         which devices of a resource are free, per set of NUMA nodes, in natural order
+pod                  a pod as the node sees it, from a Kubernetes manifest
+quantity             "2" and "1500m" as whole units
+topology_hints       which sets of NUMA nodes could serve a request
+topology_policy      which of them a container gets: the merge of all hints
+topology_options     the settings of the topology manager, checked
+subset_sums          sums over all sets of NUMA nodes at once
+allocator            which devices a container gets: decides, calls nobody
+admission            a whole pod, all or nothing: plan, ask the plugins, commit or roll back
+reservation          what a pod is about to get: taken, and committed or given back as a whole
+pod_devices          who holds what, with the response that came along
+pod_devices_store    where admitted pods are kept
+checkpoint           the text of kubelet_internal_checkpoint, both ways, byte for byte
+checkpoint_reader    its JSON into values, by the rules of the kubelet's reader
+checkpoint_checksum  its checksum, fast
+json_syntax          what is wrong with a text that is no JSON
+container_options    stored responses as one set of run options
+container_start      what happens right before a container starts
+device_manager       DeviceManager: wires the above; the only stateful entry point
+events               what happens on a node, for whoever listens
+concurrently         several calls at once, all or nothing
+turns                one thing after the other per pod
+overview             what a node knows, as JSON-ready documents
+control              our own local service, and its client
 """
