@@ -86,10 +86,17 @@ def test_distributed_looks_at_what_is_held(total: dict[str, int], size: int, exp
 
 def test_distributed_breaks_ties_by_picks() -> None:
     """T-21: among equally used cards the one picked less often in this call is next."""
-    available = ["a-1", "a-2", "b-0", "b-1"]
-    total = {"a": 3, "b": 2}
-    assert choose("distributed", available, (), 1, total=total) == ["b-0"]
-    assert choose("distributed", available, (), 2, total=total) == ["a-1", "b-0"]
+    available = ["a-0", "a-1", "b-1", "b-2"]
+    total = {"a": 2, "b": 3}
+    assert choose("distributed", available, (), 1, total=total) == ["a-0"]
+    assert choose("distributed", available, (), 2, total=total) == ["a-0", "b-1"]
+
+
+@pytest.mark.parametrize("policy", ["balanced", "distributed"])
+def test_ties_go_by_the_name_of_the_card(policy: str) -> None:
+    """T-21: among equal cards the first by name is taken, whatever their IDs look like."""
+    chosen = choose(policy, ["1@b", "2@a10", "3@a9"], (), 1, physical=lambda text: text[2:])
+    assert chosen == ["3@a9"]
 
 
 @pytest.mark.parametrize(

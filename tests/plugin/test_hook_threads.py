@@ -206,6 +206,16 @@ async def test_settling_does_not_wait_for_calls_in_use(gate: Gate) -> None:
     assert await call == "answer"
 
 
+async def test_settling_is_for_the_own_loop(gate: Gate) -> None:
+    """What another loop of this process left running is not waited for here."""
+    call = asyncio.create_task(hook_threads.call(gate.pass_through))
+    await until(lambda: gate.entries == 1, what="the hook sleeps")
+    call.cancel()
+    await asyncio.wait([call])
+    assert await asyncio.to_thread(asyncio.run, hook_threads.settle(60)) == ()
+    assert await hook_threads.settle(0.01) == ("Gate.pass_through",)
+
+
 def test_a_thread_that_outlives_its_loop_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     """An answer that comes after the loop was closed disturbs nobody."""
     gate = Gate()

@@ -101,9 +101,11 @@ async def test_the_interval_is_kept() -> None:
 
 async def test_a_trigger_ends_the_pause() -> None:
     """From any thread, `trigger` makes the next scan happen now."""
+    asyncio.get_running_loop().set_debug(True)  # refuses what is not thread-safe
     scanner = Scripted([tree_of("a"), tree_of("b")], interval=3600)
     async with scanning(scanner) as updates:
         await asyncio.wait_for(updates.next(), 10)
+        await until(lambda: scanner._wake and scanner._wake._waiters, what="the pause")
         await asyncio.to_thread(scanner.trigger)
         tree, _ = await asyncio.wait_for(updates.next(), 10)
         assert tree == tree_of("b")

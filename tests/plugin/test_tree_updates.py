@@ -16,11 +16,14 @@ def tree_of(*ids: str) -> DeviceTree:
 
 
 async def test_a_report_from_a_thread_wakes_the_consumer() -> None:
-    """A thread notifies, the loop gets tree and change."""
+    """A thread notifies in a way the loop notices, and the consumer gets tree and change."""
+    asyncio.get_running_loop().set_debug(True)  # refuses what is not thread-safe
     updates = TreeUpdates()
+    waiting = asyncio.create_task(updates.next())
+    await asyncio.sleep(0)
     thread = threading.Thread(target=updates.notifier.notify, args=(tree_of("w"),))
     thread.start()
-    tree, change = await asyncio.wait_for(updates.next(), 10)
+    tree, change = await asyncio.wait_for(waiting, 10)
     thread.join()
     assert (tree, change) == (tree_of("w"), TreeChange(added=("widget",)))
 
