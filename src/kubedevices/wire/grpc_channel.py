@@ -238,7 +238,7 @@ async def _connect(path: Path) -> socket.socket:
         while (refusal := endpoint.connect_ex(str(path))) == errno.EAGAIN:  # noqa: ASYNC110
             await asyncio.sleep(CONNECT_RETRY)
         if refusal:
-            raise DialError(str(path), os.strerror(refusal).lower())
+            raise DialError(str(path), os.strerror(refusal).lower(), refusal)
     except BaseException:
         endpoint.close()
         raise
