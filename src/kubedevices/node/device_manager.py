@@ -153,7 +153,8 @@ class DeviceManager:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            given_up = AdmissionRejected(UNEXPECTED, "the pod was released while it was admitted")
+            why = "the pod was released" if self._is_running else "the node was stopped"
+            given_up = AdmissionRejected(UNEXPECTED, f"{why} while the pod was being admitted")
             self._tell_rejected(pod, given_up)
             raise given_up from None
         return self.get_allocation(pod.uid)

@@ -45,26 +45,29 @@ class NodeEvent:
 
 
 class EventStream:
-    """The events from the moment it was made until it or its source is closed."""
+    """The events from the moment it was made until it or its source is closed.
+
+    `backlog` holds what has arrived and was not read yet.
+    """
 
     def __init__(self, source: "EventSource", backlog: int) -> None:
-        self._source, self._backlog = source, backlog
-        self._waiting: deque[NodeEvent] = deque()
+        self._source, self._limit = source, backlog
+        self.backlog: deque[NodeEvent] = deque()
         self._missed = 0
         self._arrived = asyncio.Event()
         self._closed = False
 
     def put(self, event: NodeEvent) -> None:
         """Take an event; the oldest goes when the reader is too far behind."""
-        if len(self._waiting) >= self._backlog:
-            self._waiting.popleft()
+        if len(self.backlog) >= self._limit:
+            self.backlog.popleft()
             self._missed += 1
-        self._waiting.append(event)
+        self.backlog.append(event)
         self._arrived.set()
 
     def clear(self) -> None:
         """Forget what has arrived, for a reader that looks at the present anyway."""
-        self._waiting.clear()
+        self.backlog.clear()
         self._missed = 0
 
     def close(self) -> None:
@@ -78,7 +81,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> NodeEvent:
-        while not self._waiting:
+        while not self.backlog:
             if self._closed:
                 raise StopAsyncIteration
             self._arrived.clear()
@@ -86,7 +89,7 @@ class EventStream:
         if self._missed:
             missed, self._missed = self._missed, 0
             return NodeEvent(EventKind.MISSED, details={"events": missed})
-        return self._waiting.popleft()
+        return self.backlog.popleft()
 
     def __enter__(self) -> Self:
         """Use as a context manager, so that the stream is closed."""
