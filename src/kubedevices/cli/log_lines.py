@@ -2,19 +2,26 @@
 
 import json
 import logging
+import os
 import sys
 import time
 import traceback
 from pathlib import Path
 
 _PACKAGE = "kubedevices."
+_COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
 def configure_logging(level: str, log_format: str) -> None:
     """Send every record of `level` and above to stderr; calling it again replaces the first."""
     handler = logging.StreamHandler(sys.stderr)
-    verbose = level == "debug"
-    handler.setFormatter(JsonLines() if log_format == "json" else TextLines(verbose=verbose))
+    for_eyes = sys.stderr.isatty()
+    text = TextLines(
+        verbose=level == "debug",
+        short_time=for_eyes,
+        colours=for_eyes and not os.environ.get("NO_COLOR"),
+    )
+    handler.setFormatter(JsonLines() if log_format == "json" else text)
     root = logging.getLogger()
     for old in [*root.handlers]:
         if isinstance(old.formatter, (JsonLines, TextLines)):
@@ -43,20 +50,32 @@ def summarize_exception(error: BaseException) -> str:
 class TextLines(logging.Formatter):
     """`TIME LEVEL logger: message`; an exception is summarized, at debug level told in full."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(
+        self, *, verbose: bool = False, short_time: bool = False, colours: bool = False
+    ) -> None:
         super().__init__()
-        self.verbose = verbose
+        self._verbose, self._short_time, self._colours = verbose, short_time, colours
 
     def format(self, record: logging.LogRecord) -> str:
         """Render one record."""
         name = record.name.removeprefix(_PACKAGE)
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        line = f"{timestamp(record.created)} {record.levelname:<7} {name}: {message}"
+        line = f"{self._time(record)} {self._level(record)} {name}: {message}"
         if record.exc_info and record.exc_info[1]:
             line += f": {summarize_exception(record.exc_info[1])}"
-            if self.verbose:
+            if self._verbose:
                 line += "\n" + self.formatException(record.exc_info)
         return line
+
+    def _time(self, record: logging.LogRecord) -> str:
+        if self._short_time:
+            return time.strftime("%H:%M:%S", time.localtime(record.created))
+        return timestamp(record.created)
+
+    def _level(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname:<7}"
+        colour = _COLOURS.get(record.levelname, "") if self._colours else ""
+        return f"\x1b[{colour}m{level}\x1b[0m" if colour else level
 
 
 class JsonLines(logging.Formatter):

@@ -1,0 +1,259 @@
+"""The frame of the command line: verbs, errors, exit codes, log lines."""
+
+import json
+import logging
+import subprocess
+import sys
+import types
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from kubedevices import __version__
+from kubedevices.cli import VERBS, main
+from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, KubedevicesError, UsageError
+from tests.cli.commands import COMMAND, run
+
+IN_ENVIRONMENT = ConfigProblem("e", 0, 0, "V", "w")
+
+MakeVerb = Callable[[Callable[[Namespace], int]], None]
+
+
+@pytest.fixture
+def make_verb(monkeypatch: pytest.MonkeyPatch) -> MakeVerb:
+    """Return a function that adds the verb `pretend`."""
+
+    def make(action: Callable[[Namespace], int]) -> None:
+        module = types.ModuleType("kubedevices.cli.pretend")
+        vars(module).update(
+            NAME="pretend", HELP="do nothing", add_arguments=lambda parser: None, run=action
+        )
+        monkeypatch.setitem(VERBS, "pretend", "do nothing")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    return make
+
+
+def raiser(error: BaseException) -> Callable[[Namespace], int]:
+    def run_verb(args: Namespace) -> int:
+        raise error
+
+    return run_verb
+
+
+def test_help_lists_every_verb_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """With examples, and without loading a verb."""
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for verb, summary in VERBS.items():
+        assert any(line.split(None, 1) == [verb, summary] for line in shown.splitlines())
+    assert "examples:" in shown
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_has_a_module_that_says_the_same(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name, the first line of its help, and examples."""
+    module = import_module(f"kubedevices.cli.{verb}")
+    assert verb == module.NAME
+    assert module.HELP.splitlines()[0] == VERBS[verb]
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"kubedevices {verb} " in module.EXAMPLES
+    assert module.EXAMPLES.rstrip() in shown
+    assert shown.endswith("\n")
+
+
+def test_no_verb_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help goes to stderr."""
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("usage: kubedevices VERB")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line."""
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"kubedevices {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["scna"], "unknown verb 'scna', did you mean 'scan'? (see kubedevices --help)"),
+        (["xyzzy"], "unknown verb 'xyzzy' (see kubedevices --help)"),
+        (["--nope"], "unrecognized arguments: --nope (see kubedevices --help)"),
+        (["run", "a:B"], "the following arguments are required: --domain (see kubedevices run"),
+        (["scan", "--outptu", "a"], "unrecognized arguments: --outptu (see kubedevices scan"),
+        (["scan", "a:B", "-o", "xml"], "argument -o/--output: invalid choice: 'xml' (choose from"),
+        (["--log-level", "loud", "scan"], "argument --log-level: invalid choice: 'loud'"),
+        (["scan", "a:B", "--timeout", "soon"], "argument --timeout: invalid float value: 'soon'"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And exit code 2."""
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"kubedevices: {message}")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KubedevicesError("the answer is no"), 1, "kubedevices: the answer is no\n"),
+        (UsageError("that is wrong"), 2, "kubedevices: that is wrong\n"),
+        (CannotRead("a", "gone"), 3, "kubedevices: cannot read a: gone\n"),
+        (
+            ConfigError([ConfigProblem("f", 1, 2, "k", "wrong", "write x")]),
+            2,
+            "kubedevices: f:1:2: k: wrong (write x)\n",
+        ),
+        (
+            ConfigError(
+                [ConfigProblem("f", 1, 2, "k", "wrong"), ConfigProblem("e", 0, 0, "V", "w")]
+            ),
+            2,
+            "kubedevices: 2 mistakes\n  f:1:2: k: wrong\n  e: V: w\n",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_a_message_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    message: str,
+    make_verb: MakeVerb,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No traceback; the codes mean the same for every verb."""
+    make_verb(raiser(error))
+    assert main(["pretend"]) == code
+    assert capsys.readouterr().err == message
+
+
+def test_debug_level_tells_how_an_error_came_about(
+    make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The traceback is a log line, the message stays the last one."""
+    make_verb(raiser(UsageError("that is wrong")))
+    assert main(["pretend", "--log-level", "debug"]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert shown.endswith("kubedevices: that is wrong\n")
+
+
+def test_a_bug_keeps_its_traceback(make_verb: MakeVerb) -> None:
+    """It is not the user's fault and must not look like it."""
+    make_verb(raiser(ZeroDivisionError("oops")))
+    with pytest.raises(ZeroDivisionError, match="oops"):
+        main(["pretend"])
+
+
+def test_the_verbs_code_is_returned(make_verb: MakeVerb) -> None:
+    """A verb may say no without an error."""
+    make_verb(lambda args: 1)
+    assert main(["pretend"]) == 1
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    """`kubedevices ... | head` ends quietly, with what a shell reports for SIGPIPE."""
+    (tmp_path / "many.py").write_text(
+        "import kubedevices as kd\n"
+        "class Many(kd.PolledScanner):\n"
+        "    def list_devices(self):\n"
+        "        devices = [kd.Device(f'd{i}', numa_nodes=()) for i in range(5000)]\n"
+        "        return kd.DeviceTree({'many': devices})\n"
+    )
+    with subprocess.Popen(
+        [*COMMAND, "scan", "many:Many", "-o", "json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == 141
+
+
+def log_something(args: Namespace) -> int:
+    log = logging.getLogger("kubedevices.plugin.pretend")
+    log.info("two\nlines")
+    try:
+        raise ValueError("bad\nthing")
+    except ValueError:
+        log.warning("it failed", exc_info=True)
+    log.debug("detail")
+    return 0
+
+
+def test_log_lines_are_lines(make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line break in a message makes no second one, an exception is summarized."""
+    make_verb(log_something)
+    assert main(["pretend", "--log-level", "info"]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith("Z INFO    plugin.pretend: two\\nlines")
+    assert "WARNING plugin.pretend: it failed: ValueError: bad thing (test_main.py:" in second
+
+
+def test_log_lines_can_be_json(make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]) -> None:
+    """One object a line, the traceback inside; options work before the verb as well."""
+    make_verb(log_something)
+    assert main(["--log-format", "json", "--log-level", "debug", "pretend"]) == 0
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [entry["message"] for entry in entries] == ["two\nlines", "it failed", "detail"]
+    assert [entry["level"] for entry in entries] == ["info", "warning", "debug"]
+    assert {entry["logger"] for entry in entries} == {"kubedevices.plugin.pretend"}
+    assert entries[1]["exception"].startswith("ValueError: bad thing (test_main.py:")
+    assert "Traceback" in entries[1]["traceback"]
+    assert all(entry["time"].endswith("Z") for entry in entries)
+
+
+def test_a_verb_chooses_what_is_worth_a_line(
+    make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Warnings, unless it says otherwise; on the command line what stands later wins."""
+    make_verb(log_something)
+    main(["pretend"])
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    vars(sys.modules["kubedevices.cli.pretend"])["LOG_LEVEL"] = "error"
+    main(["pretend"])
+    assert capsys.readouterr().err == ""
+    main(["--log-level", "error", "pretend", "--log-level", "info"])
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_the_command_line_loads_no_verb_to_list_them() -> None:
+    """Neither the transport nor what draws tables."""
+    code = (
+        "import sys; from kubedevices.cli import main; main(['--help']);"
+        "print(*sys.modules, sep='\\n', file=sys.stderr)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
+    )
+    loaded = {name.split(".")[0] for name in shown.stderr.split()}
+    assert not loaded & {"asyncio", "h2", "google", "yaml", "rich", "asyncinotify"}
+    ours = {name for name in shown.stderr.split() if name.startswith("kubedevices.")}
+    assert {name.split(".")[1] for name in ours} == {"cli", "errors"}
+
+
+def test_the_module_is_the_command_too() -> None:
+    """`python -m kubedevices.cli`."""
+    assert run("--version").stdout == f"kubedevices {__version__}\n"
+
+
+def test_verbs_may_share_an_argument_parser() -> None:
+    """`add_arguments` of every verb takes any parser: nothing is declared twice."""
+    for verb in VERBS:
+        import_module(f"kubedevices.cli.{verb}").add_arguments(ArgumentParser())

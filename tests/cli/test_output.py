@@ -1,0 +1,185 @@
+"""Listings: a table for people, JSON and YAML for programs."""
+
+import io
+import json
+from argparse import ArgumentParser
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from kubedevices.cli import output
+from kubedevices.cli.output import (
+    Column,
+    LiveListing,
+    Row,
+    add_output_argument,
+    as_text,
+    plain_table,
+    print_document,
+    print_listing,
+)
+
+ROWS: list[Row] = [
+    {"id": "w0", "health": "Healthy", "numa": (0, 1), "env": {"A": "1"}, "note": None},
+    {"id": "w10", "health": "Unhealthy", "numa": (), "env": {}, "note": "x" * 150},
+]
+COLUMNS = [
+    Column("id"),
+    Column("health"),
+    Column("numa", "NUMA", right=True),
+    Column("env", text=lambda env: f"{len(env)} variables"),
+    Column("note"),
+]
+
+
+class Terminal(io.StringIO):
+    """A stdout that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Let stdout be a terminal of 80 columns that can show colours."""
+    screen = Terminal()
+    # Not sys.stdout itself: pytest puts its own there when the test begins.
+    monkeypatch.setattr(output, "sys", SimpleNamespace(stdout=screen, stderr=io.StringIO()))
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    return screen
+
+
+def test_a_piped_table_is_plain_aligned_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    """No colour, no boxes, nothing cut off however long, no blanks at the end of a line."""
+    print_listing(ROWS, COLUMNS, "table")
+    assert capsys.readouterr().out == (
+        "ID   HEALTH     NUMA  ENV          NOTE\n"
+        "w0   Healthy     0,1  1 variables  -\n"
+        f"w10  Unhealthy     -  0 variables  {'x' * 150}\n"
+    )
+
+
+def test_a_cell_never_breaks_its_line() -> None:
+    """Whatever a foreign plugin puts into an ID."""
+    assert plain_table([{"id": "a\nb\r"}], [Column("id")]) == "ID\na\\nb\\r\n"
+
+
+def test_a_table_on_a_terminal_has_colours(terminal: Terminal) -> None:
+    """Green for healthy, red for unhealthy, and still nothing cut off."""
+    print_listing(ROWS, COLUMNS, "table")
+    shown = terminal.getvalue()
+    assert "\x1b[32mHealthy" in shown
+    assert "\x1b[1;31mUnhealthy" in shown
+    assert shown.count("x") == 150
+
+
+def test_no_color_is_honoured(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """https://no-color.org"""
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_listing(ROWS, COLUMNS, "table")
+    assert "Healthy" in terminal.getvalue()
+    assert "[32m" not in terminal.getvalue()
+    assert "31m" not in terminal.getvalue()
+
+
+def test_markup_in_a_cell_is_text(terminal: Terminal) -> None:
+    """An ID such as [red] is shown as it is."""
+    print_listing([{"id": "[red]:smile:[/red]"}], [Column("id")], "table")
+    assert "[red]:smile:[/red]" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("format_", ["json", "yaml"])
+def test_programs_get_the_rows_as_they_are(
+    format_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys in their order, no columns left out, also when there are none."""
+    print_listing(ROWS, COLUMNS[:1], format_)
+    shown = capsys.readouterr().out
+    expected = json.loads(json.dumps(ROWS))
+    assert yaml.safe_load(shown) == expected
+    assert shown.index("id") < shown.index("health") < shown.index("note")
+    print_listing([], COLUMNS, format_)
+    assert yaml.safe_load(capsys.readouterr().out) == []
+
+
+def test_a_document_replaces_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the data is not flat; text stays readable."""
+    print_listing(ROWS, COLUMNS, "json", document={"räume": []})
+    assert capsys.readouterr().out == '{\n  "räume": []\n}\n'
+    print_document({"räume": ("a", 1)}, "yaml")
+    assert capsys.readouterr().out == "räume:\n- a\n- 1\n"
+
+
+def test_an_empty_table_says_so_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that reads stdout gets nothing."""
+    print_listing([], COLUMNS, "table", empty="no devices here")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "no devices here\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"), ("", "-"), ([], "-"), ({}, "-"), (0, "0"), (False, "False"), ("a", "a"),
+        ((1, 2), "1,2"), ({"a": 1, "b": 2}, "a=1,b=2"),
+    ],
+)  # fmt: skip
+def test_values_have_a_short_text(value: object, text: str) -> None:
+    """A dash for nothing, but zero is something."""
+    assert as_text(value) == text
+
+
+def test_the_format_is_an_option() -> None:
+    """`-o` with three choices."""
+    parser = ArgumentParser()
+    add_output_argument(parser)
+    assert parser.parse_args([]).output == "table"
+    assert parser.parse_args(["-o", "yaml"]).output == "yaml"
+
+
+def test_a_piped_live_listing_appends_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A state that looks like the one before is not repeated."""
+    with LiveListing([Column("id")], "table", empty="nobody here") as listing:
+        for rows in ([], [], ROWS[:1], ROWS[:1], ROWS):
+            listing.show(rows, caption=f"{len(rows)} devices")
+    assert capsys.readouterr().out == (
+        "# 0 devices\nnobody here\n\n# 1 devices\nID\nw0\n\n# 2 devices\nID\nw0\nw10\n"
+    )
+
+
+def test_a_live_listing_in_json_is_one_document_a_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """For `jq` and the like."""
+    with LiveListing([Column("id")], "json") as listing:
+        listing.show([{"id": "a"}])
+        listing.show([{"id": "a"}])
+        listing.show([{"id": "b"}], document={"all": ["b"]})
+    assert capsys.readouterr().out == '[{"id": "a"}]\n{"all": ["b"]}\n'
+
+
+def test_a_live_listing_in_yaml_is_one_document_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """A stream that any YAML reader takes."""
+    with LiveListing([Column("id")], "yaml") as listing:
+        listing.show([{"id": "a"}])
+        listing.show([{"id": "b"}])
+    shown = capsys.readouterr().out
+    assert list(yaml.safe_load_all(shown)) == [[{"id": "a"}], [{"id": "b"}]]
+
+
+def test_a_live_listing_on_a_terminal_is_redrawn(terminal: Terminal) -> None:
+    """The cursor goes up and the lines are overwritten, not appended."""
+    with LiveListing(COLUMNS[:2], "table") as listing:
+        listing.show([])
+        listing.show(ROWS[:1], caption="one device")
+        before = len(terminal.getvalue())
+        listing.show(ROWS, caption="two devices")
+        redrawn = terminal.getvalue()[before:]
+    assert "nothing yet" in terminal.getvalue()
+    assert "\x1b[1A" in redrawn
+    assert "\x1b[2K" in redrawn
+    assert "two devices" in redrawn
