@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import ReportedDevice
-from kubedevices.node.resource_devices import NO_CHANGE, UNKNOWN, ListChange, ResourceDevices
+from kubedevices.node.resource_devices import NO_CHANGE, ListChange, ResourceDevices
 
 GRACE_PERIOD = 300.0
 """Seconds a resource stays in the capacity after its plugin went away."""
@@ -123,24 +123,23 @@ class Inventory:
 
     def devices(self, resource: str) -> Mapping[str, ReportedDevice]:
         """Return the devices by ID, in the order of the list."""
-        record = self._records.get(resource)
-        return record.devices.devices if record is not None else {}
+        return self._devices(resource).devices
 
     def healthy(self, resource: str) -> Collection[str]:
         """Return the healthy devices, free or not."""
-        record = self._records.get(resource)
-        return record.devices.healthy if record is not None else ()
+        return self._devices(resource).healthy
 
     def health(self, resource: str, device_id: str) -> str:
         """Return Healthy, Unhealthy, or Unknown for a device that nobody vouches for."""
-        record = self._records.get(resource)
-        return record.devices.health(device_id) if record is not None else UNKNOWN
+        return self._devices(resource).health(device_id)
 
     def per_numa(self, resource: str, device_ids: Iterable[str]) -> dict[int, list[str]]:
         """Return `device_ids` by NUMA node, -1 for none."""
+        return self._devices(resource).per_numa(device_ids)
+
+    def _devices(self, resource: str) -> ResourceDevices:
         record = self._records.get(resource)
-        devices = record.devices if record is not None else ResourceDevices({})
-        return devices.per_numa(device_ids)
+        return record.devices if record is not None else ResourceDevices({}, compat=self.compat)
 
     def registered_devices(self) -> dict[str, list[str]]:
         """Return the healthy devices of every resource with a list, for the checkpoint."""

@@ -24,17 +24,14 @@ class BadQuantity(UsageError):
 
     def __init__(self, value: object, rule: str) -> None:
         self.value, self.rule = value, rule
-        shown = repr(value)
-        super().__init__(f"{shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '…'} {rule}")
+        super().__init__(f"{_shown(value)} {rule}")
 
 
 def whole_units(value: object) -> int:
     """Return the quantity `value` in whole units, rounded up; YAML numbers are welcome too."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise BadQuantity(value, "is not a quantity such as 2")
-    if isinstance(value, int) and value > _LARGEST:
-        raise BadQuantity("a number", f"is too large, at most {_LARGEST} fit")
-    text = str(value)
+    text = _shown(value) if isinstance(value, int) else str(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise BadQuantity(value, "is not a quantity such as 2")
@@ -44,6 +41,14 @@ def whole_units(value: object) -> int:
     if amount > _LARGEST:
         raise BadQuantity(value, f"is too large, at most {_LARGEST} fit")
     return ceil(amount)
+
+
+def _shown(value: object) -> str:
+    """Return `value` in a few characters; Python refuses to write out very large numbers."""
+    if isinstance(value, int) and abs(value) >> _LONGEST:
+        return f"a number of {value.bit_length()} bits"
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
 
 
 def _factor(suffix: str) -> Fraction:
