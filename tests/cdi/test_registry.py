@@ -10,7 +10,7 @@ from kubedevices.cdi import (
     IntelRdt,
     SpecFile,
 )
-from kubedevices.errors import UnresolvableCdiDevices
+from kubedevices.errors import CdiProblem, UnresolvableCdiDevices
 
 
 def a_file(path: str, *names: str, kind: str = "v.com/c", priority: int = 0) -> SpecFile:
@@ -140,7 +140,9 @@ def test_a_missing_kind_is_explained_by_where_we_looked() -> None:
 
 def test_an_invalid_file_of_the_kind_is_the_reason() -> None:
     """A runtime only says that it does not find the name."""
-    found = registry(SpecFile("/etc/cdi/a.json", 0, None, "/devices: empty", kind="v.com/c"))
+    found = registry(
+        SpecFile("/etc/cdi/a.json", problems=(CdiProblem("/devices", "empty"),), kind="v.com/c")
+    )
     assert reason(found, "v.com/c=w") == "/etc/cdi/a.json is invalid: /devices: empty"
     assert found.errors == {"/etc/cdi/a.json": ("/devices: empty",)}
 
@@ -148,7 +150,7 @@ def test_an_invalid_file_of_the_kind_is_the_reason() -> None:
 def test_what_could_not_be_read_is_mentioned_for_an_unknown_kind() -> None:
     """A file of unknown content, a directory, a file with another ending: each may be the cause."""
     found = CdiRegistry(
-        (SpecFile("/etc/cdi/a.json", 0, None, "it is not JSON"),),
+        (SpecFile("/etc/cdi/a.json", problems=(CdiProblem("", "it is not JSON"),)),),
         ("/etc/cdi",),
         ("/etc/cdi/b.yml",),
         {"/etc/cdi": "permission denied"},

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from kubedevices.cdi.names import CdiName, explain_name
 from kubedevices.cdi.rules import readers_too_old_for
 from kubedevices.cdi.values import CdiDevice, CdiSpec, ContainerEdits
-from kubedevices.errors import UnresolvableCdiDevices
+from kubedevices.errors import CdiProblem, UnresolvableCdiDevices
 
 _OTHERS_MAY_READ = 0o004
 
@@ -27,11 +27,16 @@ class SpecFile:
     """
 
     path: str
-    priority: int
+    priority: int = 0
     spec: CdiSpec | None = None
-    problem: str = ""
+    problems: tuple[CdiProblem, ...] = ()
     kind: str = ""
     mode: int | None = None
+
+    @property
+    def problem(self) -> str:
+        """Everything wrong with it in one line; empty for a valid file."""
+        return "; ".join(map(str, self.problems))
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,8 @@ class CdiRegistry:
         """Everything wrong, by path."""
         found: dict[str, list[str]] = {path: [text] for path, text in self.directory_errors.items()}
         for file in self.files:
-            if file.problem:
-                found.setdefault(file.path, []).append(file.problem)
+            if file.problems:
+                found.setdefault(file.path, []).extend(map(str, file.problems))
         for name, paths in self.conflicts.items():
             for path in paths:
                 others = ", ".join(other for other in paths if other != path)
@@ -148,7 +153,7 @@ class CdiRegistry:
             return f"defined more than once in one directory: {', '.join(self.conflicts[name])}"
         wanted = CdiName.parse(name)
         kind = wanted.kind
-        broken = [file for file in self.files if file.problem and file.kind == kind]
+        broken = [file for file in self.files if file.problems and file.kind == kind]
         if broken:
             return "; ".join(f"{file.path} is invalid: {file.problem}" for file in broken)
         known = [each for each in self.devices.values() if each.name.kind == kind]
@@ -162,7 +167,7 @@ class CdiRegistry:
         reason = f"no file defines the kind {kind} (looked in {', '.join(self.directories)}"
         kinds = sorted({each.name.kind for each in self.devices.values()})
         reason += f"; {_suggest(kind, kinds)})" if kinds else ", which define no device)"
-        broken = [file for file in self.files if file.problem and not file.kind]
+        broken = [file for file in self.files if file.problems and not file.kind]
         for file in broken:
             reason += f"; {file.path} is invalid: {file.problem}"
         for path, text in self.directory_errors.items():

@@ -33,6 +33,7 @@ VERBS = {
     "devices": "list devices: health, NUMA node, holder",
     "allocate": "give devices to a container, as the kubelet would",
     "release": "take a pod's devices back",
+    "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
 

@@ -79,23 +79,24 @@ def _is_directory(path: Path) -> bool:
 def read_spec_file(path: Path, priority: int = 0) -> SpecFile:
     """Read one file; what is wrong with it is in the result."""
     mode, kind = None, ""
+    problems: tuple[CdiProblem, ...]
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
-            return SpecFile(str(path), priority, problem="not a regular file", mode=mode)
+            raise OSError(errno.EINVAL, "not a regular file")  # reading a FIFO would never end
         data = load_text(path.read_text(encoding="utf-8"), str(path))
         kind = _kind_claimed_by(data)
         spec = from_dict(data, file=str(path))
         validate(spec, file=str(path))
     except InvalidCdiSpec as error:
-        problem = "; ".join(map(str, error.problems))
+        problems = error.problems
     except OSError as error:
-        problem = error.strerror or str(error)
+        problems = (CdiProblem("", error.strerror or str(error)),)
     except UnicodeDecodeError as error:
-        problem = f"it is not UTF-8: {error}"
+        problems = (CdiProblem("", f"it is not UTF-8: {error}"),)
     else:
         return SpecFile(str(path), priority, spec, kind=kind, mode=mode)
-    return SpecFile(str(path), priority, None, problem, kind, mode)
+    return SpecFile(str(path), priority, None, problems, kind, mode)
 
 
 def _kind_claimed_by(data: Any) -> str:

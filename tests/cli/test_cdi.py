@@ -1,0 +1,254 @@
+"""`kubedevices cdi`."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubedevices.cli import main
+
+GOOD = {
+    "cdiVersion": "0.6.0",
+    "kind": "v.com/c",
+    "annotations": {"a": "b"},
+    "devices": [{"name": "w", "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}}],
+    "containerEdits": {"env": ["A=1"]},
+}
+BAD = {
+    "cdiVersion": "0.3.0",
+    "kind": "v.com/d",
+    "devices": [{"name": "-", "containerEdits": {"env": ["x"]}}],
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A CDI directory with a good file, a bad one and one of another ending."""
+    directory = tmp_path / "cdi"
+    directory.mkdir()
+    (directory / "bad.json").write_text(json.dumps(BAD))
+    (directory / "good.yaml").write_text(json.dumps(GOOD))
+    (directory / "x.yml").write_text("")
+    return directory
+
+
+class Printed:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
+        self.code = main(["cdi", *map(str, arguments)])
+        self.out, self.err = capsys.readouterr()
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+def test_list_shows_devices_and_says_what_is_broken(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Devices on stdout, problems on stderr, and the code is 0: the question was answered."""
+    done = Printed(capsys, "list", "--cdi-dir", directory)
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "NAME       VERSION  DEVICE NODES  FILE",
+        f"v.com/c=w  0.6.0    /dev/null     {directory}/good.yaml",
+    ]
+    assert f"{directory}/bad.json: /devices/0/name: the device name '-'" in done.err
+
+
+def test_list_for_programs(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The keys are a promise, and errors are part of the document."""
+    done = Printed(capsys, "list", "--cdi-dir", directory, "-o", "json")
+    assert done.data["devices"] == [
+        {
+            "name": "v.com/c=w",
+            "kind": "v.com/c",
+            "device": "w",
+            "version": "0.6.0",
+            "file": f"{directory}/good.yaml",
+            "device_nodes": ["/dev/null"],
+        }
+    ]
+    assert len(done.data["errors"][f"{directory}/bad.json"]) == 2
+    assert done.err == ""
+
+
+def test_an_empty_list_says_where_it_looked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing on stdout, a word on stderr."""
+    done = Printed(capsys, "list", "--cdi-dir", tmp_path)
+    assert (done.code, done.out, done.err) == (0, "", f"no CDI devices in {tmp_path}\n")
+
+
+def test_later_directories_override(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--cdi-dir` comes several times, as directories do for engines."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "good.json").write_text(json.dumps(GOOD))
+    done = Printed(capsys, "list", "--cdi-dir", directory, "--cdi-dir", other, "-o", "json")
+    assert [each["file"] for each in done.data["devices"]] == [f"{other}/good.json"]
+
+
+def test_validate_shows_every_problem_with_its_place(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The code is 1 as soon as one file is invalid."""
+    done = Printed(capsys, "validate", directory, "-o", "json")
+    assert done.code == 1
+    bad, good = done.data
+    assert [each["pointer"] for each in bad["problems"]] == [
+        "/devices/0/name",
+        "/devices/0/containerEdits/env/0",
+    ]
+    assert (bad["valid"], bad["kind"], bad["version"]) == (False, "v.com/d", None)
+    assert good == {
+        "path": f"{directory}/good.yaml",
+        "valid": True,
+        "kind": "v.com/c",
+        "version": "0.6.0",
+        "devices": 1,
+        "problems": [],
+        "warnings": ["podman 4.3 reads versions up to 0.5.0"],
+    }
+
+
+def test_validate_prints_a_line_per_finding(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Valid, invalid and warning can be found by grep."""
+    lines = Printed(capsys, "validate", directory).out.splitlines()
+    assert [line.split()[1] for line in lines[1:]] == ["invalid", "invalid", "valid", "warning"]
+    assert lines[3].endswith("v.com/c, 1 device")
+
+
+def test_validate_takes_files_and_the_code_is_0_when_all_are_valid(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A warning is no mistake."""
+    assert Printed(capsys, "validate", directory / "good.yaml").code == 0
+
+
+def test_validate_finds_conflicts(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two valid files of one directory may make a name unusable."""
+    (directory / "bad.json").write_text(json.dumps(GOOD))
+    done = Printed(capsys, "validate", directory, "-o", "json")
+    assert done.code == 1
+    assert [each["problems"][0]["problem"] for each in done.data] == [
+        f"v.com/c=w is also defined in {directory}/good.yaml",
+        f"v.com/c=w is also defined in {directory}/bad.json",
+    ]
+
+
+def test_validate_can_be_strict(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Readers take a mount without `bind`, containers do not start with it."""
+    edits = {"mounts": [{"hostPath": "/a", "containerPath": "/b"}]}
+    data = GOOD | {"devices": [{"name": "w", "containerEdits": edits}]}
+    path = directory / "good.yaml"
+    path.write_text(json.dumps(data))
+    assert Printed(capsys, "validate", path).code == 0
+    done = Printed(capsys, "validate", "--strict", path)
+    assert done.code == 1
+    assert "/devices/0/containerEdits/mounts/0/options" in done.out
+
+
+def test_validate_needs_something_to_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A path that is not there could not be asked; an empty directory is no mistake."""
+    done = Printed(capsys, "validate", tmp_path / "nope.json")
+    assert (done.code, done.err) == (
+        3,
+        f"kubedevices: cannot read {tmp_path}/nope.json: no such file or directory\n",
+    )
+    done = Printed(capsys, "validate", tmp_path)
+    assert (done.code, done.err) == (0, f"no CDI files in {tmp_path}\n")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert Printed(capsys, "validate", tmp_path / "link").code == 3
+
+
+def test_resolve_says_why(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line per name, a reason for each, and code 1 when one does not resolve."""
+    names = ["v.com/c=w", "v.com/c=x", "v.com/d=y", "v.com/z=y", "/dev/null"]
+    done = Printed(capsys, "resolve", "--cdi-dir", directory, "-o", "json", *names)
+    assert done.code == 1
+    assert [each["resolves"] for each in done.data] == [True, False, False, False, False]
+    reasons = [each["reason"] for each in done.data]
+    assert reasons[0] == f"defined in {directory}/good.yaml"
+    assert "no such device of v.com/c" in reasons[1]
+    assert f"{directory}/bad.json is invalid" in reasons[2]
+    assert f"no file defines the kind v.com/z (looked in {directory}" in reasons[3]
+    assert f"{directory}/x.yml" in reasons[3]
+    assert "it is a path" in reasons[4]
+
+
+def test_resolve_prints_warnings_as_lines(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that resolves may still be invisible to some runtime."""
+    (directory / "good.yaml").chmod(0o600)
+    done = Printed(capsys, "resolve", "v.com/c=w", "--cdi-dir", directory)
+    assert done.code == 0
+    assert "resolves" in done.out.splitlines()[1]
+    assert "podman 4.3" in done.out.splitlines()[2]
+    assert "mode 0600" in done.out.splitlines()[3]
+
+
+def test_resolve_shows_what_the_name_means(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The edits of the file and of the device, in YAML as well."""
+    done = Printed(capsys, "resolve", "v.com/c=w", "--cdi-dir", directory, "-o", "yaml")
+    [found] = yaml.safe_load(done.out)
+    assert found["edits"] == {"env": ["A=1"], "deviceNodes": [{"path": "/dev/null"}]}
+
+
+def test_inject_puts_the_device_into_a_configuration(
+    directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From standard input to standard output, for runtimes that do not know CDI."""
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"process": {"env": ["A=0"]}}'))
+    done = Printed(capsys, "inject", "v.com/c=w", "--cdi-dir", directory)
+    assert done.code == 0
+    assert done.data["process"] == {"env": ["A=1"]}
+    [device] = done.data["linux"]["devices"]
+    assert (device["path"], device["major"], device["minor"]) == ("/dev/null", 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "code", "message"),
+    [
+        ("{}", "v.com/c=x", 1, "unresolvable CDI devices v.com/c=x (v.com/c=x: no such device"),
+        ("[", "v.com/c=w", 2, "no OCI configuration on standard input: not JSON"),
+        ("[]", "v.com/c=w", 2, "not a JSON object"),
+    ],
+)
+def test_inject_changes_nothing_on_failure(
+    *,
+    text: str,
+    name: str,
+    code: int,
+    message: str,
+    directory: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is printed to stdout, one line to stderr."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    done = Printed(capsys, "inject", name, "--cdi-dir", directory)
+    assert (done.code, done.out) == (code, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_an_action_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong usage is one line and code 2."""
+    done = Printed(capsys)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert Printed(capsys, "lst").code == 2
