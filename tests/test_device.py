@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
@@ -185,12 +185,14 @@ def test_natural_order() -> None:
     ]  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_natural_keys_tell_ids_apart(first: str, second: str) -> None:
     """Two IDs have one key only when they are the same."""
     assert (natural_key(first) == natural_key(second)) == (first == second)
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0), st.integers(min_value=0))
 def test_natural_keys_compare_numbers(first: int, second: int) -> None:
     """Numbers of any size compare by value."""

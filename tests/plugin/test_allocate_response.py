@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubedevices.allocation import (
@@ -72,6 +72,7 @@ def test_devices_come_in_natural_order() -> None:
     ]  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.permutations([f"card{n}" for n in range(12)]), st.sampled_from(["last", "join"]))
 def test_every_order_of_ids_gives_the_same_bytes(ids: list[str], env_merge: EnvMerge) -> None:
     """T-19: a kubelet's random order never shows in what goes over the wire."""

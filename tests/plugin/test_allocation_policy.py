@@ -5,7 +5,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kubedevices as kd
@@ -155,6 +155,7 @@ def requests(draw: st.DrawFn) -> ContainerPreferredRequest:
     return ContainerPreferredRequest(tuple(available), tuple(must_include), size)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(list(POLICIES)), requests(), st.randoms())
 def test_every_policy_answers_rightly(
     policy: str, request: ContainerPreferredRequest, shuffler: random.Random
@@ -169,6 +170,7 @@ def test_every_policy_answers_rightly(
     assert choose(policy, again, request.must_include, request.size) == chosen
 
 
+@settings(deadline=None)
 @given(requests())
 def test_packed_uses_the_lowest_ids(request: ContainerPreferredRequest) -> None:
     """Packed leaves no lower ID behind than the highest it picked."""
@@ -176,6 +178,7 @@ def test_packed_uses_the_lowest_ids(request: ContainerPreferredRequest) -> None:
     assert chosen == sorted(request.available, key=natural_key)[: request.size]
 
 
+@settings(deadline=None)
 @given(requests())
 def test_balanced_leaves_cards_level(request: ContainerPreferredRequest) -> None:
     """Balanced never takes from a card that has two fewer free shares than another one."""
@@ -187,6 +190,7 @@ def test_balanced_leaves_cards_level(request: ContainerPreferredRequest) -> None
         assert left[card] + 1 >= max(left.values())
 
 
+@settings(deadline=None)
 @given(requests())
 def test_none_spreads_before_it_fills(request: ContainerPreferredRequest) -> None:
     """None takes a second share of a card only when every card has given one."""

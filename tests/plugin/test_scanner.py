@@ -251,7 +251,7 @@ async def test_a_scan_that_blocks_does_not_stop_the_loop() -> None:
     await until(entered.is_set, what="the scan sleeps")
     assert await asyncio.wait_for(hook_threads.call(str, 1), 10) == "1"
     task.cancel()
-    await asyncio.wait([task], timeout=1)
+    await asyncio.wait([task], timeout=10)
     assert task.cancelled()
     leave.set()
     assert await hook_threads.settle(10) == ()
