@@ -1,0 +1,331 @@
+"""The device manager as a whole: its life, its numbers, its pods, whoever waits or listens."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.errors import DirectoryInUse, NotInTime
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.events import EventKind
+from kubedevices.node.inventory import Capacity
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_devices import HeldDevices, Holding
+from kubedevices.node.pod_devices_store import AdmittedPod, PodDevicesInMemory
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.golden_data import load
+from tests.waiting import until
+
+TRACE = load("capacity_trace")
+
+
+@pytest.fixture
+def plugins(short_dir: Path) -> Path:
+    """Give the plugin directory of a node."""
+    return short_dir / "p"
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def pod(name: str, count: int = 1) -> Pod:
+    return Pod(name, containers=(Container("c", {RESOURCE: count}),))
+
+
+# ---------------------------------------------------------------- life
+
+
+async def test_it_may_be_stopped_at_any_time(plugins: Path) -> None:
+    """Without a start, and twice."""
+    manager = DeviceManager(plugins)
+    await manager.stop()
+    await manager.start()
+    await manager.stop()
+    await manager.stop()
+    assert names(plugins) == set()
+
+
+async def test_its_directories_are_private(plugins: Path) -> None:
+    """The state directory stands beside the plugins' one, which is cleaned."""
+    async with DeviceManager(plugins) as manager:
+        assert (mode(plugins), mode(manager.state_dir)) == (0o750, 0o700)
+        assert manager.state_dir.parent == plugins.parent
+
+
+async def test_a_second_manager_on_the_same_state_is_refused(plugins: Path) -> None:
+    """It touches nothing, and the lock is free again after the first stopped."""
+    async with DeviceManager(plugins), FakePlugin(plugins) as one:
+        with pytest.raises(DirectoryInUse):
+            await DeviceManager(plugins).start()
+        assert one.socket.is_socket()
+    async with DeviceManager(plugins):
+        pass
+
+
+async def test_a_start_that_failed_can_be_repeated(plugins: Path) -> None:
+    """What was in the way is gone: the lock was given back."""
+    (plugins / "kubelet.sock").mkdir(parents=True)
+    manager = DeviceManager(plugins)
+    with pytest.raises(Exception, match="failed to listen to socket"):
+        await manager.start()
+    (plugins / "kubelet.sock").rmdir()
+    async with manager:
+        pass
+
+
+async def test_starting_wipes_the_sockets_of_plugins(short_dir: Path) -> None:
+    """That is how plugins learn that they have to register again."""
+    (short_dir / "notes.txt").write_text("mine")
+    async with FakePlugin(short_dir):
+        assert names(short_dir) == {"widget.sock", "notes.txt"}
+        async with DeviceManager(short_dir, state_dir=short_dir / "state"):
+            assert names(short_dir) == {"kubelet.sock", "notes.txt", "state"}
+
+
+async def test_it_says_where_it_is(plugins: Path) -> None:
+    """One line for failing assertions."""
+    manager = DeviceManager(plugins)
+    assert repr(manager) == f"<DeviceManager {plugins}: 0 plugins, 0 pods>"
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def numbers(event: dict[str, Any]) -> tuple[int | None, int | None]:
+    return event["capacity"], event["allocatable"]
+
+
+def now(manager: DeviceManager) -> tuple[int | None, int | None]:
+    capacity = manager.get_capacity()
+    resource = TRACE["resource"]
+    return capacity.capacity.get(resource), capacity.allocatable.get(resource)
+
+
+async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) -> None:
+    """The golden trace, over real sockets: connected, listed, lost, expired, back."""
+    wanted = [numbers(event) for event in TRACE["sequence"]]
+    resource = TRACE["resource"]
+    async with DeviceManager(plugins, compat=True, grace_period=0.3) as manager:
+        async with FakePlugin(plugins, resource) as one:
+            await one.send_bytes(None)
+            await one.register()
+            assert now(manager) == wanted[0]
+            await one.send([*healthy("a", "b"), *unhealthy("c")])
+            await until(lambda: now(manager) == wanted[1])
+        await until(lambda: now(manager) == wanted[2])
+        await until(lambda: now(manager) == wanted[3])
+        assert now(manager) == wanted[4]
+        async with FakePlugin(plugins, resource) as two:
+            await two.send_bytes(None)
+            await two.register()
+            assert now(manager) == wanted[5]
+            await two.send(healthy("a"))
+            await until(lambda: now(manager) == wanted[6])
+        await until(lambda: now(manager) == (1, 0))
+        async with FakePlugin(plugins, resource) as three:
+            await three.send_bytes(None)
+            await three.register()
+            assert now(manager) == wanted[7]
+
+
+async def test_the_capacity_of_several_resources_is_kept_apart(plugins: Path) -> None:
+    """A change in one list touches its own resource only."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=[*healthy("a", "b"), *unhealthy("c")]) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+    ):
+        await two.send([*healthy("x"), *unhealthy("y", "z")])
+        await one.register()
+        await two.register()
+        await manager.wait_for(RESOURCE, capacity=3, allocatable=2)
+        await manager.wait_for("example.com/gadget", capacity=3, allocatable=1)
+        for devices, capacity, allocatable in (
+            (healthy("a", "b"), 2, 2),
+            ([*unhealthy("a"), *healthy("b")], 2, 1),
+            (unhealthy("a"), 1, 0),
+        ):
+            await one.send(devices)
+            await manager.wait_for(RESOURCE, capacity=capacity, allocatable=allocatable)
+        assert manager.get_capacity().allocatable["example.com/gadget"] == 1
+
+
+async def test_only_healthy_devices_are_allocatable(plugins: Path) -> None:
+    """Held or not; one that becomes healthy appears."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=[*healthy("a"), *unhealthy("b")]) as one,
+    ):
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.allocate(pod("p"))
+        assert [*manager.get_allocatable_devices()[RESOURCE]] == ["a"]
+        await one.send(healthy("a", "b"))
+        await manager.wait_for(RESOURCE, allocatable=2)
+        devices = manager.get_allocatable_devices()[RESOURCE]
+        assert devices == {device.id: device for device in healthy("a", "b")}
+
+
+async def test_held_devices_come_with_their_numa_nodes(plugins: Path) -> None:
+    """A device on two nodes is under both, one without a node under -1."""
+    devices = [*healthy("a", numa=(0, 1)), *healthy("b"), *healthy("c", numa=())]
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=devices) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=3)
+        await manager.allocate(pod("p", 3))
+        held = manager.get_devices("default/p", "c")[RESOURCE]
+        assert {node: set(ids) for node, ids in held.items()} == {
+            0: {"a"},
+            1: {"a"},
+            -1: {"b", "c"},
+        }
+        assert manager.get_devices("default/p", "other") == {}
+
+
+# ---------------------------------------------------------------- pods
+
+
+async def test_a_released_pod_gives_everything_back(plugins: Path) -> None:
+    """And once only; a pod nobody knows gives nothing."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a", "b")) as one,
+    ):
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await manager.allocate(pod("p", 2))
+        released = await manager.release("default/p")
+        assert {name: set(ids) for name, ids in released.items()} == {RESOURCE: {"a", "b"}}
+        assert await manager.release("default/p") == {}
+        assert not manager.pods()
+        await manager.allocate(pod("q", 2))
+
+
+async def test_pods_that_are_no_longer_active_are_cleaned_up(plugins: Path) -> None:
+    """Before the next admission, as the kubelet does; the pod being admitted may still be new."""
+    active = {"default/p"}
+    async with (
+        DeviceManager(plugins, active_pods=lambda: active) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as one,
+    ):
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.allocate(pod("p"))
+        active.clear()
+        await manager.allocate(pod("q"))
+        assert [each.name for each in manager.pods()] == ["q"]
+
+
+class Remembering(PodDevicesInMemory):
+    """A store that has a pod from before."""
+
+    closed = False
+
+    async def load(self) -> Sequence[AdmittedPod]:
+        held = HeldDevices({-1: ["a"]}, ContainerAllocateResponse(env={"IDS": "a"}))
+        return [AdmittedPod(pod("old"), [Holding("default/old", "c", RESOURCE, held)])]
+
+    async def release(self, pod_uids: Collection[str]) -> None:
+        assert not self.closed
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_pods_from_before_keep_their_devices(plugins: Path) -> None:
+    """What the store remembers is held, and its resource waits for its plugin."""
+    store = Remembering()
+    async with (
+        DeviceManager(plugins, store=store) as manager,
+        FakePlugin(plugins, devices=healthy("a", "b")) as one,
+    ):
+        assert manager.get_capacity() == Capacity({RESOURCE: 0}, {RESOURCE: 0})
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        assert (await manager.allocate(pod("new")))["c"] == {RESOURCE: ("b",)}
+        assert await manager.release("default/old") == {RESOURCE: ("a",)}
+    assert store.closed
+
+
+async def test_events_tell_what_pods_got(plugins: Path) -> None:
+    """Allocated, rejected and released, each once, with names a person knows."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as one,
+    ):
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        with manager.subscribe() as events:
+            await manager.allocate(pod("p"))
+            await manager.allocate(pod("p"))
+            with contextlib.suppress(Exception):
+                await manager.allocate(pod("q"))
+            await manager.release("default/p")
+            await manager.release("default/p")
+            told = [event.as_dict() for event in events.backlog]
+    assert told == [
+        {
+            "event": "allocated",
+            "pod": "default/p",
+            "containers": {"c": {RESOURCE: ["a"]}},
+        },
+        {
+            "event": "rejected",
+            "pod": "default/q",
+            "reason": "UnexpectedAdmissionError",
+            "message": "Allocate failed due to requested number of devices unavailable for "
+            f"{RESOURCE}. Requested: 1, Available: 0, which is unexpected",
+        },
+        {"event": "released", "pod": "default/p", "devices": {RESOURCE: ["a"]}},
+    ]
+
+
+# ---------------------------------------------------------------- waiting
+
+
+async def test_waiting_ends_with_what_was_there_instead(plugins: Path) -> None:
+    """The message has all numbers, for a test that failed."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as one,
+    ):
+        await one.register()
+        await manager.wait_for(RESOURCE)
+        text = f"{RESOURCE}: not capacity 1 and allocatable 2 within 0.05 s, it is: "
+        with pytest.raises(NotInTime, match=re.escape(text + f"{RESOURCE} capacity 1")):
+            await manager.wait_for(RESOURCE, capacity=1, allocatable=2, timeout=0.05)
+        with pytest.raises(NotInTime, match="not listed within"):
+            await manager.wait_for("example.com/other", timeout=0.05)
+
+
+async def test_waiting_ends_when_the_manager_stops(plugins: Path) -> None:
+    """Nobody waits for what cannot come any more."""
+    manager = DeviceManager(plugins)
+    await manager.start()
+    waiting = asyncio.ensure_future(manager.wait_for(RESOURCE, timeout=60))
+    await asyncio.sleep(0)
+    await manager.stop()
+    with pytest.raises(NotInTime, match="no resource is registered"):
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_stream_of_events_ends_with_the_manager(plugins: Path) -> None:
+    """A listener that iterates gets everything up to the end."""
+    manager = DeviceManager(plugins)
+    events = manager.subscribe()
+    async with manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.stop()
+    kinds = [event.kind async for event in events]
+    assert kinds == [EventKind.REGISTERED, EventKind.LIST_CHANGED, EventKind.DISCONNECTED]
