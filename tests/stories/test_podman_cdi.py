@@ -1,0 +1,192 @@
+"""podman as an independent judge of our CDI files and of our words for it.
+
+Everything happens in a mount namespace of its own, with /run and /dev/shm as empty file systems:
+podman reads CDI files from fixed directories, and those of the host are never touched. (`/var/run`
+is `/run`; `/etc/cdi` appears by an overlay of /etc.)
+"""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import ContainerOptions
+from kubedevices.cdi import CdiDevice, CdiName, CdiSpec, ContainerEdits, DeviceNode, edits_of
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.host.cdi_inventory import CdiInventory
+from kubedevices.host.cdi_specs import read_registry, write_spec
+from kubedevices.runtimes import cdi, podman
+from tests.containers import make_root_file_system, need_root_and, try_to_open, two_devices
+
+DEADLINE = 60
+KIND = "example.com/widget"
+SETTINGS = """\
+[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=4096:4096"]
+netns = "none"
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"""
+PREPARE = """\
+set -e
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /dev/shm
+mkdir /run/cdi
+mount --bind "$DIR/run-cdi" /run/cdi
+mount -t overlay overlay -o "lowerdir=$DIR/etc:/etc" /etc
+"""
+
+
+class Podman:
+    """Runs podman with its storage in `directory`; `run_cdi` and `etc_cdi` are what it reads."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.run_cdi, self.etc_cdi = directory / "run-cdi", directory / "etc/cdi"
+        for each in (self.run_cdi, self.etc_cdi):
+            each.mkdir(parents=True)
+        make_root_file_system(directory / "rootfs")
+        (directory / "containers.conf").write_text(SETTINGS)
+
+    def command(self, options: Iterable[str], command: Iterable[str]) -> str:
+        """Return the shell words that run a container once."""
+        storage = [f"--root={self.directory}/root", f"--runroot={self.directory}/runroot"]
+        start = ["podman", *storage, "--storage-driver=vfs", "run", "--rm"]
+        rootfs = str(self.directory / "rootfs")
+        return shlex.join([*start, *options, "--rootfs", rootfs, *command])
+
+    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the private mount namespace."""
+        home = {"HOME": str(self.directory), "DIR": str(self.directory)}
+        return subprocess.run(
+            ["unshare", "--mount", "sh", "-c", PREPARE + script],
+            env=os.environ | home | {"CONTAINERS_CONF": str(self.directory / "containers.conf")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+    def run(
+        self, options: Iterable[str], command: Iterable[str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one container to its end."""
+        return self.shell(self.command(options, command))
+
+
+@pytest.fixture
+def judge(short_dir: Path) -> Podman:
+    """A podman of its own, without any CDI file."""
+    need_root_and("podman", "runc", "unshare")
+    return Podman(short_dir)
+
+
+def node(path: str, host_path: str = "") -> ContainerEdits:
+    return ContainerEdits(device_nodes=(DeviceNode(path, host_path),))
+
+
+def test_a_container_sees_the_devices_of_our_file(judge: Podman) -> None:
+    """What the inventory writes is what podman gives, to those who ask for it alone."""
+    allocated, other = two_devices()
+    devices = [
+        CdiDevice("w0", container_edits=node("/dev/widget", allocated)),
+        CdiDevice("w1", container_edits=node(other)),
+    ]
+    CdiInventory(judge.run_cdi, read_also=[judge.etc_cdi]).publish({KIND: devices})
+    done = judge.run([f"--device={KIND}=w0"], try_to_open("/dev/widget", other))
+    assert done.stdout.splitlines() == ["opened /dev/widget", f"refused {other}"], done.stderr
+    done = judge.run([], try_to_open("/dev/widget"))
+    assert done.stdout.splitlines() == ["refused /dev/widget"], done.stderr
+
+
+def test_podman_takes_every_version_that_we_write_for_it(judge: Podman) -> None:
+    """The lowest version that can say a thing is one that podman 4.3 reads."""
+    allocated, _ = two_devices()
+    plain = CdiDevice("plain", container_edits=ContainerEdits(env=("A=1",)))
+    typed = edits_of(mounts=[Mount("/etc/hostname", "/tmp/name", read_only=True)])
+    contents = {
+        "v3": CdiSpec(kind="example.com/v3", devices=(plain,)),
+        "v3m": CdiSpec(kind="example.com/v3m", devices=(CdiDevice("m", (), typed),)),
+        "v5": CdiSpec(kind="example.com/v5", devices=(CdiDevice("0", (), node("/d", allocated)),)),
+    }
+    for name, spec in contents.items():
+        write_spec(judge.run_cdi, f"{name}.json", spec)
+    names = [str(CdiName.of(spec.kind, spec.devices[0].name)) for spec in contents.values()]
+    script = 'echo "$A"; read line </tmp/name && echo named; : </d && echo opened'
+    done = judge.run([f"--device={name}" for name in names], ["/bin/sh", "-c", script])
+    assert done.stdout.splitlines() == ["1", "named", "opened"], done.stderr
+
+
+def test_podman_and_we_agree_which_names_resolve(judge: Podman) -> None:
+    """Precedence, conflicts, broken files and endings: our answer is the runtime's."""
+
+    def put(path: Path, *devices: str, kind: str = KIND) -> None:
+        edits = ContainerEdits(env=(f"FROM={path.parent.name}/{path.name}",))
+        members = tuple(CdiDevice(device, container_edits=edits) for device in devices)
+        write_spec(path.parent, path.name, CdiSpec(kind=kind, devices=members))
+
+    put(judge.etc_cdi / "a.json", "below", "both", "twice-below")
+    put(judge.etc_cdi / "b.json", "twice-below")
+    put(judge.run_cdi / "c.json", "both", "twice-below", "twice")
+    put(judge.run_cdi / "d.yaml", "twice", "fine")
+    put(judge.run_cdi / "e.yml", "ending")
+    (judge.run_cdi / "broken.json").write_text('{"cdiVersion": "0.5.0", "kind": "example.com/bad"}')
+    registry = read_registry([judge.etc_cdi, judge.run_cdi])
+    devices = ["below", "both", "twice-below", "twice", "fine", "ending", "missing"]
+    names = [f"{KIND}={device}" for device in devices]
+    script = "\n".join(
+        f"{judge.command([f'--device={name}'], ['/bin/sh', '-c', 'echo $FROM'])} || echo no"
+        for name in names
+    )
+    done = judge.shell(script.replace("set -e", ""))
+    ours = [
+        env.removeprefix("FROM=").replace("run-cdi/", "cdi/")
+        for name in names
+        for env in (registry.edits([name]).env if registry.explain(name).resolves else ("no",))
+    ]
+    theirs = [line.replace("run-cdi/", "cdi/") for line in done.stdout.splitlines()]
+    assert theirs == ours == ["cdi/a.json", "cdi/c.json", "no", "no", "cdi/d.yaml", "no", "no"]
+
+
+def test_our_words_start_a_container(judge: Podman) -> None:
+    """Device, mount, variable, annotation and CDI name all arrive in the container."""
+    allocated, other = two_devices()
+    write_spec(
+        judge.run_cdi,
+        "w.json",
+        CdiSpec(kind=KIND, devices=(CdiDevice("w", container_edits=node(other)),)),
+    )
+    shared = judge.directory / "shared, and more"
+    shared.mkdir()
+    (shared / "note").write_text("hello\n")
+    options = ContainerOptions(
+        env=(("WIDGET", "two words"),),
+        devices=(DeviceSpec(allocated, "/dev/mine", "rw"),),
+        mounts=(Mount(str(shared), "/shared", read_only=True),),
+        annotations=(("example.com/widget", "0"),),
+        cdi_devices=(f"{KIND}=w",),
+    )
+    script = (
+        'echo "$WIDGET"; read line </shared/note && echo "$line"; (echo >/shared/x) || echo ro;'
+    )
+    opening = f": </dev/mine && : <{other} && echo opened"
+    done = judge.run(podman.args(options), ["/bin/sh", "-c", f"{script} {opening}"])
+    assert done.stdout.splitlines() == ["two words", "hello", "ro", "opened"], done.stderr
+
+
+def test_an_allocation_as_a_cdi_file_starts_a_container(judge: Podman) -> None:
+    """One name stands for all that was allocated."""
+    allocated, _ = two_devices()
+    options = ContainerOptions(
+        env=(("WIDGET", "0"),), devices=(DeviceSpec(allocated, "/dev/mine"),)
+    )
+    name = CdiName.parse("kubedevices.local/allocation=pod-1")
+    (judge.run_cdi / "pod-1.json").write_text(cdi.text(options, name))
+    done = judge.run([f"--device={name}"], try_to_open("/dev/mine"))
+    assert done.stdout.splitlines() == ["opened /dev/mine"], done.stderr
