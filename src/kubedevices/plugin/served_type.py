@@ -73,7 +73,10 @@ class ServedType:
         while True:
             started = loop.time()
             try:
-                await self._serve()
+                try:
+                    await self._serve()
+                finally:
+                    self.server = self.registrar = None
             except UsageError:
                 raise
             except (KubedevicesError, OSError) as error:
@@ -88,8 +91,6 @@ class ServedType:
                     self.resource, error, pause,
                 )  # fmt: skip
                 await self._wait_for_update(pause)
-            finally:
-                self.server = self.registrar = None
 
     async def _serve(self) -> NoReturn:
         settings = self._settings

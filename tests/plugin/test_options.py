@@ -1,0 +1,75 @@
+"""What an author may choose, and how a wrong choice is told."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.errors import SocketPathTooLong, UsageError
+from kubedevices.plugin.options import RunnerOptions, Settings
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+
+
+def test_the_typed_options_and_the_settings_are_the_same() -> None:
+    """Every documented option exists, and no other."""
+    assert RunnerOptions.__annotations__.keys() == Settings.__dataclass_fields__.keys()
+    for name in RunnerOptions.__annotations__:
+        assert name in (RunnerOptions.__doc__ or ""), name
+
+
+def test_the_default_is_the_kubelets_directory() -> None:
+    """Without options a plugin registers at the kubelet of this host."""
+    settings = Settings()
+    assert settings.kubelet_socket == DEVICE_PLUGIN_DIR / "kubelet.sock"
+    socket = settings.socket_of("example.com/widget", "widget")
+    assert socket == DEVICE_PLUGIN_DIR / "example.com-widget.sock"
+    assert Settings(registration="none").kubelet_socket is None
+
+
+def test_a_relative_directory_is_made_absolute() -> None:
+    """A later change of the working directory does not move the sockets."""
+    settings = Settings(socket_dir=Path("here"))
+    assert settings.socket_dir == Path.cwd() / "here"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("registration", "sometimes", "one of 'register', 'none', not 'sometimes'"),
+        ("on_server_error", "ignore", "one of 'exit', 'isolate', not 'ignore'"),
+        ("preferred_errors", "raise", "one of 'ignore', 'fail', not 'raise'"),
+        ("env_merge", "first", "one of 'last', 'join', 'error', not 'first'"),
+        ("min_update_interval", -1, "must not be negative: -1"),
+        ("max_list_size", 0, "must be positive: 0"),
+    ],
+)
+def test_a_wrong_choice_names_the_right_ones(option: str, value: Any, says: str) -> None:
+    """A value that is not allowed is a usage error that lists those that are."""
+    with pytest.raises(UsageError, match=f"{option} must .*{says}|{option} {says}"):
+        Settings(**{option: value})
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/abs.sock", "kubelet.sock"])
+def test_a_socket_name_must_be_a_file_of_ours(name: str) -> None:
+    """A socket outside the plugin directory, or in place of kubelet.sock, is refused."""
+    settings = Settings(socket_name=lambda _: name)
+    with pytest.raises(UsageError, match=r"example.com/widget: .* cannot be the name"):
+        settings.socket_of("example.com/widget", "widget")
+
+
+def test_a_socket_name_of_ones_own() -> None:
+    """The name of the socket can be chosen per device type."""
+    settings = Settings(socket_dir=Path("/d"), socket_name=lambda kind: f"mine-{kind}.sock")
+    assert settings.socket_of("example.com/widget", "widget") == Path("/d/mine-widget.sock")
+
+
+def test_a_path_too_long_says_how_long() -> None:
+    """T-10: 108 bytes and more are an error that names the length and the limit."""
+    directory = Path("/" + "x" * 90)
+    with pytest.raises(SocketPathTooLong, match=r"has \d+ bytes, Linux allows 107"):
+        Settings(socket_dir=directory).socket_of("example.com/widget", "widget")
+    name = "x" * (107 - len(os.fsencode("/d/")))
+    assert Settings(socket_dir=Path("/d"), socket_name=lambda _: name).socket_of("a/b", "b")
+    with pytest.raises(SocketPathTooLong, match="has 108 bytes"):
+        Settings(socket_dir=Path("/d"), socket_name=lambda _: name + "x").socket_of("a/b", "b")

@@ -1,0 +1,463 @@
+"""One scanner, any number of device types, from start to stop."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import (
+    DeviceListTooLarge,
+    InvalidResourceName,
+    KubedevicesError,
+    RegistrationRefused,
+    RpcError,
+    ScanFailed,
+    SocketInUse,
+    SocketPathTooLong,
+    StatusCode,
+    UsageError,
+)
+from kubedevices.host.sysfs import NumaReader
+from kubedevices.plugin.runner import PluginRunner, serve
+from tests.fake_kubelet import FakeKubelet
+from tests.waiting import until
+from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets
+
+
+def sockets(directory: Path) -> list[str]:
+    """Name every file that is left besides kubelet.sock."""
+    return sorted(path.name for path in directory.iterdir() if path.name != "kubelet.sock")
+
+
+def running(
+    scanner: kd.Scanner, directory: Path, **options: Any
+) -> contextlib.AbstractAsyncContextManager[PluginRunner]:
+    options = {"timing": QUICK, **options}
+    return serve(scanner, domain=DOMAIN, socket_dir=directory, **options)
+
+
+# ---------------------------------------------------------------- device types
+
+
+async def test_every_type_is_a_resource_of_its_own(short_dir: Path) -> None:
+    """Two device types are two sockets, two registrations and two lists."""
+    scanner = Widgets(widget=widgets("w1", "w2"), gadget=widgets("g1"))
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+        await kubelet.wait_for(RESOURCE, healthy("w1", "w2"))
+        await kubelet.wait_for("example.com/gadget", healthy("g1"))
+        assert sockets(short_dir) == ["example.com-gadget.sock", "example.com-widget.sock"]
+        assert set(runner.servers) == {"widget", "gadget"}
+        assert runner.servers["widget"].resource == RESOURCE
+        await until(lambda: runner.is_registered("widget") and runner.is_registered("gadget"))
+        assert repr(runner) == "<PluginRunner example.com: widget, gadget>"
+    assert sockets(short_dir) == []
+
+
+async def test_updates_additions_and_removals_are_followed(short_dir: Path) -> None:
+    """A changed type is sent again, a new one appears, a missing one goes with its socket."""
+    scanner = Widgets(widget=widgets("w1"), gadget=widgets("g1"))
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+        await kubelet.wait_for("example.com/gadget", 1)
+        await kubelet.wait_for(RESOURCE, 1)
+        scanner.show(widget=widgets("w1", "w2", unhealthy=("w1",)), tool=widgets("t1"))
+        await kubelet.wait_for(RESOURCE, {"w1": "Unhealthy", "w2": "Healthy"})
+        await kubelet.wait_for("example.com/tool", 1)
+        await until(lambda: not kubelet.connected("example.com/gadget"))
+        await until(lambda: set(runner.servers) == {"widget", "tool"})
+        assert sockets(short_dir) == ["example.com-tool.sock", "example.com-widget.sock"]
+        # The same registration served both lists of widgets.
+        assert [request.resource_name for request in kubelet.requests].count(RESOURCE) == 1
+
+
+async def test_a_type_without_devices_is_registered(short_dir: Path) -> None:
+    """A declared type is a resource with capacity 0, and devices may come later."""
+    scanner = Widgets(widget=[])
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir):
+        await kubelet.wait_for(RESOURCE, {})
+        scanner.show(widget=widgets("w1"))
+        await kubelet.wait_for(RESOURCE, healthy("w1"))
+
+
+async def test_a_type_that_comes_back_gets_a_new_server(short_dir: Path) -> None:
+    """After removal and return there is a new server, a new stream and the new devices."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+        await kubelet.wait_for(RESOURCE, 1)
+        first = runner.servers["widget"]
+        scanner.show()
+        await until(lambda: not runner.servers)
+        assert sockets(short_dir) == []
+        scanner.show(widget=widgets("w1", "w2"))
+        await kubelet.wait_for(RESOURCE, 2)
+        assert runner.servers["widget"] is not first
+        assert all(listing for listing in kubelet.lists(RESOURCE)), "an empty list was sent"
+
+
+@pytest.mark.parametrize("delay", [0, 0.01, 0.1])
+@pytest.mark.parametrize("kubelet_answers", [True, False], ids=["answering", "hanging"])
+async def test_a_type_removed_while_it_starts(
+    short_dir: Path, delay: float, kubelet_answers: bool
+) -> None:
+    """T-09: removed 0, 10 and 100 ms after it was added: no socket, no stream, nobody left."""
+    scanner = Widgets(other=widgets("o1"))
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+        await kubelet.wait_for("example.com/other", 1)
+        if not kubelet_answers:
+            kubelet.register_gate = asyncio.Event()
+        scanner.show(other=widgets("o1"), widget=widgets("w1"))
+        await asyncio.sleep(delay)
+        scanner.show(other=widgets("o1"))
+        await until(lambda: set(runner.servers) == {"other"})
+        await until(lambda: sockets(short_dir) == ["example.com-other.sock"])
+        if kubelet.register_gate is not None:
+            kubelet.register_gate.set()
+        await until(lambda: not kubelet.connected(RESOURCE))
+        scanner.show(other=widgets("o2"))
+        await kubelet.wait_for("example.com/other", healthy("o2"))
+        assert not kubelet.connected(RESOURCE)
+        assert sockets(short_dir) == ["example.com-other.sock"]
+
+
+async def test_a_kubelet_that_does_not_read_stops_nobody(short_dir: Path) -> None:
+    """T-07: without any stream 1000 notifications take less than a second, and the last counts."""
+    scanner = Widgets(widget=widgets("w0"), other=widgets("o0"))
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.open_streams = False
+        async with running(scanner, short_dir) as runner:
+            await until(lambda: len(kubelet.accepted) == 2)
+            other = next(each for each in kubelet.accepted if each.resource != RESOURCE)
+            kubelet.watch(other)
+            started = time.monotonic()
+            for n in range(1000):
+                scanner.show(widget=widgets(f"w{n}"), other=widgets(f"o{n}"))
+            assert time.monotonic() - started < 1
+            await kubelet.wait_for("example.com/other", healthy("o999"))
+            await until(lambda: "w999" in runner.servers["widget"].devices)
+
+
+async def test_a_slow_look_up_of_one_type_holds_up_no_other(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NUMA nodes are read in a thread per type: a device file that hangs hangs alone."""
+    may_go_on = threading.Event()
+
+    def hang(_: NumaReader, paths: Sequence[str]) -> tuple[int, ...]:
+        if "/dev/slow" in paths:
+            may_go_on.wait(10)
+        return (3,)
+
+    monkeypatch.setattr(NumaReader, "nodes_of", hang)
+    slow, fast = kd.Device("s", paths=["/dev/slow"]), kd.Device("f", paths=["/dev/fast"])
+    scanner = Widgets(slow=[slow], fast=[fast])
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir):
+        connected = await kubelet.wait_for("example.com/fast", 1)
+        assert connected.lists[0][0].numa_nodes == (3,)
+        assert not kubelet.connected("example.com/slow")
+        may_go_on.set()
+        await kubelet.wait_for("example.com/slow", 1)
+
+
+async def test_options_reach_the_wire(short_dir: Path) -> None:
+    """Socket name and hooks of the plugin are what the kubelet is told."""
+
+    class Starting(Widgets, kd.ContainerPreStarter):
+        def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:
+            pass
+
+    scanner = Starting(widget=widgets("w1"))
+    options = {"socket_name": lambda device_type: f"mine-{device_type}.sock"}
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, **options):
+        connected = await kubelet.wait_for(RESOURCE, 1)
+        assert connected.options.pre_start_required
+        assert kubelet.requests[0].options == connected.options
+        assert kubelet.requests[0].endpoint == "mine-widget.sock"
+
+
+async def test_registration_none_serves_only(short_dir: Path) -> None:
+    """With registration "none" the socket is there and kubelet.sock is left alone."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet:
+        async with running(scanner, short_dir, registration="none") as runner:
+            await until(lambda: runner.is_serving("widget"))
+            assert not runner.is_registered("widget")
+            assert sockets(short_dir) == ["example.com-widget.sock"]
+        assert not kubelet.requests
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "text"),
+    [
+        (ValueError("no bus"), ScanFailed, "scanner Widgets failed: ValueError: no bus"),
+        (UsageError("bad file"), UsageError, "bad file"),
+    ],
+)
+async def test_a_scan_that_raises_ends_everything(
+    short_dir: Path, raised: Exception, expected: type[KubedevicesError], text: str
+) -> None:
+    """T-03: the servers stop, their sockets are removed, the error is raised."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet:
+        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
+        task = asyncio.create_task(runner.run())
+        await kubelet.wait_for(RESOURCE, 1)
+        scanner.end(raised)
+        with pytest.raises(expected, match=text):
+            await asyncio.wait_for(task, 5)
+        assert sockets(short_dir) == []
+
+
+async def test_a_scan_that_returns_is_a_clean_end(short_dir: Path) -> None:
+    """T-04: run() returns, and the sockets are gone."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet:
+        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
+        task = asyncio.create_task(runner.run())
+        await kubelet.wait_for(RESOURCE, 1)
+        scanner.end()
+        await asyncio.wait_for(task, 5)
+        assert sockets(short_dir) == []
+        assert not runner.servers
+
+
+async def test_stop_from_another_thread(short_dir: Path) -> None:
+    """stop() may be called anywhere; a scanner that waits for the end may tidy up."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet:
+        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
+        task = asyncio.create_task(runner.run())
+        await kubelet.wait_for(RESOURCE, 1)
+        thread = threading.Thread(target=runner.stop)
+        thread.start()
+        await asyncio.wait_for(task, 5)
+        thread.join()
+        assert scanner.is_ended
+        runner.stop()  # once more is no mistake
+
+
+async def test_stop_before_run(short_dir: Path) -> None:
+    """A runner that was stopped before it began does not begin."""
+    runner = PluginRunner(Widgets(), domain=DOMAIN, socket_dir=short_dir)
+    runner.stop()
+    await asyncio.wait_for(runner.run(), 5)
+
+
+async def test_a_plain_def_scan_runs_in_a_thread(short_dir: Path) -> None:
+    """A scanner whose `scan` is no coroutine cannot block the loop."""
+
+    class Plain(kd.Scanner):
+        def scan(self, notifier: kd.Notifier) -> None:  # type: ignore[override]
+            notifier.notify(kd.DeviceTree({"widget": widgets("w1")}))
+            ended.wait(10)
+
+    ended = threading.Event()
+    async with FakeKubelet(short_dir) as kubelet, running(Plain(), short_dir):
+        await kubelet.wait_for(RESOURCE, 1)
+        ended.set()
+
+
+async def test_a_refused_registration_ends_everything(short_dir: Path) -> None:
+    """T-12: with the kubelet's text, and with the sockets of all types removed."""
+    scanner = Widgets(widget=widgets("w1"), other=widgets("o1"))
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.refuse_with = RpcError(StatusCode.UNKNOWN, "no such thing")
+        runner = PluginRunner(scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
+        with pytest.raises(RegistrationRefused, match="no such thing"):
+            await asyncio.wait_for(runner.run(), 5)
+        assert sockets(short_dir) == []
+
+
+async def test_an_isolated_failure_leaves_the_others_alone(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With "isolate" one type that cannot be served is logged and tried again."""
+    scanner = Widgets(widget=widgets("w1"), other=widgets("o1"))
+    path = short_dir / "example.com-widget.sock"
+    async with FakeKubelet(short_dir) as kubelet:
+        with socket.socket(socket.AF_UNIX) as foreign:
+            foreign.bind(str(path))
+            foreign.listen()
+            async with running(scanner, short_dir, on_server_error="isolate"):
+                await kubelet.wait_for("example.com/other", 1)
+                await until(lambda: caplog.text.count("is already in use") >= 2)
+                assert not kubelet.connected(RESOURCE)
+                foreign.close()
+                await kubelet.wait_for(RESOURCE, 1)
+                assert len(kubelet.connected("example.com/other")) == 1
+
+
+async def test_a_live_socket_of_another_process_ends_everything(short_dir: Path) -> None:
+    """By default a type that cannot be served ends the plugin; the foreign socket stays."""
+    path = short_dir / "example.com-widget.sock"
+    with socket.socket(socket.AF_UNIX) as foreign:
+        foreign.bind(str(path))
+        foreign.listen()
+        runner = PluginRunner(Widgets(widget=widgets("w1")), domain=DOMAIN, socket_dir=short_dir)
+        with pytest.raises(SocketInUse):
+            await asyncio.wait_for(runner.run(), 5)
+        assert path.is_socket()
+
+
+async def test_a_list_that_grows_too_large(short_dir: Path) -> None:
+    """T-17: beyond the limit the plugin ends with the number of devices in the error."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet:
+        runner = PluginRunner(
+            scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK, max_list_size=1000
+        )
+        task = asyncio.create_task(runner.run())
+        await kubelet.wait_for(RESOURCE, 1)
+        scanner.show(widget=widgets(*(f"w{n}" for n in range(100))))
+        with pytest.raises(DeviceListTooLarge, match="a list of 100 devices"):
+            await asyncio.wait_for(task, 5)
+
+
+async def test_a_list_that_shrinks_again_is_served_again(short_dir: Path) -> None:
+    """Isolated, a type whose list was too large is back with its next update."""
+    scanner = Widgets(widget=widgets("w1"))
+    options: dict[str, Any] = {
+        "max_list_size": 1000,
+        "on_server_error": "isolate",
+        "timing": replace(QUICK, isolate_first=60, isolate_last=60),
+    }
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, **options) as runner:
+        await kubelet.wait_for(RESOURCE, 1)
+        scanner.show(widget=widgets(*(f"w{n}" for n in range(100))))
+        await until(lambda: not runner.servers)
+        scanner.show(widget=widgets("w1", "w2"))
+        await kubelet.wait_for(RESOURCE, 2)
+
+
+# ---------------------------------------------------------------- wrong use
+
+
+@pytest.mark.parametrize("domain", ["", "Example.com", "kubernetes.io", "a/b", "x_y.com"])
+def test_a_domain_that_no_kubelet_accepts(domain: str) -> None:
+    """A wrong domain is told before anything is scanned."""
+    with pytest.raises(InvalidResourceName, match="resource name"):
+        PluginRunner(Widgets(), domain=domain)
+
+
+@pytest.mark.parametrize("on_server_error", ["exit", "isolate"])
+async def test_a_device_type_that_no_kubelet_accepts(short_dir: Path, on_server_error: Any) -> None:
+    """A wrong device type ends the plugin when it first appears, also with "isolate"."""
+    scanner = Widgets(**{"no good": widgets("w1")}, widget=widgets("w1"))
+    runner = PluginRunner(
+        scanner, domain=DOMAIN, socket_dir=short_dir, on_server_error=on_server_error
+    )
+    with pytest.raises(InvalidResourceName, match=r"example\.com/no good") as caught:
+        await asyncio.wait_for(runner.run(), 5)
+    assert caught.value.exit_code == 2
+    assert sockets(short_dir) == []
+
+
+async def test_a_directory_too_long_for_a_socket(short_dir: Path) -> None:
+    """T-10: said with the path and its length, exit code 3."""
+    directory = short_dir / ("x" * 100)
+    directory.mkdir()
+    runner = PluginRunner(Widgets(widget=widgets("w1")), domain=DOMAIN, socket_dir=directory)
+    with pytest.raises(SocketPathTooLong, match="choose a shorter") as caught:
+        await asyncio.wait_for(runner.run(), 5)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("scanner", "text"), [(Widgets, r"write Widgets\(\)"), (object(), "needs a Scanner object")]
+)
+def test_what_is_no_scanner(scanner: Any, text: str) -> None:
+    """A class instead of an object, and anything else, is told in one sentence."""
+    with pytest.raises(UsageError, match=text):
+        PluginRunner(scanner, domain=DOMAIN)
+
+
+# ---------------------------------------------------------------- serve
+
+
+async def test_serve_raises_the_plugins_error_in_the_body(short_dir: Path) -> None:
+    """When the plugin fails, the body of `async with` does not wait for ever."""
+    scanner = Widgets(widget=widgets("w1"))
+
+    async def body() -> None:
+        async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir):
+            await kubelet.wait_for(RESOURCE, 1)
+            scanner.end(OSError("unplugged"))
+            await asyncio.sleep(60)
+
+    with pytest.raises(ScanFailed, match="unplugged"):
+        await asyncio.wait_for(body(), 5)
+
+
+async def test_serve_passes_on_the_bodys_error_and_cancellation(short_dir: Path) -> None:
+    """An error of the body, or its cancellation from outside, stops the plugin and goes on."""
+    with pytest.raises(ZeroDivisionError):
+        async with running(Widgets(widget=widgets("w1")), short_dir):
+            raise ZeroDivisionError
+    inside = asyncio.Event()
+
+    async def body() -> None:
+        async with running(Widgets(widget=widgets("w1")), short_dir):
+            inside.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(body())
+    await inside.wait()
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+    assert task.cancelled()
+    assert sockets(short_dir) == []
+
+
+async def test_serve_after_a_scanner_that_ended(short_dir: Path) -> None:
+    """A scan that returns while the body runs is no error."""
+    scanner = Widgets(widget=widgets("w1"))
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir) as runner:
+        await kubelet.wait_for(RESOURCE, 1)
+        scanner.end()
+        await until(lambda: not runner.servers)
+
+
+async def test_a_hundred_starts_and_stops_leave_nothing_behind(short_dir: Path) -> None:
+    """T-31: after 100 cycles there are as many threads, file descriptors and sockets as before."""
+
+    class Polled(kd.PolledScanner):
+        def list_devices(self) -> kd.DeviceTree:
+            return kd.DeviceTree({"widget": widgets("w1"), "other": []})
+
+    logging.getLogger("kubedevices").setLevel(logging.ERROR)
+    try:
+        async with FakeKubelet(short_dir) as kubelet:
+            before: tuple[int, int, int] | None = None
+            for cycle in range(100):
+                async with running(Polled(), short_dir):
+                    await kubelet.wait_for(RESOURCE, 1)
+                await until(lambda: not any(each.is_open for each in kubelet.accepted))
+                for connected in kubelet.accepted:
+                    await connected.channel.close()
+                kubelet.accepted.clear()
+                assert sockets(short_dir) == []
+                if cycle == 4:  # by then everything that is loaded once has been loaded
+                    before = await count_resources()
+            assert await count_resources() == before
+    finally:
+        logging.getLogger("kubedevices").setLevel(logging.NOTSET)
+
+
+async def count_resources() -> tuple[int, int, int]:
+    """Count threads, open files and tasks, once the last thread of a hook has ended."""
+    await until(lambda: not any(t.name.startswith("hook") for t in threading.enumerate()))
+    return threading.active_count(), count_open_files(), len(asyncio.all_tasks())
+
+
+def count_open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -1,0 +1,266 @@
+"""What widely used device plugins get wrong in their life cycle, done right by ours.
+
+Each test stands for one column of a comparison of fourteen existing plugins against a kubelet and
+a fake one; its docstring names what was seen there. All plugins here are processes of their own.
+"""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateRequest,
+    ContainerPreferredRequest,
+    PreferredAllocationRequest,
+)
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.fake_kubelet import FakeKubelet, leave_dead_socket
+from tests.plugin_process import PluginProcess, plugin_process
+from tests.waiting import until
+from tests.widgets import RESOURCE, healthy
+
+SOCKET = "example.com-widget.sock"
+SOON = 1.5
+"""Seconds; a bound for busy machines. What it really takes is measured by the benchmarks."""
+
+
+@pytest.fixture
+def socket_dir(short_dir: Path) -> Path:
+    directory = short_dir / "s"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def devices(short_dir: Path) -> Path:
+    directory = short_dir / "d"
+    directory.mkdir()
+    (directory / "w1").touch()
+    return directory
+
+
+async def change(devices: Path, kubelet: FakeKubelet, plugin: PluginProcess, name: str) -> None:
+    """Plug one device in and see that the kubelet hears of it, and that nobody died."""
+    (devices / name).touch()
+    await kubelet.wait_for(RESOURCE, healthy(*names_in(devices)))
+    assert plugin.is_alive
+
+
+def names_in(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()]
+
+
+def allocate(*ids: str) -> AllocateRequest:
+    return AllocateRequest((ContainerAllocateRequest(ids),))
+
+
+# ---------------------------------------------------------------- first table
+
+
+async def test_sigterm(socket_dir: Path, devices: Path) -> None:
+    """SIGTERM. Seen: "no handler: -15, left" (two), "exit 0, left", up to 4.7 s (one each)."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        code, took = await plugin.terminate()
+        assert code == 0
+        assert took < 2
+        assert plugin.sockets == []
+
+
+async def test_start_on_the_stale_socket_of_a_killed_one(socket_dir: Path, devices: Path) -> None:
+    """Stale socket after SIGKILL, same second. Seen: panics; "fatal, exit 2"; retries forever."""
+    async with FakeKubelet(socket_dir) as kubelet:
+        async with plugin_process(socket_dir, devices) as killed:
+            await kubelet.wait_for(RESOURCE, 1)
+            await killed.kill()
+            assert killed.sockets == [SOCKET], "SIGKILL leaves the socket file behind"
+        await until(lambda: not kubelet.connected(RESOURCE))
+        async with plugin_process(socket_dir, devices) as plugin:
+            await kubelet.wait_for(RESOURCE, 1)
+            assert plugin.is_alive
+
+
+async def test_kubelet_sock_replaced_and_our_socket_kept(socket_dir: Path, devices: Path) -> None:
+    """kubelet.sock replaced, own socket kept. Seen: "never" (four), "exits 1", panics later."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        for count in range(2, 5):
+            await kubelet.restart(wipe=False)
+            await kubelet.wait_requests(count, timeout=SOON)
+            await change(devices, kubelet, plugin, f"w{count}")
+        assert plugin.sockets == [SOCKET]
+
+
+async def test_fifteen_kubelet_restarts_with_the_directory_cleaned(
+    socket_dir: Path, devices: Path
+) -> None:
+    """Restart, directory cleaned. Seen: "never", "exits 1", "3 of 15 died", seconds at most."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        for count in range(15):
+            await kubelet.restart()
+            await kubelet.wait_for(RESOURCE, count + 1, timeout=SOON)
+            await change(devices, kubelet, plugin, f"v{count}")
+
+
+async def test_our_socket_deleted_and_the_kubelet_stays(socket_dir: Path, devices: Path) -> None:
+    """Own socket deleted, kubelet stays. Seen: "never" (four of eight)."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        (socket_dir / SOCKET).unlink()
+        await until(lambda: len(kubelet.accepted) == 2, SOON)
+        await change(devices, kubelet, plugin, "w2")
+
+
+# ---------------------------------------------------------------- second table
+
+
+async def test_everything_wiped_and_the_kubelet_back_later(socket_dir: Path, devices: Path) -> None:
+    """Wiped, kubelet back later. Seen: "never", "exits 1" (two), "exits 2" (two)."""
+    kubelet = FakeKubelet(socket_dir)
+    async with kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        await kubelet.stop()
+        kubelet.wipe()
+        await until(lambda: plugin.sockets == [SOCKET])  # served again, and waits
+        (devices / "w2").touch()  # what happens meanwhile is not lost
+        await asyncio.sleep(1)
+        assert plugin.is_alive
+        await kubelet.start()
+        await kubelet.wait_for(RESOURCE, healthy("w1", "w2"), timeout=SOON)
+
+
+async def test_a_second_instance(socket_dir: Path, devices: Path) -> None:
+    """Second instance. Seen: it unlinks or takes over the first's socket (five), both live."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as first:
+        await kubelet.wait_for(RESOURCE, 1)
+        before = (socket_dir / SOCKET).stat()
+        async with plugin_process(socket_dir, devices) as second:
+            assert await second.ended() == 3
+            assert f"Socket {socket_dir / SOCKET} is already in use" in second.output
+        after = (socket_dir / SOCKET).stat()
+        assert (before.st_ino, before.st_ctime_ns) == (after.st_ino, after.st_ctime_ns)
+        await change(devices, kubelet, first, "w2")
+        assert len(kubelet.requests) == 1
+
+
+async def test_an_unknown_id_in_allocate(socket_dir: Path, devices: Path) -> None:
+    """Unknown id. Seen: "accepted" (two), UNKNOWN (five)."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
+        connected = await kubelet.wait_for(RESOURCE, 1)
+        with pytest.raises(RpcError, match="non-existing device w9") as caught:
+            await connected.client.allocate(allocate("w1", "w9"), timeout=5)
+        assert caught.value.code is StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("left_behind", [False, True], ids=["absent", "dead"])
+async def test_no_kubelet_at_the_start(socket_dir: Path, devices: Path, left_behind: bool) -> None:
+    """kubelet.sock absent at start. Seen: "never registers", "exits 1", "exits 2"."""
+    if left_behind:
+        leave_dead_socket(socket_dir / "kubelet.sock")
+    async with plugin_process(socket_dir, devices) as plugin:
+        await plugin.said("waiting for the kubelet")
+        async with FakeKubelet(socket_dir) as kubelet:
+            await kubelet.wait_for(RESOURCE, 1, timeout=SOON)
+            await change(devices, kubelet, plugin, "w2")
+
+
+async def test_the_kubelet_closes_its_stream_only(socket_dir: Path, devices: Path) -> None:
+    """Stream closed, kubelet stays. Seen: "nothing, stays unregistered" (five), "exits 1"."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        await kubelet.cancel_streams()
+        await kubelet.wait_for(RESOURCE, 1, timeout=1)
+        await change(devices, kubelet, plugin, "w2")
+
+
+# ---------------------------------------------------------------- further down
+
+
+async def test_dialled_between_bind_and_listen(socket_dir: Path, devices: Path) -> None:
+    """kubelet.sock bound, not listening yet. Seen: 1 s lost (two), died 3 times of 15 (one)."""
+    async with plugin_process(socket_dir, devices) as plugin:
+        await plugin.said("waiting for the kubelet")
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as kubelet:
+                kubelet.setblocking(False)
+                kubelet.bind(str(socket_dir / "kubelet.sock"))
+                await asyncio.sleep(0.02)
+                kubelet.listen()
+                loop = asyncio.get_running_loop()
+                accepted, _ = await asyncio.wait_for(loop.sock_accept(kubelet), 0.5)
+                accepted.close()
+            (socket_dir / "kubelet.sock").unlink()
+        assert plugin.is_alive
+
+
+async def test_the_kubelet_wipes_while_the_plugin_starts(socket_dir: Path, devices: Path) -> None:
+    """Our socket is wiped between bind and Register. Seen: 10 s, then an error."""
+    async with FakeKubelet(socket_dir) as kubelet:
+        kubelet.register_gate = asyncio.Event()
+        async with plugin_process(socket_dir, devices) as plugin:
+            await kubelet.wait_requests(1)
+            kubelet.wipe_plugins()
+            await kubelet.wait_requests(2, timeout=SOON)
+            kubelet.register_gate.set()
+            await kubelet.wait_for(RESOURCE, 1, timeout=SOON)
+            assert plugin.is_alive
+
+
+async def test_odd_allocate_requests(socket_dir: Path, devices: Path) -> None:
+    """Duplicate ids, empty lists. Seen: one device file given several times (three plugins)."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
+        connected = await kubelet.wait_for(RESOURCE, 1)
+        (devices / "w2").touch()  # another id with the same device file
+        await kubelet.wait_for(RESOURCE, 2)
+        for ids in (("w1", "w1"), ("w1", "w2", "w1")):
+            response = await connected.client.allocate(allocate(*ids), timeout=5)
+            paths = [spec.host_path for spec in response.containers[0].devices]
+            assert paths == ["/dev/null"]
+        empty = await connected.client.allocate(allocate(), timeout=5)
+        assert len(empty.containers) == 1
+
+
+async def test_a_call_that_is_not_offered(socket_dir: Path, devices: Path) -> None:
+    """GetPreferredAllocation not offered. Seen: UNKNOWN, or OK with an empty response (four)."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
+        connected = await kubelet.wait_for(RESOURCE, 1)
+        assert not connected.options.get_preferred_allocation_available
+        request = PreferredAllocationRequest((ContainerPreferredRequest(("w1",), (), 1),))
+        with pytest.raises(RpcError, match="doesn't implement it") as caught:
+            await connected.client.get_preferred_allocation(request, timeout=5)
+        assert caught.value.code is StatusCode.UNIMPLEMENTED
+
+
+async def test_the_first_list_is_full_and_no_list_comes_twice(
+    socket_dir: Path, devices: Path
+) -> None:
+    """Lists. Seen: an empty one first (one vendor); the same one again 2 to 17 times in 33 s."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices):
+        await kubelet.wait_for(RESOURCE, 1)
+        await asyncio.sleep(0.5)  # ten scans
+        (devices / "w2").touch()
+        await kubelet.wait_for(RESOURCE, 2)
+        assert [len(listing) for listing in kubelet.lists(RESOURCE)] == [1, 2]
+
+
+async def test_streams_without_end_do_not_use_up_anything(socket_dir: Path, devices: Path) -> None:
+    """Thirty streams at once. Seen: a pool of 4 to 10 workers starves after a few reconnects."""
+    async with FakeKubelet(socket_dir) as kubelet, plugin_process(socket_dir, devices) as plugin:
+        await kubelet.wait_for(RESOURCE, 1)
+        async with await GrpcChannel.dial(socket_dir / SOCKET) as channel:
+            client = DevicePluginClient(channel)
+            streams = [client.list_and_watch() for _ in range(30)]
+            assert [len(await anext(stream)) for stream in streams] == [1] * 30
+            (devices / "w2").touch()
+            assert [len(await anext(stream)) for stream in streams] == [2] * 30
+            response = await client.allocate(allocate("w2"), timeout=5)
+            assert response.containers[0].devices
+            for stream in streams:
+                await stream.aclose()
+        await change(devices, kubelet, plugin, "w3")

@@ -1,0 +1,162 @@
+"""No update is lost, whatever the kubelet does, with few devices and with very many."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.plugin.runner import serve
+from kubedevices.plugin.timing import Timing
+from tests.fake_kubelet import FakeKubelet
+from tests.waiting import until
+from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets
+
+
+def fleet(count: int, sick: int | None = None) -> list[kd.Device]:
+    """Make that many devices on two NUMA nodes, one of them unhealthy."""
+    return [
+        kd.Device(
+            f"widget-{n}",
+            health=kd.Health.UNHEALTHY if n == sick else kd.Health.HEALTHY,
+            numa_nodes=(n % 2,),
+        )
+        for n in range(count)
+    ]
+
+
+def seen(devices: list[kd.Device]) -> dict[str, str]:
+    return {device.id: str(device.health) for device in devices}
+
+
+@pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
+@pytest.mark.parametrize("count", [3, 10_000])
+async def test_ten_restarts_each_with_an_update(short_dir: Path, count: int, wipe: bool) -> None:
+    """T-16: restart, one health change, one device more, ten times: every change arrives."""
+    scanner = Widgets(widget=fleet(count))
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        serve(scanner, domain=DOMAIN, socket_dir=short_dir),
+    ):
+        await kubelet.wait_for(RESOURCE, count)
+        for turn in range(10):
+            await kubelet.restart(wipe=wipe)
+            now = fleet(count, sick=turn)
+            scanner.show(widget=now)
+            await kubelet.wait_for(RESOURCE, seen(now))
+            now = fleet(count + turn + 1, sick=turn)
+            scanner.show(widget=now)
+            await kubelet.wait_for(RESOURCE, seen(now))
+
+
+async def test_updates_between_two_kubelets_are_not_lost(short_dir: Path) -> None:
+    """What changes while no kubelet listens is in the first list of the next one."""
+    scanner = Widgets(widget=fleet(1))
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        serve(scanner, domain=DOMAIN, socket_dir=short_dir),
+    ):
+        for turn in range(2, 12):
+            await kubelet.wait_for(RESOURCE, turn - 1)
+            await kubelet.stop(leave_socket=True)
+            scanner.show(widget=fleet(turn))
+            await kubelet.start()
+        connected = await kubelet.wait_for(RESOURCE, 11)
+        assert len(connected.lists[0]) == 11
+
+
+async def test_ten_thousand_devices_with_topology_fit(short_dir: Path) -> None:
+    """T-17: the list of 10,000 devices is far below a kubelet's limit and arrives whole."""
+    scanner = Widgets(widget=fleet(10_000))
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        serve(scanner, domain=DOMAIN, socket_dir=short_dir),
+    ):
+        connected = await kubelet.wait_for(RESOURCE, 10_000)
+        (listing,) = connected.lists
+        assert [device.id for device in listing] == [f"widget-{n}" for n in range(10_000)]
+        assert {device.numa_nodes for device in listing} == {(0,), (1,)}
+
+
+async def test_twenty_restarts_are_noticed_at_once(short_dir: Path) -> None:
+    """T-15: from kubelet.sock being back to registered, each of 20 restarts at most 1.5 s."""
+    loop = asyncio.get_running_loop()
+    times = []
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        serve(Widgets(widget=fleet(8)), domain=DOMAIN, socket_dir=short_dir),
+    ):
+        await kubelet.wait_for(RESOURCE, 8)
+        for turn in range(20):
+            await kubelet.stop(leave_socket=turn % 2 == 0)
+            await asyncio.sleep(0.02 * (turn % 4))
+            await kubelet.start()
+            back = loop.time()
+            await kubelet.wait_for(RESOURCE, 8)
+            times.append(loop.time() - back)
+    assert max(times) <= 1.5, times
+
+
+async def test_twenty_restarts_without_file_events(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T-15: the same bound where inotify is not to be had, by looks every second."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("asyncinotify.Inotify", refuse)
+    loop = asyncio.get_running_loop()
+    timing = Timing(again_soon=60)  # or the end of the stream would wake it
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        serve(Widgets(widget=fleet(8)), domain=DOMAIN, socket_dir=short_dir, timing=timing),
+    ):
+        await kubelet.wait_for(RESOURCE, 8)
+        for turn in range(3):
+            await kubelet.restart(wipe=turn != 1)
+            back = loop.time()
+            await kubelet.wait_for(RESOURCE, 8)
+            assert loop.time() - back <= 1.5
+
+
+@contextlib.asynccontextmanager
+async def rival(directory: Path) -> AsyncIterator[None]:
+    """Run a second plugin with the same resource on another socket."""
+    async with serve(
+        Widgets(widget=fleet(2)),
+        domain=DOMAIN,
+        socket_dir=directory,
+        socket_name=lambda _: "rival.sock",
+        timing=replace(QUICK, again_first=0.6),
+    ):
+        yield
+
+
+async def test_two_plugins_with_one_name_make_no_storm(short_dir: Path) -> None:
+    """T-14: they push each other out, ever more slowly; scaled from 10 s to 0.3 s."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.one_per_resource = True
+        mine = serve(Widgets(widget=fleet(1)), domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
+        async with mine as runner, rival(short_dir):
+            await until(lambda: len(kubelet.accepted) >= 4)
+            before = len(kubelet.requests)
+            await asyncio.sleep(2)
+            # Without back-off there would be one every 20 ms from each.
+            assert len(kubelet.requests) - before <= 8
+            assert runner.is_serving("widget")
+        registered = {request.endpoint for request in kubelet.requests}
+        assert registered == {"rival.sock", "example.com-widget.sock"}
+
+
+async def test_rivals_whose_streams_stay_are_left_alone(short_dir: Path) -> None:
+    """T-14: a kubelet that keeps both streams, as 1.32 does, is registered at once each."""
+    async with FakeKubelet(short_dir) as kubelet:
+        mine = serve(Widgets(widget=fleet(1)), domain=DOMAIN, socket_dir=short_dir, timing=QUICK)
+        async with mine, rival(short_dir):
+            await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
+            await asyncio.sleep(2 * QUICK.again_first)
+            assert len(kubelet.requests) == 2
