@@ -265,7 +265,7 @@ def restart_the_node(demo: Demo) -> None:
         "The node restarts",
         "Plugins must notice and come back by themselves; many in use today do not.",
     )
-    before = sorted(demo.resources())
+    before = {name: item["allocatable"] for name, item in demo.resources().items()}
     demo.stop("node")
     say("   node stopped; kubelet.sock is gone, the plugins go on")
     demo.start("node", "node", note="kubedevices node")
@@ -276,8 +276,7 @@ def restart_the_node(demo: Demo) -> None:
     def all_back() -> bool:
         if not demo.node_answers():
             return False
-        found = demo.resources()
-        return sorted(found) == before and all(item["allocatable"] for item in found.values())
+        return before == {name: item["allocatable"] for name, item in demo.resources().items()}
 
     demo.wait_until(all_back, "the plugins' return")
     say(

@@ -1,20 +1,19 @@
 """Starts a container with runc from container options, and lets it say what it can open.
 
-The bundle is the smallest there is: a root file system of one static busybox. A device file that
-was not allocated is put into it, so that a refusal comes from the kernel, not from a missing file.
+The bundle is the smallest there is: a root file system of one static busybox. The container
+also sees a device file that was not allocated, so that a refusal comes from the kernel and not from
+a missing file.
 """
 
 import json
-import os
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.device import DeviceSpec, Mount
-from kubedevices.host.device_files import read_device_files
+from kubedevices.host.device_files import read_device_file, read_device_files
 from kubedevices.runtimes import oci
 
 FOREIGN = ("/dev/kvm", "/dev/net/tun", "/dev/fuse", "/dev/loop0", "/dev/hwrng", "/dev/ttyS0")
@@ -44,14 +43,13 @@ def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
     paths = [device.container_path or "" for device in real]
     taken = {device.host_path for device in real}
     foreign = next((path for path in FOREIGN if path not in taken and Path(path).exists()), None)
-    if foreign:
-        status = Path(foreign).stat()
-        os.mknod(root / Path(foreign).name, stat.S_IFMT(status.st_mode) | 0o666, status.st_rdev)
-        paths.append(f"/{Path(foreign).name}")
-    command = ["/bin/busybox", "sh", "-c", SCRIPT, "sh", *paths]
+    command = ["/bin/busybox", "sh", "-c", SCRIPT, "sh", *paths, *([foreign] if foreign else [])]
     config = oci.apply_to_oci(
         oci.minimal_config(command), options, read_device_files(oci.host_paths(options))
     )
+    if foreign:
+        # The file without the permission: what is refused is the opening, by the kernel.
+        config["linux"].setdefault("devices", []).append(device_node(foreign))
     (bundle / "config.json").write_text(json.dumps(config))
     done = subprocess.run(
         [
@@ -70,3 +68,15 @@ def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
         check=False,
     )
     return (done.stdout or done.stderr).splitlines()
+
+
+def device_node(path: str) -> dict[str, Any]:
+    """Return `path` as an entry of linux.devices."""
+    file = read_device_file(path)
+    return {
+        "path": path,
+        "type": file.type,
+        "major": file.major,
+        "minor": file.minor,
+        "fileMode": 0o666,
+    }
