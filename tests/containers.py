@@ -12,7 +12,8 @@ import pytest
 
 from kubedevices.host.device_files import read_device_file
 
-HOW = "install the Debian packages with `make test-deps`"
+INSTALL = "install the Debian packages with `make test-deps`"
+_CAP_SYS_ADMIN = 1 << 21
 _CANDIDATES = (
     "/dev/fuse",
     "/dev/kvm",
@@ -25,18 +26,18 @@ _CANDIDATES = (
 _INTERPRETER = 3  # PT_INTERP: the program asks for a dynamic loader
 
 
-def need(condition: object, what: str) -> None:
+def need(condition: object, what: str, how: str = INSTALL) -> None:
     """Skip with a message that helps; in CI a skip would hide a broken setup, so fail there."""
     if condition:
         return
     if os.environ.get("CI") == "true":
-        pytest.fail(f"{what} is missing: {HOW}")
-    pytest.skip(f"{what} is missing: {HOW}")
+        pytest.fail(f"{what} is missing: {how}")
+    pytest.skip(f"{what} is missing: {how}")
 
 
 def need_root_and(*programs: str) -> None:
     """Containers that get devices need root, and somebody who starts them."""
-    need(os.geteuid() == 0, "root")
+    need(os.geteuid() == 0 and _may_mount(), "root that may mount", "run the tests as root")
     for program in programs:
         need(shutil.which(program), program)
 
@@ -55,7 +56,7 @@ def make_root_file_system(directory: Path) -> Path:
 def two_devices() -> tuple[str, str]:
     """Return two device files of this host that can be opened and that no container has anyway."""
     found = [path for path in _CANDIDATES if _can_open(path)]
-    need(len(found) >= 2, "a second device file that can be opened")
+    need(len(found) >= 2, "a second device file", f"two of {', '.join(_CANDIDATES)} must open")
     return found[0], found[1]
 
 
@@ -74,6 +75,13 @@ def try_to_open(*paths: str) -> list[str]:
 
 look_at_node = partial(read_device_file, follow=False)
 """How engines read the host paths of CDI files."""
+
+
+def _may_mount() -> bool:
+    """Whether this root is more than the root of a container without privileges."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    return bool(int(effective.split()[1], 16) & _CAP_SYS_ADMIN)
 
 
 def _can_open(path: str) -> bool:

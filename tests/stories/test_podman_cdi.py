@@ -32,6 +32,8 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 """
+# A process namespace as well, so that podman's helpers end with it.
+NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 PREPARE = """\
 set -e
 mount -t tmpfs tmpfs /run
@@ -64,7 +66,7 @@ class Podman:
         """Run a shell script in the private mount namespace."""
         home = {"HOME": str(self.directory), "DIR": str(self.directory)}
         return subprocess.run(
-            ["unshare", "--mount", "sh", "-c", PREPARE + script],
+            [*NAMESPACES, "sh", "-c", PREPARE + script],
             env=os.environ | home | {"CONTAINERS_CONF": str(self.directory / "containers.conf")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
