@@ -6,14 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.containers import (
-    look_at_node,
-    make_node_like,
-    make_root_file_system,
-    need_root_and,
-    try_to_open,
-    two_devices,
-)
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.cdi import (
@@ -28,6 +20,14 @@ from kubedevices.cdi import (
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.host.device_files import read_device_files
 from kubedevices.runtimes import oci
+from tests.containers import (
+    look_at_node,
+    make_node_like,
+    make_root_file_system,
+    need_root_and,
+    try_to_open,
+    two_devices,
+)
 
 DEADLINE = 30
 
