@@ -235,7 +235,7 @@ class ControlClient:
         return await self._ask("Devices", {"resource": resource})
 
     async def watch_devices(self, resource: str = "") -> AsyncGenerator[Document, None]:
-        """Yield the answer of `devices` now and after every change, until the node stops."""
+        """Yield the answer of `devices` now and after every change; raises when the node stops."""
         try:
             async with aclosing(
                 self._client.stream("WatchDevices", {"resource": resource})
@@ -244,6 +244,7 @@ class ControlClient:
                     yield answer
         except RpcError as error:
             raise _as_asked(error) from error
+        raise CannotAsk("the node stopped")
 
     async def capacity(self) -> Document:
         """Return capacity and allocatable per resource."""
@@ -284,7 +285,7 @@ def _as_asked(error: RpcError) -> KubedevicesError:
     if error.code is StatusCode.DEADLINE_EXCEEDED:
         return CannotAsk("the node did not answer in time")
     if error.code is StatusCode.UNAVAILABLE:
-        return CannotAsk("the node stopped before it answered")
+        return CannotAsk("the node stopped")
     return CannotAsk(f"the node could not answer: {error.message}")
 
 
