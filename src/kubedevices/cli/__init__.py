@@ -11,12 +11,10 @@ process passes through this file on its way to the kubelet.
 """
 
 import argparse
-import difflib
 import logging
 import os
-import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import NoReturn
@@ -93,6 +91,19 @@ def describe(error: KubedevicesError) -> str:
     return f"kubedevices: {error}"
 
 
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that `word` was probably meant to be, or an empty string."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, [*known], n=1)), "")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `, did you mean 'scan'?` if a known word is close to `word`."""
+    close = closest(word, known)
+    return f", did you mean {close!r}?" if close else ""
+
+
 def _main(argv: list[str]) -> int:
     parser = _top_parser()
     top = parser.parse_args(argv)
@@ -100,10 +111,7 @@ def _main(argv: list[str]) -> int:
         parser.print_help(sys.stderr)
         return 2
     if top.verb not in VERBS:
-        close = difflib.get_close_matches(top.verb, VERBS, n=1)
-        parser.error(
-            f"unknown verb {top.verb!r}" + (f", did you mean {close[0]!r}?" if close else "")
-        )
+        parser.error(f"unknown verb {top.verb!r}{did_you_mean(top.verb, VERBS)}")
     verb = import_module(f"{__name__}.{top.verb}")
     args = _verb_parser(verb).parse_args(top.arguments, _common_defaults(top, verb))
     from kubedevices.cli.log_lines import configure_logging
@@ -146,6 +154,8 @@ def _verb_parser(verb: ModuleType) -> Parser:
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
     """Keep line breaks of descriptions, and give options and their help enough room."""
+    import shutil
+
     width = min(100, shutil.get_terminal_size().columns)
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=34, width=width)
 

@@ -6,7 +6,6 @@ does not import is a debug log line.
 """
 
 import argparse
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any
 
+from kubedevices.cli import closest, did_you_mean
 from kubedevices.cli.log_lines import summarize_exception
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin.scanner import Scanner
@@ -114,8 +114,7 @@ def _find(module: ModuleType, name: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            close = difflib.get_close_matches(part, _scanners_in(module) or dir(found), n=1)
-            hint = f", did you mean {close[0]!r}?" if close else _listing_hint(module)
+            hint = did_you_mean(part, _scanners_in(module)) or _listing_hint(module)
             raise UsageError(f"{module.__name__} has no {name!r}{hint}")
         found = getattr(found, part)
     return found
@@ -145,11 +144,11 @@ def _check_class(found: Any, name: str) -> Callable[..., Scanner]:
         raise UsageError(f"{name} does not inherit {wanted}")
     missing: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
     if missing:
-        own = [method for base in found.__mro__[:-1] for method in vars(base)]
+        own = {method for base in found.__mro__[:-1] for method in vars(base)} - missing
         described = []
         for method in sorted(missing):
-            close = difflib.get_close_matches(method, set(own) - missing, n=1)
-            described.append(f"{method}()" + (f" (is {close[0]}() misspelt?)" if close else ""))
+            near = closest(method, own)
+            described.append(f"{method}()" + (f" (is {near}() misspelt?)" if near else ""))
         raise UsageError(f"{name} lacks {', '.join(described)}")
     return found
 
@@ -177,8 +176,7 @@ def _convert(scanner_class: Callable[..., Scanner], values: Mapping[str, str]) -
     converted = {}
     for key, text in values.items():
         if key not in signature.parameters and not takes_any:
-            close = difflib.get_close_matches(key, signature.parameters, n=1)
-            hint = f", did you mean {close[0]!r}?" if close else f": {name}{signature}"
+            hint = did_you_mean(key, signature.parameters) or f": {name}{signature}"
             raise UsageError(f"{name} takes no argument {key!r}{hint}")
         converted[key] = _from_text(key, text, annotations.get(key, str))
     try:

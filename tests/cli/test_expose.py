@@ -1,0 +1,200 @@
+"""`kubedevices expose`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.builtin.expose_config import load_expose_config
+from kubedevices.cli import main
+from kubedevices.device import DeviceSpec, Mount
+from tests.cli.commands import running
+from tests.fake_kubelet import FakeKubelet
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SERIAL = """\
+version: 1
+namespace: devices.example.com
+scanInterval: 100ms
+resources:
+- name: serial
+  match: [{path: /dev/ttyUSB*}]
+  container: {path: "/dev/ttyS{index}"}
+  env: {"PORT_{index}": "{container_path}"}
+  mounts: [{host: /run/udev, readOnly: true}]
+  with: ["/dev/control{n}"]
+- name: camera
+  match: [{path: /dev/video*}]
+"""
+
+RESOURCE = "devices.example.com/serial"
+
+
+@pytest.fixture(autouse=True)
+def directory(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a directory with a pretended /dev, a configuration and a place for sockets."""
+    for name in ("dev", "s"):
+        (short_dir / name).mkdir()
+    (short_dir / "serial.yaml").write_text(SERIAL)
+    monkeypatch.chdir(short_dir)
+    return short_dir
+
+
+def plug(directory: Path, *names: str) -> None:
+    for name in names:
+        (directory / "dev" / name).touch()
+
+
+async def test_devices_are_followed_as_they_come_and_go(directory: Path) -> None:
+    """Plugged, unplugged, missing a companion; within the scan interval each time."""
+    plug(directory, "ttyUSB0", "control0", "ttyUSB1")
+    arguments = ["expose", "--config", "serial.yaml", "--dev-root", "dev", "--socket-dir", "s"]
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(arguments, log=directory / "log"):
+            await kubelet.wait_for(RESOURCE, {"ttyUSB0": "Healthy"})
+            await kubelet.wait_for("devices.example.com/camera", 0)
+            plug(directory, "control1", "video0")
+            both = {"ttyUSB0": "Healthy", "ttyUSB1": "Healthy"}
+            connected = await kubelet.wait_for(RESOURCE, both)
+            await kubelet.wait_for("devices.example.com/camera", {"video0": "Healthy"})
+            request = AllocateRequest((ContainerAllocateRequest(("ttyUSB1", "ttyUSB0")),))
+            (answer,) = (await connected.client.allocate(request, timeout=5)).containers
+            assert answer.devices == [
+                DeviceSpec("/dev/ttyUSB0", "/dev/ttyS0"),
+                DeviceSpec("/dev/control0"),
+                DeviceSpec("/dev/ttyUSB1", "/dev/ttyS1"),
+                DeviceSpec("/dev/control1"),
+            ]
+            assert answer.env == {"PORT_0": "/dev/ttyS0", "PORT_1": "/dev/ttyS1"}
+            assert answer.mounts == [Mount("/run/udev", "/run/udev", read_only=True)]
+            (directory / "dev/ttyUSB0").unlink()
+            await kubelet.wait_for(RESOURCE, {"ttyUSB1": "Healthy"})
+            assert len(kubelet.connected(RESOURCE)) == 1
+            assert kubelet.connected(RESOURCE)[0] is connected
+            (directory / "dev/control1").unlink()
+            await kubelet.wait_for(RESOURCE, {})
+    assert f"builtin.expose: {RESOURCE}: ttyUSB0 vanished" in (directory / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("match: [{path: /dev/tty", "mtach: [{path: /dev/tty"),
+         "serial.yaml:6:3: resources[0].mtach: unknown key (did you mean 'match'?)"),
+        (("[{path: /dev/ttyUSB*}]", "/dev/ttyUSB*"),
+         "serial.yaml:6:10: resources[0].match: must be a list, not text (write '- path: "),
+        (("/dev/ttyUSB*", "ttyUSB*"),
+         "serial.yaml:6:18: resources[0].match[0].path: 'ttyUSB*' must be an absolute path"),
+        (("name: camera", "name: serial"),
+         "serial.yaml:11:9: resources[1].name: 'serial' is there already (first: line 5)"),
+        (("name: camera", "name: foo/camera"),
+         "serial.yaml:11:9: resources[1].name: 'foo/camera': write only the part after the "),
+        (("devices.example.com", "Devices"),
+         "serial.yaml:2:12: namespace: 'Devices' is not a domain of lower-case letters, digits, "),
+        (("version: 1", "version: ["), "serial.yaml:3:13: not valid YAML: while parsing a flow "),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_file_is_one_line(
+    change: tuple[str, str],
+    message: str,
+    directory: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With file, line, column and key; nothing is served."""
+    (directory / "serial.yaml").write_text(SERIAL.replace(*change))
+    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"kubedevices: {message}")
+    assert captured.err.count("\n") == 1
+    assert list((directory / "s").iterdir()) == []
+
+
+def test_several_mistakes_are_told_at_once(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that is not there yet is refused by its name."""
+    text = SERIAL.replace("  env:", "  usb: {vendor: '0403'}\n  health: {}\n  env:")
+    (directory / "serial.yaml").write_text(text)
+    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s"]) == 2
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first == "kubedevices: 2 mistakes"
+    assert second.startswith("  serial.yaml:8:3: resources[0].usb: unknown key (known: name, match")
+    assert third == (
+        "  serial.yaml:9:3: resources[0].health: this key is not supported by this version"
+    )
+
+
+def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Could not ask: exit code 3."""
+    assert main(["expose", "--config", "nope.yaml"]) == 3
+    message = "kubedevices: cannot read nope.yaml: No such file or directory\n"
+    assert capsys.readouterr().err == message
+
+
+AS_NOBODY = """\
+import os, sys
+import encodings.utf_8_sig, kubedevices.cli.expose
+import kubedevices.builtin.expose, kubedevices.plugin.runner
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(kubedevices.cli.main(sys.argv[1:]))
+"""
+
+
+def expose_as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run `expose` as an ordinary user.
+
+    Everything is imported before: Python itself may be installed where only root can read.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, "expose", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+
+def test_a_file_that_one_may_not_read(directory: Path) -> None:
+    """Could not ask: exit code 3."""
+    directory.chmod(0o755)
+    (directory / "serial.yaml").chmod(0)
+    found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "s")
+    assert found.returncode == 3
+    assert found.stderr == "kubedevices: cannot read serial.yaml: Permission denied\n"
+
+
+def test_a_socket_directory_one_may_not_write(directory: Path) -> None:
+    """The same, and it says where."""
+    directory.chmod(0o755)
+    (directory / "s").chmod(0o555)
+    found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "s", "--log-level", "error")
+    assert (found.returncode, found.stdout) == (3, "")
+    assert found.stderr.startswith("kubedevices: ")
+    assert str(directory / "s") in found.stderr
+    assert "ermission denied" in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+def test_the_shipped_example_is_right_and_finds_what_this_host_has() -> None:
+    """Every resource of it, and at least the files that are there."""
+    config, report = load_expose_config(EXAMPLES / "host-devices.yaml")
+    assert report.warnings == ()
+    assert {"fuse", "kvm", "tun", "loop", "hwrng", "serial"} <= {
+        resource.name for resource in config.resources
+    }
+
+
+def test_scan_prints_what_the_shipped_example_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    """As many fuse devices as replicas, where there is a /dev/fuse."""
+    assert main(["scan", "--config", str(EXAMPLES / "host-devices.yaml"), "-o", "yaml"]) == 0
+    found = {entry["device_type"]: entry for entry in yaml.safe_load(capsys.readouterr().out)}
+    assert len(found["fuse"]["devices"]) == 4 * Path("/dev/fuse").exists()
+    assert found["fuse"]["resource"] == "devices.example.com/fuse"

@@ -1,0 +1,182 @@
+"""MODULE:CLASS on the command line becomes a scanner, or one line that says why not."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli.loading import load_scanner
+from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
+from kubedevices.plugin.scanner import PolledScanner
+
+WIDGETS = """
+import os
+from pathlib import Path
+import kubedevices as kd
+
+class Widgets(kd.PolledScanner):
+    def __init__(self, count: int = 1, dev: "Path | None" = None, fast: bool = False,
+                 ratio: float = 1.0, name="none"):
+        self.values = (count, dev, fast, ratio, name)
+    def list_devices(self):
+        return kd.DeviceTree()
+
+class Anything(Widgets):
+    def __init__(self, **values):
+        self.values = values
+
+class Misspelt(kd.PolledScanner):
+    def list_device(self):
+        return kd.DeviceTree()
+
+class Forgotten(kd.Scanner):
+    pass
+
+class MisspeltAbility(Widgets, kd.ContainerPreStarter):
+    def prestart_container(self, request):
+        pass
+
+class Needy(kd.PolledScanner):
+    def __init__(self, dev, *, vendor):
+        pass
+    def list_devices(self):
+        return kd.DeviceTree()
+
+class Broken(Widgets):
+    def __init__(self):
+        raise OSError("no such\\nlibrary")
+
+class Careful(Widgets):
+    def __init__(self):
+        raise kd.errors.UsageError("give me a licence")
+
+class NoScanner:
+    pass
+
+class Namespace:
+    Inner = Widgets
+
+ready = Widgets(7)
+number = 5
+"""
+
+
+MISSING_IMPORT = (
+    "missing_import does not import: ModuleNotFoundError: No module named 'surely_not_installed' "
+    "(missing_import.py:1)"
+)
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in a directory with a few modules, and forget them afterwards."""
+    files = {
+        "widgets": WIDGETS,
+        "missing_import": "import surely_not_installed\n",
+        "broken": "x = 1\nraise ValueError('bad\\nday')\n",
+        "leaving": "import sys\nsys.exit(3)\n",
+        "syntax": "x = 1\ndef f(:\n",
+        "empty": "",
+        "neighbour": "from widgets import Widgets as Theirs\n",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def values_of(target: str, *arguments: str) -> object:
+    scanner = load_scanner(target, list(arguments))
+    assert isinstance(scanner, PolledScanner)
+    return scanner.values  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["widgets:Widgets", "widgets.py:Widgets", "./widgets.py:Widgets", "neighbour.py:Theirs",
+     "widgets:Namespace.Inner"],
+)  # fmt: skip
+def test_a_module_or_a_file(target: str) -> None:
+    """The current directory is searched first; a file finds its neighbours."""
+    assert values_of(target) == (1, None, False, 1.0, "none")
+
+
+def test_a_file_of_another_directory_finds_its_neighbours(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `python FILE`."""
+    monkeypatch.chdir("/")
+    assert values_of(f"{directory}/neighbour.py:Theirs") == (1, None, False, 1.0, "none")
+
+
+def test_a_ready_made_scanner_is_taken_as_it_is() -> None:
+    """For one that is put together of others."""
+    assert values_of("widgets:ready") == (7, None, False, 1.0, "none")
+
+
+def test_constructor_arguments_become_what_the_annotations_say() -> None:
+    """Text, where there is none."""
+    arguments = ("count=3", "dev=/tmp/dev", "fast=yes", "ratio=.5", "name=a=b")
+    assert values_of("widgets:Widgets", *arguments) == (3, Path("/tmp/dev"), True, 0.5, "a=b")
+    assert values_of("widgets:Widgets", "fast=False") == (1, None, False, 1.0, "none")
+    assert values_of("widgets:Anything", "any=1") == {"any": "1"}
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "message"),
+    [
+        ("widgets", [], "'widgets' is not MODULE:CLASS, for example widgets.py:Widgets"),
+        (":Widgets", [], "':Widgets' is not MODULE:CLASS"),
+        ("widgets:", [], "'widgets:' is not MODULE:CLASS"),
+        ("nowhere:X", [], "there is no module 'nowhere'"),
+        ("nowhere.below:X", [], "there is no module 'nowhere'"),
+        ("nowhere.py:X", [], "there is no file 'nowhere.py'"),
+        ("./:X", [], "there is no file '.'"),
+        ("/etc/hostname:X", [], "'/etc/hostname' is not a Python file"),
+        ("missing_import:X", [], MISSING_IMPORT),
+        ("broken:X", [], "broken does not import: ValueError: bad day (broken.py:2)"),
+        ("broken.py:X", [], "broken.py does not import: ValueError: bad day (broken.py:2)"),
+        ("leaving:X", [], "leaving does not import: SystemExit: 3 (leaving.py:2)"),
+        ("syntax:X", [], "syntax does not import: SyntaxError: invalid syntax (syntax.py:2)"),
+        ("syntax.py:X", [], "syntax.py does not import: SyntaxError: invalid syntax (syntax.py:2)"),
+        ("widgets:Widget", [], "widgets has no 'Widget', did you mean 'Widgets'?"),
+        ("widgets:Xyz", [], "widgets has no 'Xyz', its scanners: Widgets, Anything, Misspelt"),
+        ("empty:X", [], "empty has no 'X', and no scanner at all"),
+        ("widgets:number", [], "number is no class but a int"),
+        ("widgets:NoScanner", [], "NoScanner does not inherit kubedevices.Scanner or"),
+        ("widgets:Misspelt", [], "Misspelt lacks list_devices() (is list_device() misspelt?)"),
+        ("widgets:Forgotten", [], "Forgotten lacks scan()"),
+        ("widgets:MisspeltAbility", [],
+         "MisspeltAbility lacks pre_start_container() (is prestart_container() misspelt?)"),
+        ("widgets:Needy", [], "Needy(dev, *, vendor): missing a required argument: 'dev', give it"),
+        ("widgets:Widgets", ["cuont=1"], "Widgets takes no argument 'cuont', did you mean"),
+        ("widgets:Careful", ["x=1"], "Careful takes no argument 'x': Careful()"),
+        ("widgets:Widgets", ["count"], "--arg 'count' is not NAME=VALUE"),
+        ("widgets:Widgets", ["count=many"], "--arg count: 'many' is not a number"),
+        ("widgets:Widgets", ["fast=maybe"], "--arg fast: 'maybe' is neither true nor false"),
+        ("widgets:ready", ["count=1"], "widgets:ready is ready made, --arg has nothing to say"),
+        ("widgets:Careful", [], "give me a licence"),
+    ],
+)  # fmt: skip
+def test_whatever_is_wrong_is_told_in_one_line(
+    target: str, arguments: list[str], message: str
+) -> None:
+    """And is the user's to mend: exit code 2."""
+    with pytest.raises(UsageError) as caught:
+        load_scanner(target, arguments)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_constructor_that_raises_is_the_scanners_failure() -> None:
+    """Nothing the user typed is wrong, so the exit code is 1."""
+    message = r"scanner Broken failed: its constructor raised OSError: no such library \(widgets"
+    with pytest.raises(ScanFailed, match=message) as caught:
+        load_scanner("widgets:Broken", [])
+    assert caught.value.exit_code == 1
+    assert isinstance(caught.value, KubedevicesError)

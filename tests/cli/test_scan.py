@@ -1,0 +1,218 @@
+"""`kubedevices scan`."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import kubedevices as kd
+from kubedevices.cli import main
+from kubedevices.cli.scan import scan_once
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import ScanFailed, UsageError
+from kubedevices.plugin.notifier import Notifier
+from tests.cli.commands import run
+
+SCANNERS = """\
+import kubedevices as kd
+
+class Widgets(kd.PolledScanner):
+    def list_devices(self):
+        tree = kd.DeviceTree()
+        tree.add("widget", kd.Device("w10", paths=["/dev/null"], numa_nodes=[1, 0]))
+        tree.add("widget", kd.Device(
+            "w9", health="Unhealthy", numa_nodes=(),
+            specs=[kd.DeviceSpec("/dev/zero", "/dev/w", "r")],
+            mounts=[kd.Mount("/run/w", "/run/w", True)],
+            env={"W": "9"}, annotations={"a": "b"}, attributes={"color": "red"},
+        ))
+        tree.declare("gadget")
+        return tree
+
+class Nothing(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree()
+
+class Raises(kd.PolledScanner):
+    def list_devices(self):
+        raise RuntimeError("no driver")
+
+class Forgets(kd.PolledScanner):
+    def list_devices(self):
+        pass
+
+class Silent(kd.Scanner):
+    async def scan(self, notifier):
+        await notifier.wait_stopped()
+
+class Ends(kd.Scanner):
+    async def scan(self, notifier):
+        return
+"""
+
+TABLE = """\
+TYPE    ID   HEALTH     NUMA  DEVICE FILES             MOUNTS       ENV  ANNOTATIONS  ATTRIBUTES
+widget  w9   Unhealthy  -     /dev/zero -> /dev/w (r)  /run/w (ro)  W=9  a=b          color=red
+widget  w10  Healthy    0,1   /dev/null                -            -    -            -
+"""
+
+W9 = {
+    "id": "w9",
+    "health": "Unhealthy",
+    "numa_nodes": [],
+    "devices": [{"host_path": "/dev/zero", "container_path": "/dev/w", "permissions": "r"}],
+    "mounts": [{"host_path": "/run/w", "container_path": "/run/w", "read_only": True}],
+    "env": {"W": "9"},
+    "annotations": {"a": "b"},
+    "cdi": None,
+    "attributes": {"color": "red"},
+    "capacity": {},
+}
+
+HOST = """\
+version: 1
+namespace: devices.example.com
+resources:
+- name: memory
+  match: [{path: /dev/null}, {path: "/dev/zer[o]"}]
+- name: nothing
+  match: [{path: /dev/kd-no-such-device}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work beside a module with scanners and a configuration of expose."""
+    (tmp_path / "scanners.py").write_text(SCANNERS)
+    (tmp_path / "host.yaml").write_text(HOST)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_table_of_what_a_scanner_finds(capsys: pytest.CaptureFixture[str]) -> None:
+    """In natural order; columns without any value are left out, types without devices are named."""
+    assert main(["scan", "scanners.py:Widgets"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == TABLE
+    assert captured.err == "no devices: gadget\n"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_programs_get_everything(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The keys that the documentation promises."""
+    assert main(["scan", "scanners.py:Widgets", "--domain", "example.com", "-o", output]) == 0
+    widget, gadget = yaml.safe_load(capsys.readouterr().out)
+    assert gadget == {"device_type": "gadget", "resource": "example.com/gadget", "devices": []}
+    assert (widget["device_type"], widget["resource"]) == ("widget", "example.com/widget")
+    assert widget["devices"][0] == W9
+    assert widget["devices"][1]["numa_nodes"] == [0, 1]
+
+
+def test_a_configuration_of_expose(capsys: pytest.CaptureFixture[str]) -> None:
+    """With full resource names and without root."""
+    assert main(["scan", "--config", "host.yaml"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == (
+        "RESOURCE                    ID    HEALTH   NUMA  DEVICE FILES\n"
+        "devices.example.com/memory  null  Healthy  -     /dev/null\n"
+        "devices.example.com/memory  zero  Healthy  -     /dev/zero\n"
+    )
+    assert captured.err == "no devices: devices.example.com/nothing\n"
+
+
+def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a container sees the host's."""
+    (directory / "dev").mkdir()
+    (directory / "dev/null").touch()
+    assert main(["scan", "--config", "host.yaml", "--dev-root", "dev", "-o", "json"]) == 0
+    (memory, _) = json.loads(capsys.readouterr().out)
+    assert [device["devices"][0]["host_path"] for device in memory["devices"]] == ["/dev/null"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["scanners.py:Raises"], 1, "scanner Raises failed: RuntimeError: no driver"),
+        (["scanners.py:Forgets"], 1, "must return a DeviceTree, not None"),
+        (["scanners.py:Ends"], 1, "scanner Ends failed: scan() returned without reporting any"),
+        (["scanners.py:Silent", "--timeout", "0.05"], 1, "it reported nothing within 0.05 s"),
+        (["scanners.py:Nope"], 2, "scanners has no 'Nope'"),
+        (["nope:Nope"], 2, "there is no module 'nope'"),
+        (["scanners.py:Widgets", "--domain", "foo_bar"], 2, "'foo_bar' is not a domain"),
+        ([], 2, "scan needs either MODULE:CLASS or --config FILE"),
+        (["a:B", "--config", "x"], 2, "scan needs either MODULE:CLASS or --config FILE"),
+        (["--config", "nope.yaml"], 3, "cannot read nope.yaml: No such file or directory"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the exit code of its kind."""
+    assert main(["scan", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("kubedevices: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_no_devices_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Is said, and is no error."""
+    assert main(["scan", "scanners.py:Nothing"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "the scanner reports no devices\n")
+
+
+def test_numa_nodes_that_were_left_open_are_looked_up() -> None:
+    """As `run` would do: /dev/null has none, and None is no answer."""
+
+    class Open(kd.PolledScanner):
+        def list_devices(self) -> DeviceTree:
+            return DeviceTree({"x": [kd.Device("a", paths=["/dev/null"])]})
+
+    tree = asyncio.run(scan_once(Open(), timeout=10))
+    assert tree.devices("x")["a"].numa_nodes == ()
+
+
+def test_a_scanner_with_a_plain_scan_method_works_too() -> None:
+    """It runs in a thread, and may report before it returns."""
+
+    class Plain(kd.Scanner):
+        def scan(self, notifier: Notifier) -> None:  # type: ignore[override]
+            notifier.notify(DeviceTree({"x": []}))
+
+    assert list(asyncio.run(scan_once(Plain(), timeout=10))) == ["x"]
+
+
+def test_an_error_of_our_own_passes_through() -> None:
+    """A scanner may raise one with the exit code it likes."""
+
+    class Picky(kd.Scanner):
+        async def scan(self, notifier: Notifier) -> None:
+            raise UsageError("set WIDGETS first")
+
+    with pytest.raises(UsageError, match="set WIDGETS first"):
+        asyncio.run(scan_once(Picky(), timeout=10))
+
+
+def test_an_exception_names_its_place() -> None:
+    """File and line, where the framework did not describe it already."""
+
+    class Clumsy(kd.Scanner):
+        async def scan(self, notifier: Notifier) -> None:
+            raise KeyError("x")
+
+    with pytest.raises(ScanFailed, match=r"scanner Clumsy failed: KeyError: 'x' \(test_scan.py:"):
+        asyncio.run(scan_once(Clumsy(), timeout=10))
+
+
+def test_the_command_itself(directory: Path) -> None:
+    """In a process of its own: output, message and exit code."""
+    found = run("scan", "scanners:Widgets", "-o", "json", cwd=directory)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert json.loads(found.stdout)[0]["devices"][0] == W9
+    failed = run("scan", "scanners:Raises", cwd=directory)
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr == "kubedevices: scanner Raises failed: RuntimeError: no driver\n"

@@ -1,0 +1,159 @@
+"""`kubedevices simulate` (T-28)."""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
+from kubedevices.builtin.simulator_config import SETTINGS
+from kubedevices.cli import main
+from kubedevices.device import DeviceSpec
+from kubedevices.errors import RpcError, StatusCode
+from tests.cli.commands import running
+from tests.fake_kubelet import FakeKubelet
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+ORIGINAL = """\
+resourceName: nvidia.com/gpu
+numberDevicesOnNode: 3
+pluginName: gpus
+deviceIDPrefix: gpu-device
+annotationPrefix:
+envPrefix: GPU_DEVICE
+deviceFilePrefix:
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what the machine may have set, and work in the directory of the sockets."""
+    for setting in SETTINGS:
+        monkeypatch.delenv(setting.variable, raising=False)
+    monkeypatch.chdir(short_dir)
+
+
+async def test_the_originals_file_is_served_as_by_the_original(short_dir: Path) -> None:
+    """Socket name, resource, devices, options and answers."""
+    file = short_dir / "config.yaml"
+    sockets = short_dir / "s"
+    sockets.mkdir()
+    file.write_text(ORIGINAL)
+    arguments = ["simulate", "--config", str(file), "--socket-dir", str(sockets)]
+    env = {"NODE_NAME": "n1", "DEVICE_FILE_PREFIX": "gpu", "DEVICE_PATH_STYLE": "id"}
+    async with FakeKubelet(sockets) as kubelet:
+        with running(arguments, env=env, log=short_dir / "log"):
+            ids = [f"gpu-device-n1-{i}" for i in range(3)]
+            connected = await kubelet.wait_for("nvidia.com/gpu", dict.fromkeys(ids, "Healthy"))
+            assert kubelet.requests[0].endpoint == "gpus.sock"
+            assert connected.options == PluginOptions()
+            assert {device.numa_nodes for device in connected.lists[0]} <= {None, ()}
+            request = AllocateRequest((ContainerAllocateRequest((ids[2], ids[0])),))
+            (answer,) = (await connected.client.allocate(request, timeout=5)).containers
+            assert answer.env == {
+                f"GPU_DEVICE_{ids[0]}": f"/dev/{ids[0]}",
+                f"GPU_DEVICE_{ids[2]}": f"/dev/{ids[2]}",
+            }
+            assert answer.devices == [
+                DeviceSpec(f"/dev/gpu-{ids[0]}"),
+                DeviceSpec(f"/dev/gpu-{ids[2]}"),
+            ]
+            assert answer.annotations == {}
+            text = "requested device x is not available"
+            with pytest.raises(RpcError, match=text) as caught:
+                await connected.client.allocate(
+                    AllocateRequest((ContainerAllocateRequest(("x",)),)), timeout=5
+                )
+            assert (caught.value.code, caught.value.message) == (StatusCode.NOT_FOUND, text)
+    log = (short_dir / "log").read_text()
+    assert log.count("drops them") == 1
+
+
+async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
+    """Which the original does not; the shipped example has its GPUs on two NUMA nodes."""
+    sockets = short_dir / "s"
+    sockets.mkdir()
+    example = EXAMPLES / "simulate-two-numa-nodes.yaml"
+    arguments = ["simulate", "--config", str(example), "--socket-dir", str(sockets)]
+    async with FakeKubelet(sockets) as kubelet:
+        with running(arguments, env={"NODE_NAME": "n1"}, log=short_dir / "log"):
+            connected = await kubelet.wait_for("example.com/gpu", 8)
+            nodes = {device.id: device.numa_nodes for device in connected.lists[0]}
+            assert nodes == {f"gpu-n1-{i}": (i % 2,) for i in range(8)}
+            await kubelet.restart()
+            await kubelet.wait_for("example.com/gpu", 8)
+    assert "WARNING" in (short_dir / "log").read_text()  # of variables that shells drop
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "messages"),
+    [
+        (["--number-devices", "-1"], 2,
+         ["kubedevices: command line: --number-devices: -1 is negative, a number of"]),
+        (["--resource-name", "foo"], 2,
+         ["kubedevices: command line: --resource-name: 'foo' is no resource name: it"]),
+        (["--plugin-name", "../x", "--device-path-style", "x"], 2,
+         ["kubedevices: 2 mistakes",
+          "  command line: --plugin-name: '../x' cannot be the name of a socket",
+          "  command line: --device-path-style: 'x' must be 'index' or 'id'"]),
+        (["--config", "negative.yaml"], 2,
+         ["kubedevices: negative.yaml:1:22: numberDevicesOnNode: -2 is negative, a number of"]),
+        (["--config", "nope.yaml"], 3,
+         ["kubedevices: cannot read nope.yaml: No such file or directory"]),
+        (["--config", "."], 3, ["kubedevices: cannot read .: Is a directory"]),
+    ],
+)  # fmt: skip
+def test_bad_settings_name_their_source(
+    arguments: list[str],
+    code: int,
+    messages: list[str],
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All of them at once, before anything is served."""
+    (short_dir / "negative.yaml").write_text("numberDevicesOnNode: -2\n")
+    assert main(["simulate", "--socket-dir", str(short_dir), *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert len(lines) == len(messages)
+    assert all(line.startswith(start) for line, start in zip(lines, messages, strict=True))
+    assert not list(short_dir.glob("*.sock"))
+
+
+def test_a_bad_variable_names_itself(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown key of the file is only a warning."""
+    monkeypatch.setenv("NUMBER_DEVICES", "-3")
+    (short_dir / "simulate.yaml").write_text("numberDevices: 4\n")
+    assert main(["simulate", "--config", "simulate.yaml"]) == 2
+    warning, message = capsys.readouterr().err.splitlines()
+    assert warning.endswith(
+        "WARNING cli.simulate: simulate.yaml:1:1: numberDevices: unknown key, ignored "
+        "(did you mean 'numberDevicesOnNode'?)"
+    )
+    assert message.startswith("kubedevices: environment: NUMBER_DEVICES: -3 is negative")
+
+
+def test_a_path_too_long_for_a_socket(capsys: pytest.CaptureFixture[str]) -> None:
+    """108 bytes; the message says how to mend it."""
+    directory = "/tmp/" + "x" * (108 - len("/tmp//simple-device-plugin.sock"))
+    assert main(["simulate", "--socket-dir", directory, "--registration", "none"]) == 3
+    (message,) = capsys.readouterr().err.splitlines()
+    assert message.startswith("kubedevices: socket path has 108 bytes, Linux allows 107: /tmp/xxx")
+    assert message.endswith("(choose a shorter --socket-dir)")
+
+
+def test_help_names_every_setting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flag, variable, key and default."""
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["simulate", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for setting in SETTINGS:
+        assert f"{setting.flag} VALUE" in shown
+        assert f"({setting.variable}" in shown
+        assert setting.yaml_key in shown
+    assert "(RESOURCE_NAME, resourceName; default: example.com/simple-device)" in shown
