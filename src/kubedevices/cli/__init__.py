@@ -31,6 +31,7 @@ VERBS = {
     "devices": "list devices: health, NUMA node, holder",
     "allocate": "give devices to a container, as the kubelet would",
     "release": "take a pod's devices back",
+    "check": "say what a device plugin does wrong, in any language",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""

@@ -20,4 +20,5 @@ grpc_framing       messages in a byte stream
 http2_session      the only module that calls h2
 http2_limits       what h2 leaves unbounded
 unix_socket        socket files: whose is it, bind, rename, unlink
+raw_http2          HTTP/2 frames by hand, for probes that misbehave on purpose
 """

@@ -1,0 +1,249 @@
+"""`kubedevices check`: plays the kubelet against any device plugin and says what it does wrong."""
+
+import argparse
+import asyncio
+import datetime as dt
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
+from kubedevices.errors import CannotAsk, UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.conformance.check import Check
+    from kubedevices.conformance.mounts import Bind
+    from kubedevices.conformance.report.summary import Run
+    from kubedevices.conformance.runner import Result
+    from kubedevices.conformance.stage import Target
+    from kubedevices.conformance.timing import Timing
+
+NAME = "check"
+HELP = """say what a device plugin does wrong, in any language
+
+Starts the plugin itself (-- COMMAND) or plays the kubelet in SOCKET_DIR for one that somebody else
+starts; checks that must start or end the plugin are then skipped. Nothing of the host's kubelet is
+touched: with root the plugin finds directories of its own at /var/lib/kubelet/device-plugins,
+/var/lib/kubelet/plugins_registry and /var/run/cdi. Without root, tell it where they are: in COMMAND
+{socket_dir}, {registry_dir} and {cdi_dir} stand for them.
+
+Exit codes: 0 no failure, 1 a failure, 2 wrong usage, 3 the plugin could not be started."""
+EXAMPLES = """\
+examples:
+  sudo kubedevices check -- ./my-plugin --flag             a plugin with the usual paths built in
+  kubedevices check -- ./my-plugin --dir {socket_dir}      without root
+  kubedevices check --trigger 'touch /tmp/d/$RANDOM' -- …  also looks for lost updates
+  kubedevices check --html report.html --only life -- …    one theme, with a page to attach
+  kubedevices check --explain life.stream-cancelled        what a check is about
+"""
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "target", nargs="*", metavar="SOCKET_DIR | -- COMMAND ARG", help="what to check"
+    )
+    parser.add_argument("--resource", default="", metavar="NAME", help="only this resource")
+    for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
+        parser.add_argument(
+            option,
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="ID",
+            help=f"{text}: IDs of checks or themes",
+        )
+    parser.add_argument(
+        "--trigger", default="", metavar="CMD", help="a shell command that makes devices change"
+    )
+    parser.add_argument(
+        "--bind",
+        action="append",
+        default=[],
+        metavar="HOST:INSIDE",
+        help="let the plugin see HOST at INSIDE, a fixture for /dev for instance (needs root)",
+    )
+    parser.add_argument(
+        "--timeout-scale",
+        type=_scale,
+        default=1.0,
+        metavar="X",
+        help="stretch all times, for a slow machine",
+    )
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page, too")
+    parser.add_argument("--list", action="store_true", help="list all checks and leave")
+    parser.add_argument("--explain", metavar="ID", help="explain one check and leave")
+    add_output_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check a plugin, or tell about checks."""
+    from kubedevices.conformance import checks
+
+    if args.explain:
+        return _explain(checks.find(args.explain), args.output)
+    chosen = checks.select(_split(args.only), _split(args.skip))
+    if args.list:
+        return _list(chosen, args.output)
+    if not chosen:
+        raise UsageError("--only and --skip leave no check")
+    for path in filter(None, (args.junit, args.html)):
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"the directory of {path} does not exist")
+    target = _target(args)
+    outcome = _check(target, chosen, args.timeout_scale)
+    if outcome is None:
+        return _TERMINATED
+    _report(outcome, args)
+    return 1 if outcome.counts["fail"] else 0
+
+
+# ---------------------------------------------------------------- telling about checks
+
+
+def _list(chosen: "Sequence[Check]", output: str) -> int:
+    from kubedevices.conformance.report.document import words_of
+
+    rows = [{"id": check.id, "theme": check.theme, **words_of(check)} for check in chosen]
+    print_listing(rows, [Column("id"), Column("severity"), Column("rule")], output)
+    return 0
+
+
+def _explain(check: "Check", output: str) -> int:
+    from kubedevices.conformance.report.document import words_of
+
+    words = words_of(check)
+    if output != "table":
+        print_document({"id": check.id, "theme": check.theme, **words}, output)
+        return 0
+    print(f"{check.id} ({check.severity})")
+    titles = {"rule": "rule", "suffers": "on a node", "source": "source", "mend": "mend"}
+    for key, title in {**titles, "seen": "seen in"}.items():
+        if words[key]:
+            print(f"  {title:<10}  {words[key]}")
+    return 0
+
+
+# ---------------------------------------------------------------- checking
+
+
+def _target(args: argparse.Namespace) -> "Target":
+    from kubedevices.conformance.stage import Target
+
+    words = tuple(args.target)
+    binds = tuple(_bind(text) for text in args.bind)
+    if not words:
+        raise UsageError("say what to check: SOCKET_DIR or -- COMMAND (see --help)")
+    if len(words) == 1 and Path(words[0]).is_dir():
+        directory = Path(words[0]).absolute()
+        if binds:
+            raise UsageError("--bind is for plugins that check starts: -- COMMAND")
+        return Target(directory=directory, resource=args.resource, trigger=args.trigger)
+    return Target(command=words, binds=binds, resource=args.resource, trigger=args.trigger)
+
+
+def _bind(text: str) -> "Bind":
+    from kubedevices.conformance.mounts import Bind
+
+    host, colon, inside = text.partition(":")
+    if not colon or not host or not inside.startswith("/"):
+        raise UsageError(f"--bind {text}: it must read HOST:INSIDE, INSIDE an absolute path")
+    if not Path(host).exists():
+        raise CannotAsk(f"--bind {text}: {host} does not exist")
+    return Bind(str(Path(host).absolute()), inside)
+
+
+def _check(target: "Target", chosen: "Sequence[Check]", scale: float) -> "Run | None":
+    from kubedevices.conformance.report.summary import Run
+    from kubedevices.conformance.timing import Timing
+
+    began = time.monotonic()
+    progress = _Progress(len(chosen))
+    try:
+        results = asyncio.run(_run(target, chosen, Timing().scaled(scale), progress))
+    except asyncio.CancelledError:
+        return None
+    finally:
+        progress.end()
+    what = shlex.join(target.command) if target.command else str(target.directory)
+    return Run(what, results, time.monotonic() - began)
+
+
+async def _run(
+    target: "Target", chosen: "Sequence[Check]", timing: "Timing", progress: "_Progress"
+) -> "list[Result]":
+    """Run the checks; SIGTERM ends them as gently as Ctrl-C."""
+    from kubedevices.conformance.runner import run_checks
+
+    task = asyncio.current_task()
+    assert task
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run_checks(target, chosen, timing, progress)
+
+
+class _Progress:
+    """On a terminal one line that changes; elsewhere only what is found, as it is found."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, check: "Check", results: "Sequence[Result]") -> None:
+        self._done += bool(results)
+        for result in results:
+            if result.status.value in ("warn", "fail"):
+                self._clear()
+                print(f"{result.status}  {check.id}  {result.verdict.evidence}", file=sys.stderr)
+        if self._live and not results:
+            text = f"[{self._done + 1}/{self._total}] {check.id}"
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave a clean line."""
+        self._clear()
+
+
+def _report(outcome: "Run", args: argparse.Namespace) -> None:
+    from kubedevices.conformance.report.document import as_document
+    from kubedevices.conformance.report.junit import as_junit
+    from kubedevices.conformance.report.page import as_page
+    from kubedevices.conformance.report.text import print_report
+
+    if args.junit:
+        _write(args.junit, as_junit(outcome))
+    if args.html:
+        now = dt.datetime.now(dt.UTC)
+        _write(args.html, as_page(outcome, f"{now:%Y-%m-%d %H:%M} UTC"))
+    if args.output == "table":
+        print_report(outcome)
+    else:
+        print_document(as_document(outcome), args.output)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
+
+
+def _split(names: Sequence[str]) -> list[str]:
+    return [part for name in names for part in name.split(",") if part]
+
+
+def _scale(text: str) -> float:
+    value = float(text)
+    if not 0.001 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and 1000")
+    return value

@@ -1,0 +1,19 @@
+"""Is this device plugin well behaved? A kubelet's view of any plugin, in any language.
+
+A run has a stage (the plugin's processes and a probe as its kubelet) on which checks are tried one
+after another; each finds a verdict per resource, and reports show them.
+
+check            what a check is and how it speaks
+checks           the checks, one file per theme
+plugin           one resource of the plugin, in the words of the checks
+stage            the plugin under check and the kubelet it meets
+runner           which check when, and what became of it
+timing           every duration in one value
+view             directories of a run, and where the plugin sees them
+processes        the plugin's processes, as the check sees them
+process_figures  descriptors, threads and memory of a process
+keeper           the process that starts plugins and ends them, whatever happens
+mounts           a private view of the file system, for the keeper
+linux            the system calls for both
+report           results as table, JSON, JUnit and HTML
+"""

@@ -1,0 +1,97 @@
+"""All checks, in the order in which reports show them.
+
+registration  what a plugin says when it registers
+starts        starting where something is not as it should be; the plugin watcher
+listing       the content of device lists
+streams       how ListAndWatch streams behave
+allocate      who gets an answer to Allocate, and which
+container     what stands in the answers
+cdi           CDI names in the answers, and the files behind them
+preferred     GetPreferredAllocation and PreStartContainer
+restarts      a kubelet that comes and goes
+stops         SIGTERM
+grpc          what every gRPC peer does
+"""
+
+import difflib
+from collections.abc import Iterable
+
+from kubedevices.conformance.check import Check
+from kubedevices.conformance.checks import (
+    allocate,
+    cdi,
+    container,
+    grpc,
+    listing,
+    preferred,
+    registration,
+    restarts,
+    starts,
+    stops,
+    streams,
+)
+from kubedevices.errors import UsageError
+
+ALL: tuple[Check, ...] = tuple(
+    check
+    for theme in (
+        registration.arrival,
+        registration.quiet,
+        starts.watched,
+        starts.theme,
+        listing.first,
+        listing.theme,
+        streams.theme,
+        streams.quiet,
+        streams.changes,
+        allocate.base,
+        allocate.theme,
+        container.theme,
+        cdi.theme,
+        preferred.works,
+        preferred.preferred,
+        preferred.start,
+        restarts.theme,
+        restarts.often,
+        restarts.growth,
+        stops.theme,
+        grpc.first,
+        grpc.theme,
+    )
+    for check in theme.checks
+)
+
+THEMES = {
+    "registration": "Registration",
+    "list": "List",
+    "allocate": "Allocate",
+    "preferred": "Preferred allocation",
+    "prestart": "PreStart",
+    "life": "Life",
+    "grpc": "gRPC",
+}
+"""The first part of an ID, and what reports call it."""
+
+
+def find(name: str) -> Check:
+    """Return the check with this ID; raises `UsageError` with the nearest one."""
+    for check in ALL:
+        if check.id == name:
+            return check
+    near = difflib.get_close_matches(name, [check.id for check in ALL], n=1)
+    hint = f", did you mean {near[0]}?" if near else " (see --list)"
+    raise UsageError(f"there is no check {name!r}{hint}")
+
+
+def select(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[Check]:
+    """Return the checks that are meant by `--only` and `--skip`: IDs or themes."""
+    wanted, unwanted = [*only], [*skip]
+    for name in (*wanted, *unwanted):
+        if name not in THEMES:
+            find(name)
+    return [
+        check
+        for check in ALL
+        if (not wanted or {check.id, check.theme} & {*wanted})
+        and not {check.id, check.theme} & {*unwanted}
+    ]

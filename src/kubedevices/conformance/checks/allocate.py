@@ -1,0 +1,227 @@
+"""Allocate: who gets an answer, and which; what stands in it is for `container`."""
+
+import asyncio
+
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
+from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, content_of, difference, shorten
+from kubedevices.errors import RpcError
+from kubedevices.probe.session import Stream
+from kubedevices.wire.convert import allocate_request_to_wire
+from kubedevices.wire.services import ALLOCATE
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+base = Theme("allocate", needs=("registration.options", "list.first-message"))
+
+
+@base.check(
+    "answers",
+    FAIL,
+    suffers="The pod is rejected for good (UnexpectedAdmissionError). The kubelet sets no "
+    "deadline: while one Allocate hangs, no pod of the node is admitted.",
+    source="kubelet 1.32: Allocate is called during admission, without a deadline",
+    mend="Answer from what is known; do slow work in PreStartContainer.",
+)
+async def answers(plugin: Plugin) -> str:
+    """Allocate of a healthy device is answered with one container response, soon."""
+    loop = asyncio.get_running_loop()
+    name = (await plugin.healthy_ids())[0]
+    began = loop.time()
+    await plugin.answer_for([name])
+    took = loop.time() - began
+    if took > plugin.timing.call / 2:
+        raise Fragile(f"{name} was answered after {took:.1f} s")
+    return f"{name} in {1000 * took:.1f} ms"
+
+
+theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
+
+
+@theme.check(
+    "per-container",
+    WARN,
+    suffers="Kubelets send one container per call; others that speak the API send several.",
+    source="device plugin API: AllocateResponse has a response per container request",
+    mend="Loop over container_requests and append one response for each.",
+    seen="kubevirt kvm plugin (always one), smarter-device-manager",
+)
+async def per_container(plugin: Plugin) -> str:
+    """Each container request gets its own response, in order."""
+    ids = await plugin.healthy_ids()
+    one, other = ids[0], ids[-1]
+    single = [await plugin.answer_for([one]), await plugin.answer_for([other])]
+    try:
+        both = (await plugin.allocate([one], [other])).containers
+    except RpcError as error:
+        raise Broken(f"two containers in one call: {error}") from error
+    if len(both) != 2:
+        raise Broken(f"{len(both)} responses to two container requests")
+    if sorted(map(repr, map(content_of, single))) == sorted(map(repr, map(content_of, both))):
+        in_order = list(map(content_of, single)) == list(map(content_of, both))
+        if not in_order:
+            raise Broken(f"the responses for {one!r} and {other!r} are swapped")
+        return "two responses to two requests, in order"
+    return "two responses to two requests"
+
+
+@theme.check(
+    "repeatable",
+    FAIL,
+    suffers="A kubelet asks again for the same devices: for an init container and then for its "
+    "app, and after a restart of the pod. There is no call that gives devices back.",
+    source="kubelet 1.32: devices of init containers are reused; no deallocation exists",
+    mend="Keep no count of what was given away; make the answer of the device alone.",
+)
+async def repeatable(plugin: Plugin) -> str:
+    """The same request gets the same answer twice."""
+    ids = await plugin.some_ids()
+    one = await plugin.answer_for(ids)
+    other = await plugin.answer_for(ids)
+    if found := difference(one, other):
+        raise Fragile(f"two answers for {shorten(ids)} differ in {found}")
+    return f"the same for {shorten(ids)}"
+
+
+@theme.check(
+    "id-order",
+    WARN,
+    suffers="A kubelet sends IDs in random order: the same pod sees its devices differently "
+    "after each start.",
+    source="kubelet 1.32: device IDs come from a Go map",
+    mend="Sort the IDs of a request before you answer it.",
+    seen="Intel QAT and FPGA (environment variables numbered at random)",
+)
+async def id_order(plugin: Plugin) -> str:
+    """The answer does not depend on the order of the IDs."""
+    ids = await plugin.two_ids()
+    one = await plugin.answer_for(ids)
+    other = await plugin.answer_for(reversed(ids))
+    if found := difference(one, other):
+        raise Broken(f"{shorten(ids)} and the reverse differ in {found}")
+    return f"the same for {len(ids)} IDs forward and backward"
+
+
+@theme.check(
+    "unknown-id",
+    FAIL,
+    suffers="A device that vanished between decision and call gives a container without device, "
+    "and nobody notices.",
+    source="plugins seen: NOT_FOUND or UNKNOWN; the kubelet trusts whatever OK says",
+    mend="Look every ID up; answer NOT_FOUND naming the one that is not there.",
+    seen="ROCm (only /dev/kfd), SR-IOV (empty env)",
+)
+async def unknown_id(plugin: Plugin) -> str:
+    """An unknown ID is refused with an error status."""
+    return await _must_refuse(plugin, UNKNOWN_ID, "an unknown ID")
+
+
+@theme.check(
+    "unhealthy-id",
+    FAIL,
+    suffers="A container gets a broken device.",
+    source="health may change between the kubelet's decision and its call",
+    mend="Check health in Allocate; answer FAILED_PRECONDITION.",
+)
+async def unhealthy_id(plugin: Plugin) -> str:
+    """The ID of an unhealthy device is refused with an error status."""
+    return await _must_refuse(plugin, await plugin.unhealthy_id(), "an unhealthy ID")
+
+
+async def _must_refuse(plugin: Plugin, name: str, what: str) -> str:
+    try:
+        response = await plugin.allocate([name])
+    except RpcError as error:
+        _died_of(plugin, what)
+        return f"{what}: {error.code.name}"
+    answer = response.containers[0] if response.containers else None
+    given = "no container response" if answer is None else f"env {answer.env}"
+    raise Broken(f"{what}, {name!r}: OK with {given}")
+
+
+def _died_of(plugin: Plugin, what: str) -> None:
+    if not plugin.session.is_alive:
+        raise Broken(f"{what}: the connection broke")
+
+
+@theme.check(
+    "empty-ids",
+    WARN,
+    suffers="A mistake of the caller goes unnoticed: the container starts without device.",
+    source="plugins seen: all of fourteen answer OK",
+    mend="Answer INVALID_ARGUMENT to a request without device IDs.",
+    seen="every widely used plugin",
+)
+async def empty_ids(plugin: Plugin) -> str:
+    """A container request without IDs is refused."""
+    try:
+        await plugin.allocate([])
+    except RpcError as error:
+        _died_of(plugin, "an empty ID list")
+        return error.code.name
+    raise Broken("answered OK, as most plugins do")
+
+
+@theme.check(
+    "concurrent",
+    FAIL,
+    suffers="Streams of former kubelets, and those of tools, eat the workers; then every pod "
+    "admission hangs.",
+    source="a stream of a dead kubelet can stay open for minutes",
+    mend="Do not serve streams from the pool of workers that serves calls, or make it large.",
+    seen="most one-file Python plugins (a pool of 4 to 10 workers)",
+)
+async def concurrent(plugin: Plugin) -> str:
+    """Sixteen Allocate calls at once are answered beside a dozen open streams."""
+    timing = plugin.timing
+    loop = asyncio.get_running_loop()
+    ids = await plugin.healthy_ids()
+    session = await plugin.session.dial_again(timing.dial)
+    streams = [session.open_stream() for _ in range(timing.streams_beside)]
+    try:
+        silent = [each for each in streams if await each.first(timing.first_list) is None]
+        if silent:
+            raise Broken(
+                f"{len(silent)} of {len(streams)} streams got no list within "
+                f"{timing.first_list:g} s"
+            )
+        began = loop.time()
+        results = await asyncio.gather(
+            *(
+                session.allocate([ids[i % len(ids)]], timeout=timing.call)
+                for i in range(timing.calls_at_once)
+            ),
+            return_exceptions=True,
+        )
+        failed = [each for each in results if isinstance(each, BaseException)]
+        if failed:
+            raise Broken(f"{len(failed)} of {len(results)} calls failed: {failed[0]}")
+    finally:
+        await _end(streams)
+        await session.close()
+    return f"{len(results)} calls in {1000 * (loop.time() - began):.0f} ms"
+
+
+async def _end(streams: list[Stream]) -> None:
+    for stream in streams:
+        await stream.cancel()
+
+
+@theme.check(
+    "hang-up",
+    FAIL,
+    suffers="A kubelet that is restarted during an admission leaves a plugin that answers "
+    "nobody any more.",
+    source="kubelet 1.32: its connections end with it, calls in flight as well",
+    mend="Release locks and bookkeeping of a call also when it is cancelled.",
+)
+async def hang_up(plugin: Plugin) -> str:
+    """A client that hangs up in the middle of Allocate harms nobody."""
+    ids = (await plugin.healthy_ids())[:1]
+    request = AllocateRequest((ContainerAllocateRequest(tuple(ids)),))
+    for pause in (0, 0.001, 0.002, 0.004, 0.008, 0.016):
+        connection = await plugin.raw_connection()
+        connection.call(ALLOCATE, allocate_request_to_wire(request))
+        await asyncio.sleep(pause)
+        connection.hang_up()
+    return f"answered in {await plugin.must_still_work('after clients that hung up')}"

@@ -1,0 +1,124 @@
+"""CDI names in the answers of Allocate, and the files that say what they mean."""
+
+from collections.abc import Iterable
+
+from kubedevices.cdi import (
+    CdiRegistry,
+    SpecFile,
+    explain_name,
+    minimum_version,
+    parse_annotations,
+    readers_too_old_for,
+)
+from kubedevices.conformance.check import Broken, NotTried, Severity, Theme
+from kubedevices.conformance.plugin import Plugin, shorten
+from kubedevices.errors import InvalidCdiAnnotation
+from kubedevices.host.cdi_specs import read_registry
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
+
+
+async def _names(plugin: Plugin) -> list[str]:
+    """Return all CDI names of all answers, those in annotations too; skip where there are none."""
+    found: set[str] = set()
+    for answer in await plugin.answers():
+        found.update(answer.cdi_devices)
+        try:
+            _, annotated = parse_annotations(answer.annotations)
+            found.update(annotated)
+        except InvalidCdiAnnotation as error:
+            raise Broken(str(error)) from error
+    if not found:
+        raise NotTried("it hands out no CDI names")
+    return sorted(found)
+
+
+def _files_of(names: Iterable[str], registry: CdiRegistry) -> list[SpecFile]:
+    """Return the files that are about the kinds of `names`, or that are too broken to tell."""
+    kinds = {name.partition("=")[0] for name in names}
+    return [file for file in registry.files if file.kind in kinds or not file.kind]
+
+
+@theme.check(
+    "cdi-names",
+    FAIL,
+    suffers="The container cannot be created: unresolvable CDI devices.",
+    source="CDI specification: qualified names, vendor/class=name; kubelets do not look at them",
+    mend="Map device IDs to names that are valid; PCI addresses and UUIDs are.",
+)
+async def cdi_names(plugin: Plugin) -> str:
+    """CDI names are valid."""
+    names = await _names(plugin)
+    for name in names:
+        if problem := explain_name(name):
+            raise Broken(f"{name!r}: {problem}")
+    return shorten(names)
+
+
+@theme.check(
+    "cdi-files",
+    FAIL,
+    needs=("allocate.cdi-names",),
+    suffers="Runtimes skip an invalid file and say only that its devices are unresolvable.",
+    source="CDI specification and the library inside containerd, CRI-O, podman and docker",
+    mend="Write what `kubedevices cdi validate` accepts; rename a finished file into place.",
+    seen="SR-IOV (#576), Mellanox rdma (#77)",
+)
+async def cdi_files(plugin: Plugin) -> str:
+    """The CDI files behind the names are valid."""
+    registry = read_registry(plugin.stage.cdi_dirs())
+    files = _files_of(await _names(plugin), registry)
+    broken = [file for file in files if file.problem]
+    if broken:
+        raise Broken(
+            f"{broken[0].path.rpartition('/')[2]}: {broken[0].problem}",
+            "\n".join(f"{file.path}: {file.problem}" for file in broken),
+        )
+    return f"{len(files)} files"
+
+
+@theme.check(
+    "cdi-resolvable",
+    FAIL,
+    needs=("allocate.cdi-names", "allocate.cdi-files"),
+    suffers="The container cannot be created: unresolvable CDI devices.",
+    source="CDI specification: names are looked up in /etc/cdi and /var/run/cdi",
+    mend="Write the file before the list that offers the device; keep it while pods use it.",
+)
+async def cdi_resolvable(plugin: Plugin) -> str:
+    """CDI names are defined by files in the CDI directories."""
+    registry = read_registry(plugin.stage.cdi_dirs())
+    names = await _names(plugin)
+    for name in names:
+        explanation = registry.explain(name)
+        if not explanation.resolves:
+            raise Broken(f"{name}: {explanation.reason}")
+    return f"{len(names)} names"
+
+
+@theme.check(
+    "cdi-version",
+    WARN,
+    needs=("allocate.cdi-names", "allocate.cdi-files"),
+    suffers="Runtimes that are older than the version do not see the devices at all.",
+    source="measured: podman 4.3 reads up to 0.5.0, containerd 1.7 and podman 5.4 up to 0.8.0",
+    mend="Write the lowest version that can express the content, not a fixed one.",
+    seen="plugins that write 1.0.0 whatever the content",
+)
+async def cdi_version(plugin: Plugin) -> str:
+    """CDI files have the lowest version that their content needs."""
+    registry = read_registry(plugin.stage.cdi_dirs())
+    seen = set()
+    for file in _files_of(await _names(plugin), registry):
+        assert file.spec
+        version, enough = file.spec.version.removeprefix("v"), minimum_version(file.spec)
+        seen.add(version)
+        if version != enough:
+            blind = ", ".join(reader.runtime for reader in readers_too_old_for(version))
+            raise Broken(
+                f"version {version} where {enough} is enough"
+                + (f", so {blind} cannot read it" if blind else "")
+            )
+    return ", ".join(sorted(seen))

@@ -1,0 +1,190 @@
+"""The lists of devices a plugin sends, judged by their content; `streams` has their coming."""
+
+import asyncio
+from collections import Counter
+from itertools import pairwise
+
+from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
+from kubedevices.conformance.plugin import Plugin, shorten
+from kubedevices.device import Health
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+KUBELET_RECEIVES = 4 * 2**20
+NEAR_THE_LIMIT = 3 * 2**20
+ID_LIMIT = 63
+
+first = Theme("list", needs=("registration.options",))
+
+
+@first.check(
+    "first-message",
+    FAIL,
+    suffers="Until the first list the resource has no devices; pods are rejected.",
+    source="device plugin API: ListAndWatch returns the list, then every change",
+    mend="Send the current list as soon as a stream is opened.",
+)
+async def first_message(plugin: Plugin) -> str:
+    """The first list comes within 2 s after the stream was opened."""
+    stream = plugin.session.stream
+    assert stream
+    found = await stream.first(plugin.timing.late_list)
+    if found is None:
+        waited = asyncio.get_running_loop().time() - stream.opened_at
+        raise Broken(f"no list within {waited:.0f} s {stream.end}".rstrip())
+    took = found.at - stream.opened_at
+    if took > plugin.timing.first_list:
+        raise Broken(f"the first list came after {took:.1f} s")
+    return f"{len(found.devices)} devices after {1000 * took:.0f} ms"
+
+
+theme = Theme("list", needs=("registration.options", "list.first-message"))
+
+
+@theme.check(
+    "complete",
+    FAIL,
+    suffers="Each start shows the node's capacity as 0 for a moment: pods are rejected, and "
+    "devices in use count as gone.",
+    source="device plugin API: every message is the whole list and replaces the last",
+    mend="Open the socket when the devices are known, or hold the first message back until then.",
+    seen="Intel device plugins (an empty list, then the devices)",
+)
+async def complete(plugin: Plugin) -> str:
+    """The first list is complete, not an empty one that is replaced at once."""
+    await plugin.device_list()
+    lists = plugin.session.lists
+    await plugin.stage.wait_for(lambda: len(plugin.session.lists) > 1, plugin.timing.hold)
+    early = [each for each in lists if each.at - lists[0].at < plugin.timing.first_list]
+    for before, after in pairwise(early):
+        if not before.devices and after.devices:
+            raise Broken(
+                f"an empty list, and {1000 * (after.at - before.at):.0f} ms later one of "
+                f"{len(after.devices)} devices"
+            )
+    return f"{len(lists[0].devices)} devices at once"
+
+
+# ---------------------------------------------------------------- content
+
+
+@theme.check(
+    "id-present",
+    FAIL,
+    suffers="A device with an empty ID is counted and handed out as the ID ''.",
+    source="device plugin API: Device.ID; kubelet 1.32 accepts an empty one",
+    mend="Give every device an ID.",
+)
+async def id_present(plugin: Plugin) -> str:
+    """No device ID is empty."""
+    devices = (await plugin.device_list()).devices
+    empty = sum(not device.id for device in devices)
+    if empty:
+        raise Broken(f"{empty} of {len(devices)} IDs are empty")
+    return f"{len(devices)} IDs"
+
+
+@theme.check(
+    "id-unique",
+    FAIL,
+    suffers="The kubelet keeps sets: a doubled ID is one device, and with two healths it counts "
+    "in both, so that the capacity is too high.",
+    source="device plugin API: Device.ID is unique; kubelet 1.32 adds up both healths",
+    mend="Make IDs of what tells the devices apart: serial number, PCI address, UUID.",
+    seen="kubevirt kvm plugin",
+)
+async def id_unique(plugin: Plugin) -> str:
+    """Every device ID appears once in a list."""
+    devices = (await plugin.device_list()).devices
+    doubled = [name for name, n in Counter(device.id for device in devices).items() if n > 1]
+    if doubled:
+        raise Broken(f"more than once: {shorten(doubled)}")
+    return f"{len(devices)} different IDs"
+
+
+@theme.check(
+    "id-length",
+    WARN,
+    suffers="The API promises its readers at most 63 characters.",
+    source="device plugin API: comment of Device.ID (no kubelet enforces it)",
+    mend="Shorten IDs, for example by a hash of the long part.",
+)
+async def id_length(plugin: Plugin) -> str:
+    """Device IDs have at most 63 characters."""
+    ids = [device.id for device in (await plugin.device_list()).devices]
+    longest = max(ids, key=len, default="")
+    if len(longest) > ID_LIMIT:
+        raise Broken(f"{longest!r} has {len(longest)} characters")
+    return f"the longest has {len(longest)} characters"
+
+
+@theme.check(
+    "health",
+    FAIL,
+    suffers='Every other word, "healthy" and "" included, counts as unhealthy: the device is '
+    "never handed out.",
+    source='device plugin API: "Healthy" and "Unhealthy"; kubelet 1.32 compares exactly',
+    mend="Use the constants of the API.",
+)
+async def health(plugin: Plugin) -> str:
+    """Health is exactly Healthy or Unhealthy."""
+    devices = (await plugin.device_list()).devices
+    odd = [device for device in devices if device.health not in tuple(Health)]
+    if odd:
+        raise Broken(f"{len(odd)} devices have another health, {odd[0].id!r}: {odd[0].health!r}")
+    counts = Counter(device.health for device in devices)
+    return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "no devices"
+
+
+@theme.check(
+    "numa",
+    FAIL,
+    suffers="A wrong NUMA node crashes or misleads the topology manager; a negative one makes "
+    "the device unusable for aligned pods.",
+    source="device plugin API: TopologyInfo.nodes; sysfs says -1 where a node is not known",
+    mend="Leave the topology out when the node is not known.",
+    seen="ROCm (numa_node passed on as read, also -1)",
+)
+async def numa(plugin: Plugin) -> str:
+    """NUMA nodes are not negative and exist on this machine."""
+    nodes = {n for device in (await plugin.device_list()).devices for n in device.numa_nodes or ()}
+    negative = sorted(node for node in nodes if node < 0)
+    if negative:
+        raise Broken(f"NUMA node {negative[0]}")
+    online = _online_nodes(plugin)
+    unknown = sorted(nodes - online) if online else []
+    if unknown:
+        raise Fragile(f"NUMA node {unknown[0]} does not exist here, only {sorted(online)}")
+    return f"nodes {sorted(nodes)}" if nodes else "no topology"
+
+
+def _online_nodes(plugin: Plugin) -> set[int]:
+    path = plugin.stage.view.outside("/sys/devices/system/node/online")
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return set()
+    nodes: set[int] = set()
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        nodes.update(range(int(low), int(high or low) + 1))
+    return nodes
+
+
+@theme.check(
+    "size",
+    FAIL,
+    suffers="The kubelet's gRPC drops a message above 4 MiB and with it the plugin, silently.",
+    source="kubelet 1.32: receive limit of grpc-go; kubernetes#109304",
+    mend="Report fewer devices or shorter IDs, or spread them over several resources.",
+    seen="volcano (#19), HAMi mock plugin (#1)",
+)
+async def size(plugin: Plugin) -> str:
+    """A list is smaller than 4 MiB."""
+    latest = await plugin.device_list()
+    text = f"{len(latest.devices)} devices, {latest.size:,} bytes"
+    if latest.size > KUBELET_RECEIVES:
+        raise Broken(text)
+    if latest.size > NEAR_THE_LIMIT:
+        raise Fragile(f"{text}, which is near the limit")
+    return text

@@ -1,0 +1,203 @@
+"""The two optional calls: GetPreferredAllocation and PreStartContainer."""
+
+import asyncio
+from collections.abc import Sequence
+
+from kubedevices.conformance.check import Broken, Fragile, NotTried, Severity, Theme
+from kubedevices.conformance.plugin import SEVERAL, UNKNOWN_ID, Plugin, shorten
+from kubedevices.errors import RpcError
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+works = Theme("preferred", needs=("registration.options", "list.first-message"))
+
+
+def _need_preference(plugin: Plugin) -> None:
+    if not plugin.session.options.get_preferred_allocation_available:
+        raise NotTried("GetPreferredAllocation is not offered")
+
+
+async def _prefer(
+    plugin: Plugin, available: Sequence[str], must_include: Sequence[str], size: int
+) -> list[str]:
+    try:
+        answers = await plugin.session.prefer(
+            available, must_include, size, timeout=plugin.timing.call
+        )
+    except RpcError as error:
+        raise Broken(f"{size} of {len(available)} devices: {error}") from error
+    return list(answers[0]) if answers else []
+
+
+@works.check(
+    "answers",
+    FAIL,
+    suffers="An error, though this is only advice, makes the pod's admission fail.",
+    source="kubelet 1.32: an error of GetPreferredAllocation rejects the pod",
+    mend="Answer with an empty list when there is no preference; never with an error.",
+)
+async def answers(plugin: Plugin) -> str:
+    """Where GetPreferredAllocation is offered, it answers with available devices."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    chosen = await _prefer(plugin, available, [], 1)
+    foreign = set(chosen) - set(available)
+    if foreign:
+        raise Broken(f"preferred {shorten(sorted(foreign))}, which is not available")
+    return f"1 of {len(available)}: {shorten(chosen) or 'no preference'}"
+
+
+preferred = Theme("preferred", needs=("registration.options", "preferred.answers"))
+
+
+@preferred.check(
+    "must-include",
+    WARN,
+    suffers="The advice is useless: the kubelet takes what must be, and fills up at random.",
+    source="device plugin API: the preferred devices include must_include_deviceIDs",
+    mend="Begin with the devices that must be included.",
+    seen="Intel gpu plugin with the balanced policy",
+)
+async def must_include(plugin: Plugin) -> str:
+    """The preferred devices include those that must be included."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    if len(available) < 2:
+        raise NotTried("it has only one healthy device")
+    for must in available:
+        chosen = await _prefer(plugin, available, [must], 2)
+        if chosen and must not in chosen:
+            raise Broken(f"2 devices with {must!r}: {shorten(chosen)}")
+    return f"each of {len(available)} devices was kept"
+
+
+@preferred.check(
+    "size",
+    WARN,
+    suffers="Of too many devices the kubelet takes a random part; too few are filled up at random.",
+    source="kubelet 1.32: the order of the answer means nothing",
+    mend="Return exactly allocation_size devices, or none.",
+)
+async def size(plugin: Plugin) -> str:
+    """As many devices are preferred as were asked for."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    for count in range(1, len(available) + 1):
+        chosen = await _prefer(plugin, available, [], count)
+        if chosen and len(chosen) != count:
+            raise Broken(f"{count} devices asked, {len(chosen)} preferred")
+        if len(set(chosen)) != len(chosen):
+            raise Broken(f"a device twice: {shorten(chosen, SEVERAL)}")
+    return f"1 to {len(available)} devices"
+
+
+@preferred.check(
+    "too-large",
+    WARN,
+    suffers="A caller that asks for more than there is learns nothing of its mistake.",
+    source="no kubelet asks so; other users of the API may",
+    mend="Answer INVALID_ARGUMENT when allocation_size exceeds the available devices.",
+)
+async def too_large(plugin: Plugin) -> str:
+    """Asking for more devices than are available is an error."""
+    _need_preference(plugin)
+    available = (await plugin.healthy_ids())[:SEVERAL]
+    try:
+        answers = await plugin.session.prefer(
+            available, [], len(available) + 1, timeout=plugin.timing.call
+        )
+    except RpcError as error:
+        return error.code.name
+    raise Broken(
+        f"{len(available) + 1} of {len(available)}: OK, {shorten(answers[0] if answers else ())}"
+    )
+
+
+@works.check(
+    "not-offered",
+    WARN,
+    suffers="Whoever calls it takes the empty answer for a preference.",
+    source="gRPC: what is not offered is UNIMPLEMENTED",
+    mend="Return UNIMPLEMENTED.",
+    seen="generic, smarter, GCE, SR-IOV (OK without a container response)",
+)
+async def not_offered(plugin: Plugin) -> str:
+    """Where GetPreferredAllocation is not offered, calling it is an error."""
+    if plugin.session.options.get_preferred_allocation_available:
+        raise NotTried("it is offered")
+    ids = (await plugin.healthy_ids())[:1]
+    try:
+        answers = await plugin.session.prefer(ids, [], 1, timeout=plugin.timing.call)
+    except RpcError as error:
+        return error.code.name
+    raise Broken(f"OK with {len(answers)} container responses")
+
+
+# ---------------------------------------------------------------- PreStartContainer
+
+start = Theme("prestart", needs=("registration.options", "list.first-message"))
+
+
+def _need_pre_start(plugin: Plugin) -> None:
+    if not plugin.session.options.pre_start_required:
+        raise NotTried("PreStartContainer is not required")
+
+
+@start.check(
+    "answers",
+    FAIL,
+    suffers="The container does not start (CreateContainerConfigError), again and again.",
+    source="kubelet 1.32: PreStartContainer has 30 s and its error fails the start",
+    mend="Prepare faster, or earlier; raise an error only when the device is not usable.",
+)
+async def pre_start(plugin: Plugin) -> str:
+    """Where PreStartContainer is required, it succeeds within 30 s."""
+    _need_pre_start(plugin)
+    loop = asyncio.get_running_loop()
+    ids = await plugin.some_ids()
+    began = loop.time()
+    try:
+        await plugin.session.pre_start(ids, timeout=plugin.timing.pre_start)
+    except RpcError as error:
+        raise Broken(f"{shorten(ids)}: {error}") from error
+    took = loop.time() - began
+    if took > plugin.timing.pre_start * 2 / 3:
+        raise Fragile(f"{shorten(ids)}: {took:.1f} s of {plugin.timing.pre_start:g} s")
+    return f"{len(ids)} devices in {1000 * took:.1f} ms"
+
+
+@start.check(
+    "unknown-id",
+    WARN,
+    needs=("prestart.answers",),
+    suffers="A container starts on a device that is gone.",
+    source="devices may vanish between admission and start",
+    mend="Look every ID up; answer NOT_FOUND.",
+)
+async def pre_start_unknown(plugin: Plugin) -> str:
+    """PreStartContainer of an unknown ID is an error."""
+    _need_pre_start(plugin)
+    try:
+        await plugin.session.pre_start([UNKNOWN_ID], timeout=plugin.timing.pre_start)
+    except RpcError as error:
+        return error.code.name
+    raise Broken("answered OK")
+
+
+@start.check(
+    "not-offered",
+    WARN,
+    suffers="Whoever calls it believes that the device was prepared.",
+    source="gRPC: what is not offered is UNIMPLEMENTED",
+    mend="Return UNIMPLEMENTED.",
+)
+async def pre_start_not_offered(plugin: Plugin) -> str:
+    """Where PreStartContainer is not required, calling it is an error."""
+    if plugin.session.options.pre_start_required:
+        raise NotTried("it is required")
+    ids = (await plugin.healthy_ids())[:1]
+    try:
+        await plugin.session.pre_start(ids, timeout=plugin.timing.pre_start)
+    except RpcError as error:
+        return error.code.name
+    raise Broken("answered OK")

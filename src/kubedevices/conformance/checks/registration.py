@@ -1,0 +1,166 @@
+"""What a plugin says when it registers, judged by the first time it did."""
+
+from kubedevices.allocation import API_VERSION
+from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.plugin import Plugin
+from kubedevices.conformance.stage import Stage
+from kubedevices.errors import UnsupportedVersion
+from kubedevices.resource_name import explain_resource_name
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+arrival = Theme("registration", phase=Phase.ARRIVAL)
+
+
+@arrival.check(
+    "registers",
+    FAIL,
+    suffers="The resource never appears on the node; pods that ask for it stay Pending.",
+    source="Kubernetes documentation, Device Plugins: device plugin registration",
+    mend="Call v1beta1.Registration/Register on kubelet.sock in the plugin directory.",
+    seen="GCE accelerators, when kubelet.sock appears after it",
+)
+async def registers(stage: Stage) -> str:
+    """The plugin registers at a kubelet that is there."""
+    first = min(each.at for each in stage.probe.arrivals)
+    since = stage.launched_at or stage.probe.listening_since
+    return f"{', '.join(stage.resources)}: {first - since:.2f} s after its start"
+
+
+@arrival.check(
+    "serves-first",
+    FAIL,
+    needs=("registration.registers",),
+    suffers="The kubelet dials the plugin before it answers Register. A refused dial costs a "
+    "second of back-off at best; after ten seconds the registration fails.",
+    source="kubelet 1.32: Register dials the endpoint, for 10 s, before it replies",
+    mend="Bind the socket, serve, and only then call Register.",
+    seen="one-file plugins that start their server after registering",
+)
+async def serves_first(plugin: Plugin) -> str:
+    """It serves on its socket before it calls Register."""
+    found = plugin.arrival
+    if found.session is None:
+        raise Broken(
+            f"could not be dialled ({found.dial_problem}) in {found.dials} tries "
+            f"over {plugin.timing.dial:g} s"
+        )
+    if found.dials > 1:
+        raise Fragile(f"answered the dial at the {found.dials}. try ({found.dial_problem})")
+    return "answered the first dial"
+
+
+@arrival.check(
+    "version",
+    FAIL,
+    needs=("registration.registers",),
+    suffers="The kubelet refuses the registration and never asks again.",
+    source="kubelet 1.32: validation in Register; v1beta1 is the only version served",
+    mend=f'Register with version "{API_VERSION}".',
+    seen="k8s-dummy-device-plugin (v1alpha)",
+)
+async def version(plugin: Plugin) -> str:
+    """It registers with API version v1beta1."""
+    _by_register(plugin)
+    said = plugin.arrival.request.version
+    if said != API_VERSION:
+        raise Broken(f'version "{said}"', str(UnsupportedVersion(said, API_VERSION)))
+    return said
+
+
+@arrival.check(
+    "endpoint",
+    FAIL,
+    needs=("registration.registers",),
+    suffers="The kubelet joins the endpoint to its plugin directory: an absolute path is looked "
+    "for below that directory and not found.",
+    source="kubelet 1.32: socket path = plugin directory + endpoint",
+    mend="Name the socket file only, without a directory, and put it into the plugin directory.",
+)
+async def endpoint(plugin: Plugin) -> str:
+    """Its endpoint is the plain name of a socket in the plugin directory."""
+    _by_register(plugin)
+    said = plugin.arrival.request.endpoint
+    if not said or "/" in said or said in (".", ".."):
+        raise Broken(f"endpoint {said!r}")
+    return said
+
+
+@arrival.check(
+    "resource-name",
+    FAIL,
+    needs=("registration.registers",),
+    suffers="The kubelet refuses the registration: the ResourceName is invalid.",
+    source="kubelet 1.32: extended resource names (a domain, one slash, a qualified name)",
+    mend="Name the resource like example.com/widget, outside of kubernetes.io.",
+)
+async def resource_name(plugin: Plugin) -> str:
+    """Its resource name is a valid extended resource."""
+    problem = explain_resource_name(plugin.resource)
+    if problem:
+        raise Broken(f"{plugin.resource!r}: {problem}")
+    return plugin.resource
+
+
+@arrival.check(
+    "options",
+    FAIL,
+    needs=("registration.registers", "registration.serves-first", "grpc.authority"),
+    suffers="The kubelet calls GetDevicePluginOptions during Register; an error there fails the "
+    "registration.",
+    source="kubelet 1.32: connecting to a plugin ends with GetDevicePluginOptions",
+    mend="Implement GetDevicePluginOptions, even if it returns an empty message.",
+    seen="kubevirt kvm and bridge plugins (nil answer, panic)",
+)
+async def options(plugin: Plugin) -> str:
+    """It answers GetDevicePluginOptions."""
+    if plugin.arrival.options_problem:
+        raise Broken(plugin.arrival.options_problem)
+    said = plugin.session.options
+    return (
+        f"preStartRequired={said.pre_start_required}, "
+        f"getPreferredAllocationAvailable={said.get_preferred_allocation_available}"
+    )
+
+
+@arrival.check(
+    "options-equal",
+    WARN,
+    needs=("registration.options",),
+    suffers="Kubelets ignore the options in Register; whoever reads them there, an older kubelet "
+    "or a tool, sees another plugin.",
+    source="device plugin API: RegisterRequest.options and GetDevicePluginOptions say the same",
+    mend="Fill both from one place.",
+)
+async def options_equal(plugin: Plugin) -> str:
+    """The options in Register are those of GetDevicePluginOptions."""
+    _by_register(plugin)
+    registered, answered = plugin.arrival.request.options, plugin.session.options
+    if registered != answered:
+        raise Broken(f"Register: {registered}, GetDevicePluginOptions: {answered}")
+    return "the same"
+
+
+def _by_register(plugin: Plugin) -> None:
+    if plugin.arrival.info is not None:
+        raise NotTried("it registers by the plugin watcher")
+
+
+quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.registers",))
+
+
+@quiet.check(
+    "once",
+    WARN,
+    suffers="Every registration adds a stream; each update is then applied and written to the "
+    "kubelet's checkpoint once per stream.",
+    source="kubelet 1.32: the same plugin registering n times has n streams",
+    mend="Register again only when a socket was replaced or the stream ended.",
+)
+async def once(plugin: Plugin) -> str:
+    """It registers once per kubelet."""
+    await plugin.watch_quietly()
+    count = plugin.times_registered()
+    if count > 1:
+        raise Broken(f"registered {count} times within {plugin.timing.quiet:g} s")
+    return "once"

@@ -1,0 +1,386 @@
+"""A kubelet that comes and goes, in every form there is; where most plugins of the field fail."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kubedevices.conformance.check import (
+    Broken,
+    Finding,
+    NotTried,
+    Phase,
+    Severity,
+    Status,
+    Theme,
+    Verdict,
+    verdict_of,
+)
+from kubedevices.conformance.process_figures import Figures, figures_of, listening_process
+from kubedevices.conformance.stage import Stage
+from kubedevices.errors import WireError
+from kubedevices.probe.arrival import Arrival
+from kubedevices.probe.manner import Manner
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+Verdicts = dict[str, Verdict]
+
+theme = Theme(
+    "life",
+    phase=Phase.RESTARTS,
+    needs=("registration.options", "list.first-message", "list.stays-open"),
+)
+
+LOST_DEVICES = (
+    "The node's capacity falls to 0 and stays there: pods are rejected until somebody restarts "
+    "the plugin."
+)
+WATCH_BOTH = (
+    "Watch the directory: when your own socket is gone or another file, bind anew and register; "
+    "when kubelet.sock is another file, register."
+)
+
+
+# ---------------------------------------------------------------- coming back
+
+
+async def must_return(
+    stage: Stage, happens: Callable[[], Awaitable[None]], *, soon: float | None = None
+) -> Verdicts:
+    """Let something happen, then judge per resource whether the plugin comes back whole."""
+    loop = asyncio.get_running_loop()
+    before = {
+        name: set((await stage.plugin(name).device_list()).healthy) for name in stage.resources
+    }
+    since = len(stage.probe.arrivals)
+    await happens()
+    began = loop.time()
+    limit = stage.timing.registered_at_all
+    await stage.wait_for(lambda: not stage.missing(since), limit)
+    verdicts = {}
+    for name in stage.resources:
+        try:
+            evidence = await _is_whole(stage, name, since, began, before[name])
+        except Finding as finding:
+            verdicts[name] = verdict_of(finding, FAIL)
+            continue
+        except WireError as error:
+            verdicts[name] = Verdict(Status.FAIL, str(error))
+            continue
+        took = _accepted(stage, name, since) - began
+        late = took > (stage.timing.registered_soon if soon is None else soon)
+        verdicts[name] = Verdict(Status.WARN if late else Status.PASS, evidence)
+    return verdicts
+
+
+def _accepted(stage: Stage, resource: str, since: int) -> float:
+    return stage.probe.accepted(since)[resource].answered_at or 0.0
+
+
+async def _is_whole(stage: Stage, resource: str, since: int, began: float, before: set[str]) -> str:
+    """Return the evidence that a resource is back with its list and its answers, or raise."""
+    waited = asyncio.get_running_loop().time() - began
+    if resource in stage.missing(since):
+        raise Broken(stage.why_missing(waited, since), _last_words(stage))
+    took = max(_accepted(stage, resource, since) - began, 0)
+    plugin = stage.plugin(resource)
+    stream = plugin.session.stream
+    found = await stream.first(stage.timing.late_list) if stream else None
+    if found is None:
+        raise Broken(f"registered after {took:.2f} s, but sent no list")
+    lost = before - set(found.healthy)
+    if lost:
+        latest = await plugin.device_list()
+        raise Broken(
+            f"registered after {took:.2f} s with {len(found.devices)} devices, {len(lost)} of "
+            f"{len(before)} missing" + ("" if lost - set(latest.healthy) else " in the first list")
+        )
+    if before:
+        await plugin.answer_for(sorted(before)[:1])
+    return f"registered after {took:.2f} s, {len(found.devices)} devices, Allocate works"
+
+
+def _last_words(stage: Stage) -> str:
+    return stage.process.last_words() if stage.process and not stage.process.running else ""
+
+
+@theme.check(
+    "sockets-wiped",
+    FAIL,
+    suffers=LOST_DEVICES,
+    source="kubelet 1.33 and newer: a starting kubelet deletes the sockets in its directory",
+    mend=WATCH_BOTH,
+    seen="simple-device-plugin, fake-gpu-operator, Akri (never); ROCm, kubevirt (exit or panic)",
+)
+async def sockets_wiped(stage: Stage) -> Verdicts:
+    """After a kubelet restart that removed all sockets it registers again within 5 s."""
+    return await must_return(stage, lambda: stage.probe.restart(wipe="sockets"))
+
+
+@theme.check(
+    "all-wiped",
+    FAIL,
+    suffers=LOST_DEVICES,
+    source="kubelet up to 1.32: a starting kubelet deletes every file but its checkpoint",
+    mend=WATCH_BOTH + " Keep no file of your own in that directory.",
+    seen="simple-device-plugin (never), generic-device-plugin (5 to 6 s), Intel (devices dead "
+    "after 15 s)",
+)
+async def all_wiped(stage: Stage) -> Verdicts:
+    """After a kubelet restart that removed all files it registers again within 5 s."""
+    if not stage.may_wipe_everything():
+        raise NotTried(f"{stage.probe.socket_dir} holds files that are no sockets")
+    return await must_return(stage, lambda: stage.probe.restart(wipe="everything"))
+
+
+@theme.check(
+    "kubelet-socket-replaced",
+    FAIL,
+    suffers=LOST_DEVICES,
+    source="a kubelet that could not clean its directory, or a directory mounted elsewhere",
+    mend=WATCH_BOTH,
+    seen="simple, generic, Intel, SR-IOV (never)",
+)
+async def kubelet_socket_replaced(stage: Stage) -> Verdicts:
+    """When only kubelet.sock is replaced it registers again within 5 s."""
+    return await must_return(stage, stage.probe.replace_socket)
+
+
+@theme.check(
+    "stream-cancelled",
+    FAIL,
+    suffers="A kubelet up to 1.34 hangs up on the new instance when the old one of a rolling "
+    "update ends: allocatable 0 beside a healthy plugin.",
+    source="kubernetes#127803, #121994, fixed by #135437; kubelet 1.32 seen doing it",
+    mend="Register again when no ListAndWatch stream has been open for some seconds.",
+    seen="all of fourteen plugins",
+)
+async def stream_cancelled(stage: Stage) -> Verdicts:
+    """When the kubelet hangs up, every socket staying, it registers again."""
+    if any(stage.last_arrival(name).info for name in stage.resources):
+        raise NotTried("it registers by the plugin watcher, which comes back by itself")
+    return await must_return(stage, stage.probe.cancel_streams, soon=stage.timing.noticed_soon)
+
+
+@theme.check(
+    "own-socket-removed",
+    WARN,
+    suffers="The kubelet keeps its connection, but nobody else gets in, and the next restart of "
+    "the kubelet finds nothing to dial.",
+    source="cleaning jobs and second instances remove sockets",
+    mend=WATCH_BOTH,
+    seen="simple, smarter, NVIDIA, ROCm (never)",
+)
+async def own_socket_removed(stage: Stage) -> Verdicts:
+    """When its own socket is removed it binds anew and registers."""
+
+    async def remove() -> None:
+        stage.probe.remove_plugin_sockets()
+
+    return {
+        name: Verdict(Status.WARN, verdict.evidence, verdict.story)
+        if verdict.status is Status.FAIL
+        else verdict
+        for name, verdict in (await must_return(stage, remove)).items()
+    }
+
+
+@theme.check(
+    "wiped-before-register",
+    FAIL,
+    suffers="A plugin that starts while the kubelet starts loses its socket before it registers: "
+    "the kubelet cannot dial it, and it stays away for good.",
+    source="kubelet 1.32, seen: the directory was wiped between bind and Register",
+    mend="Look before and after Register whether your socket file is still yours; else start over.",
+)
+async def wiped_before_register(stage: Stage) -> Verdicts:
+    """When its socket is removed between bind and Register it starts over."""
+    if any(stage.last_arrival(name).info for name in stage.resources):
+        raise NotTried("it registers by the plugin watcher, whose directory is never wiped")
+    left = {*stage.resources}
+
+    def remove_socket(arrival: Arrival) -> None:
+        if arrival.resource in left:
+            left.discard(arrival.resource)
+            (stage.probe.socket_dir / (arrival.request.endpoint or "-")).unlink(missing_ok=True)
+
+    async def restart() -> None:
+        await stage.probe.restart(wipe="sockets")
+
+    # A kubelet needs 10 s to find out that it cannot dial; to the plugin that makes no difference.
+    manner = Manner(on_arrival=remove_socket, dial_limit=stage.timing.hold)
+    with stage.probe.behaving(manner):
+        verdicts = await must_return(stage, restart)
+    if stage.process and not stage.process.running and stage.process.code != 0:
+        ended = stage.process.how_it_ended()
+        return {
+            name: Verdict(Status.WARN, f"left it to its supervisor ({ended})", verdict.story)
+            for name, verdict in verdicts.items()
+        }
+    return verdicts
+
+
+@theme.check(
+    "kubelet-away",
+    FAIL,
+    suffers=LOST_DEVICES,
+    source="an upgrade of the kubelet takes half a minute and more",
+    mend="Wait for kubelet.sock as long as it takes, with a back-off of a few seconds.",
+    seen="simple-device-plugin (never), GCE (exits 2), Intel and ROCm (exit 1), SR-IOV (exits 2)",
+)
+async def kubelet_away(stage: Stage) -> Verdicts:
+    """After a kubelet was away for 30 s it registers again."""
+    return await must_return(
+        stage, lambda: stage.probe.restart(wipe="sockets", away=stage.timing.away)
+    )
+
+
+# ---------------------------------------------------------------- again and again
+
+often = Theme(
+    "life", phase=Phase.RESTARTS, needs=(*theme.needs, "life.sockets-wiped", "list.change")
+)
+
+
+@often.check(
+    "lost-updates",
+    FAIL,
+    suffers="The node offers devices that are gone and not those that came, until the next change.",
+    source="the most common defect of the field; squat/generic-device-plugin#37",
+    mend="End the loop of a stream with its connection; let each stream compare with what it "
+    "sent itself.",
+    seen="generic-device-plugin (2 of 4 changes lost), Intel (panics at the second change)",
+)
+async def lost_updates(stage: Stage) -> str:
+    """Ten kubelet restarts, each followed by a change: every change arrives."""
+    stage.need_trigger()
+    slowest = 0.0
+    for number in range(1, stage.timing.changes + 1):
+        await restart_once(stage, number)
+        took = await _change_arrives(stage)
+        if took is None:
+            raise Broken(
+                f"the change after restart {number} did not arrive within "
+                f"{stage.timing.change:g} s"
+                + ("" if stage.process is None or stage.process.running else ": it died"),
+                _last_words(stage),
+            )
+        slowest = max(slowest, took)
+    return f"{stage.timing.changes} of {stage.timing.changes}, the slowest in {slowest:.2f} s"
+
+
+async def _change_arrives(stage: Stage) -> float | None:
+    """Trigger a change; return how long it took to arrive, None if it did not."""
+    streams = [stage.plugin(name).session.lists for name in stage.resources]
+    before = [lists[-1].content for lists in streams]
+    began = asyncio.get_running_loop().time()
+    await stage.run_trigger()
+
+    def arrived() -> bool:
+        return [lists[-1].content for lists in streams] != before
+
+    if await stage.wait_for(arrived, stage.timing.change):
+        return asyncio.get_running_loop().time() - began
+    return None
+
+
+async def restart_once(stage: Stage, number: int) -> None:
+    """Restart the kubelet and have every resource back with a list, or be `Broken`."""
+    since = len(stage.probe.arrivals)
+    await stage.probe.restart(wipe="sockets")
+    try:
+        await stage.until_registered(stage.timing.registered_at_all, since=since)
+        for name in stage.resources:
+            await stage.plugin(name).device_list()
+    except (Broken, NotTried) as error:
+        raise Broken(f"restart {number}: {error.evidence}", _last_words(stage)) from error
+
+
+growth = Theme("life", phase=Phase.RESTARTS, needs=(*theme.needs, "life.sockets-wiped"))
+
+
+class Growth:
+    """Figures of the serving process after few and after many kubelet restarts."""
+
+    def __init__(self) -> None:
+        self.before: Figures | None = None
+        self.after: Figures | None = None
+        self.rounds = 0
+
+    @classmethod
+    async def measure(cls, stage: Stage) -> "Growth":
+        """Restart the kubelet often; skips where a process cannot be looked into."""
+        known = stage.memory.get(cls)
+        if isinstance(known, cls):
+            return known
+        found = cls()
+        await restart_once(stage, 1)
+        await restart_once(stage, 2)
+        found.before = _figures(stage)
+        for number in range(stage.timing.rounds):
+            await restart_once(stage, number + 3)
+        found.rounds = stage.timing.rounds
+        await stage.pause(stage.timing.hold)
+        found.after = _figures(stage)
+        stage.memory[cls] = found
+        return found
+
+    def judge(self, what: str, *, allowed: float, unit: str = "") -> str:
+        """Return how one figure grew; `Broken` above `allowed` for the whole time."""
+        assert self.before
+        assert self.after
+        before, after = getattr(self.before, what), getattr(self.after, what)
+        text = f"{before:,} → {after:,}{unit} over {self.rounds} restarts"
+        if after - before > allowed:
+            raise Broken(text)
+        return text
+
+
+def _figures(stage: Stage) -> Figures:
+    pid = listening_process(stage.plugin(stage.resources[0]).socket)
+    found = figures_of(pid) if pid else None
+    if found is None:
+        raise NotTried("the plugin's process cannot be looked into")
+    return found
+
+
+@growth.check(
+    "descriptors",
+    WARN,
+    suffers="After some thousand restarts, or sooner with a low limit, the plugin cannot open "
+    "anything any more.",
+    source="every kubelet restart ends connections; what belonged to them must go",
+    mend="Close listeners, channels and watches when you register anew.",
+)
+async def descriptors(stage: Stage) -> str:
+    """Open file descriptors do not grow over 20 kubelet restarts."""
+    found = await Growth.measure(stage)
+    return found.judge("descriptors", allowed=found.rounds / 2)
+
+
+@growth.check(
+    "threads",
+    WARN,
+    suffers="Threads and what they hold pile up with every restart.",
+    source="every kubelet restart ends streams; what served them must end",
+    mend="End the thread of a stream with its stream.",
+    seen="SR-IOV (a probe goroutine more per restart)",
+)
+async def threads(stage: Stage) -> str:
+    """Threads do not grow over 20 kubelet restarts."""
+    found = await Growth.measure(stage)
+    return found.judge("threads", allowed=found.rounds / 2)
+
+
+@growth.check(
+    "memory",
+    WARN,
+    suffers="The plugin is killed by its memory limit some day, and devices vanish meanwhile.",
+    source="plugins run for months",
+    mend="Drop servers, channels and lists of former registrations.",
+)
+async def memory(stage: Stage) -> str:
+    """Memory does not grow over 20 kubelet restarts."""
+    found = await Growth.measure(stage)
+    assert found.before
+    allowed = max(0.2 * found.before.memory, 512 * found.rounds)
+    return found.judge("memory", allowed=allowed, unit=" KiB")

@@ -1,0 +1,246 @@
+"""Starting a plugin where something is not as it should be; the check starts it itself."""
+
+import asyncio
+
+from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.processes import Process
+from kubedevices.conformance.stage import Stage
+from kubedevices.errors import UnsupportedVersion
+from kubedevices.probe.manner import KIND, Manner
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+STORM = 3.0
+"""Registrations a second that no refused plugin needs."""
+
+theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",))
+
+
+@theme.check(
+    "slow-kubelet",
+    FAIL,
+    suffers="The kubelet registers the plugin anyway, later: each impatient retry adds a stream.",
+    source="kubelet 1.32: Register dials for up to 10 s before it answers",
+    mend="Give Register a deadline of 30 s.",
+    seen="plugins with a 5 s context around Register",
+)
+async def slow_kubelet(stage: Stage) -> str:
+    """A kubelet that takes 9 s to answer Register is waited for."""
+    _by_register(stage)
+    delay = stage.timing.slow_register
+    process = await stage.start_fresh(manner=Manner(delay=delay))
+    await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start)
+    await stage.wait_for(lambda: not stage.missing(), delay + stage.timing.settle)
+    gave_up = [each.gave_up_after for each in stage.probe.arrivals if each.gave_up_after]
+    if gave_up:
+        raise Broken(f"gave up after {gave_up[0]:.1f} s of {delay:g} s")
+    _must_run(process, stage)
+    if stage.missing():
+        raise Broken(stage.why_missing(delay))
+    tries = len(stage.probe.arrivals)
+    if tries > len(stage.resources):
+        raise Broken(f"called Register {tries} times meanwhile")
+    return f"waited {delay:g} s"
+
+
+@theme.check(
+    "absent-kubelet",
+    FAIL,
+    suffers="At boot the plugin may start before the kubelet listens; one that gives up silently "
+    "never registers, one that exits waits for its restart back-off.",
+    source="a DaemonSet's containers start while the kubelet still starts",
+    mend="Wait for kubelet.sock as long as it takes.",
+    seen="GCE (never registers), Intel (exits 1), SR-IOV (exits 2)",
+)
+async def absent_kubelet(stage: Stage) -> str:
+    """Started without a kubelet, it waits for one and registers."""
+    loop = asyncio.get_running_loop()
+    process = await stage.start_fresh(kubelet=False)
+    if await process.wait(stage.timing.absent):
+        raise Fragile(f"ended without a kubelet: {process.how_it_ended()}", process.last_words())
+    await stage.probe.start()
+    began = loop.time()
+    await stage.until_registered(stage.timing.registered_at_all)
+    took = loop.time() - began
+    text = f"registered {took:.2f} s after the kubelet appeared"
+    if took > stage.timing.registered_soon:
+        raise Fragile(text)
+    return text
+
+
+@theme.check(
+    "refused",
+    WARN,
+    suffers="A storm of registrations loads the kubelet; a plugin that stays up unregistered "
+    "looks healthy and serves nobody.",
+    source="device plugin API: a plugin that is refused should end",
+    mend="Exit with an error and its text, or retry with a growing back-off.",
+)
+async def refused(stage: Stage) -> str:
+    """A refused registration leads to an exit with an error or to a back-off, not to a storm."""
+    _by_register(stage)
+    text = str(UnsupportedVersion("v1beta1", "v1beta2"))
+    process = await stage.start_fresh(manner=Manner(refusal=text))
+    if not await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start):
+        raise Broken(stage.why_missing(stage.timing.start))
+    ended = await process.wait(stage.timing.refusing)
+    tries = len(stage.probe.arrivals)
+    per_second = tries / len(stage.resources) / stage.timing.refusing
+    if ended and process.code == 0:
+        raise Broken("ended with exit code 0, as if nothing were wrong")
+    if ended:
+        return f"{process.how_it_ended()} after {tries} tries"
+    if per_second > STORM and tries > 2 * len(stage.resources):
+        raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
+    stage.probe.manner = KIND
+    since = len(stage.probe.arrivals)
+    if not await stage.wait_for(lambda: not stage.missing(since), stage.timing.registered_at_all):
+        raise Broken(f"{tries} tries, then it stays up and never registers again")
+    return f"{tries} tries within {stage.timing.refusing:g} s, registered when it was let"
+
+
+def _by_register(stage: Stage) -> None:
+    if any(stage.last_arrival(name).info for name in stage.resources):
+        raise NotTried("it registers by the plugin watcher")
+
+
+def _must_run(process: Process, stage: Stage) -> None:
+    if not process.running:
+        raise Broken(stage.why_missing(0), process.last_words())
+
+
+@theme.check(
+    "stale-socket",
+    FAIL,
+    suffers="A plugin that was killed, for memory for instance, does not come back until "
+    "somebody removes its socket.",
+    source="SIGKILL leaves the socket file; the kubelet removes it only at its own start",
+    mend="Remove your socket before you bind, when nobody accepts on it.",
+    seen="simple-device-plugin (the first start panics), GCE (fatal within the same second)",
+)
+async def stale_socket(stage: Stage) -> str:
+    """It starts although the socket of a killed predecessor is in its place."""
+    process = await stage.start_fresh()
+    await stage.until_registered(stage.timing.start)
+    await stage.keeper.kill_all()
+    left = [path.name for path in (*stage.probe.sockets(), *stage.place.registry.iterdir())]
+    await stage.probe.drop_connections()
+    since = len(stage.probe.arrivals)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    process = stage.process = await stage.launch()
+    try:
+        await stage.until_registered(stage.timing.start, since=since)
+    except Broken as error:
+        if process.running:
+            raise
+        first = process.how_it_ended()
+        words = process.last_words()
+        stage.process = await stage.launch()
+        try:
+            await stage.until_registered(stage.timing.start, since=since)
+        except Broken:
+            raise Broken(f"{error.evidence}, a second time as well", words) from None
+        raise Fragile(f"the first start ended with {first}, the second worked", words) from None
+    took = loop.time() - began
+    return f"registered after {took:.2f} s ({len(left)} socket left behind)"
+
+
+@theme.check(
+    "two-instances",
+    FAIL,
+    suffers="A rolling update, or a second copy by mistake, ends with nobody serving.",
+    source="rolling updates with surge start the new instance before the old one ends",
+    mend="Look whether somebody accepts on your socket; remove only a socket that is still yours.",
+    seen="simple-device-plugin (the second panics and unlinks the first's socket), NVIDIA (the "
+    "first's exit unlinks the second's socket)",
+)
+async def two_instances(stage: Stage) -> str:
+    """Two instances at once do not end with nobody serving."""
+    first = await stage.start_fresh()
+    await stage.until_registered(stage.timing.start)
+    second = await stage.launch()
+    await second.wait(stage.timing.overlap)
+    while_both = f"the second {'runs' if second.running else second.how_it_ended()}"
+    await _must_be_served(stage, f"while both were started ({while_both})")
+    if not second.running:
+        return f"{while_both}, the first serves on"
+    await first.send_signal(15)
+    await first.wait(stage.timing.stop)
+    stage.process = second
+    await stage.pause(stage.timing.hold)
+    await _must_be_served(stage, "after the first ended")
+    return "the second took over"
+
+
+async def _must_be_served(stage: Stage, when: str) -> None:
+    """Check that every resource has a stream, and a socket that can be dialled."""
+
+    def served() -> bool:
+        sessions = [stage.probe.plugins.get(name) for name in stage.resources]
+        return all(each and each.stream and each.stream.is_open for each in sessions)
+
+    if not await stage.probe.bell.until(served, stage.timing.registered_at_all):
+        raise Broken(f"nobody serves {when}")
+    for name in stage.resources:
+        try:
+            await stage.plugin(name).must_still_work(when)
+        except Broken as error:
+            raise Fragile(f"the stream is open, but {error.evidence}") from error
+
+
+# ---------------------------------------------------------------- the plugin watcher
+
+watched = Theme("registration", needs=("registration.options",))
+
+
+@watched.check(
+    "watcher",
+    FAIL,
+    suffers="The kubelet refuses the plugin, or takes it for another kind.",
+    source="pluginregistration API: GetInfo; kubelet 1.32: plugin watcher",
+    mend='Answer GetInfo with type "DevicePlugin", the resource name, and versions ["v1beta1"]; '
+    "then answer NotifyRegistrationStatus.",
+)
+async def watcher(stage: Stage) -> str:
+    """Found by the plugin watcher, it says what it is and takes note of its registration."""
+    for name in stage.resources:
+        arrival = stage.last_arrival(name)
+        if arrival.info is None:
+            raise NotTried("it registers by itself")
+        info = arrival.info
+        if info.type != "DevicePlugin":
+            raise Broken(f"type {info.type!r} instead of 'DevicePlugin'")
+        if "v1beta1" not in info.supported_versions:
+            raise Broken(f"supported versions {list(info.supported_versions)} without 'v1beta1'")
+        if info.endpoint and not info.endpoint.startswith("/"):
+            raise Broken(f"endpoint {info.endpoint!r} is no absolute path")
+        if arrival.notify_problem:
+            raise Broken(f"NotifyRegistrationStatus: {arrival.notify_problem}")
+    return "GetInfo and NotifyRegistrationStatus are answered"
+
+
+@theme.check(
+    "watcher-refused",
+    WARN,
+    suffers="A plugin that stays up unregistered looks healthy and serves nobody.",
+    source="pluginregistration API: NotifyRegistrationStatus tells of a failure, too",
+    mend="Exit with the error's text, or remove the socket and try again with a back-off.",
+)
+async def watcher_refused(stage: Stage) -> str:
+    """Told by the plugin watcher that it was refused, it answers and does not crash."""
+    if not all(stage.last_arrival(name).info for name in stage.resources):
+        raise NotTried("it registers by itself")
+    process = await stage.start_fresh(manner=Manner(refusal="refused by the check"))
+    await stage.wait_for(
+        lambda: any(a.answered_at for a in stage.probe.arrivals), stage.timing.start
+    )
+    await process.wait(stage.timing.refusing)
+    tries = stage.probe.arrivals
+    if problems := [each.notify_problem for each in tries if each.notify_problem]:
+        raise Broken(f"NotifyRegistrationStatus: {problems[0]}", process.last_words())
+    if len(tries) / len(stage.resources) / stage.timing.refusing > STORM:
+        raise Broken(f"its socket appeared {len(tries)} times within {stage.timing.refusing:g} s")
+    if process.code is not None and (process.code < 0 or process.code == 0):
+        raise Broken(f"answered, then {process.how_it_ended()}")
+    return f"answered, then {process.how_it_ended()}"

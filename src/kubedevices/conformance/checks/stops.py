@@ -1,0 +1,169 @@
+"""Ending a plugin the way a kubelet ends a container: SIGTERM, and SIGKILL for the patient."""
+
+import asyncio
+import signal
+
+from kubedevices.conformance.check import Broken, Phase, Severity, Theme
+from kubedevices.conformance.plugin import Plugin
+from kubedevices.conformance.processes import Process
+from kubedevices.conformance.stage import Stage
+from kubedevices.errors import RpcError, StatusCode, WireError
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+theme = Theme("life", phase=Phase.PROCESS, needs=("registration.options",))
+
+ENDED_BY_SIGTERM = (-int(signal.SIGTERM), 128 + int(signal.SIGTERM))
+
+
+class Stop:
+    """One SIGTERM to an idle plugin; several checks look at how it went."""
+
+    def __init__(self, process: Process, seconds: float, left: list[str]) -> None:
+        self.process, self.seconds, self.left = process, seconds, left
+
+    @classmethod
+    async def once(cls, stage: Stage) -> "Stop":
+        """Start the plugin, stop it, look what is left."""
+        known = stage.memory.get(cls)
+        if isinstance(known, cls):
+            return known
+        process = await stage.start_fresh()
+        await stage.until_registered(stage.timing.start)
+        await stage.pause(stage.timing.hold)
+        seconds = await _stop(stage, process)
+        paths = [*stage.probe.sockets(), *stage.place.registry.iterdir()]
+        found = cls(process, seconds, [path.name for path in paths])
+        stage.memory[cls] = found
+        return found
+
+    def must_have_ended(self) -> None:
+        """Leave what a plugin that does not stop would do to the check about that."""
+        if self.process.running:
+            raise Broken("it did not end")
+
+
+async def _stop(stage: Stage, process: Process) -> float:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await process.send_signal(signal.SIGTERM)
+    await process.wait(stage.timing.stop)
+    return loop.time() - began
+
+
+@theme.check(
+    "stop-time",
+    WARN,
+    suffers="Node shutdowns and rolling updates wait, then kill it in the middle of something.",
+    source="Kubernetes: SIGTERM, then SIGKILL after the grace period",
+    mend="Handle SIGTERM: stop the server, end.",
+    seen="SR-IOV (up to 4.7 s)",
+)
+async def stop_time(stage: Stage) -> str:
+    """It ends within 5 s after SIGTERM."""
+    stop = await Stop.once(stage)
+    if stop.process.running:
+        raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
+    return f"{stop.seconds:.2f} s"
+
+
+@theme.check(
+    "stop-code",
+    WARN,
+    needs=("life.stop-time",),
+    suffers="Every regular stop counts as a crash in monitoring and restart statistics.",
+    source="Kubernetes: the exit code is the container's reason",
+    mend="Handle SIGTERM and exit 0.",
+    seen="GCE, Intel (no handler: killed by SIGTERM)",
+)
+async def stop_code(stage: Stage) -> str:
+    """Its exit code after SIGTERM is 0."""
+    stop = await Stop.once(stage)
+    stop.must_have_ended()
+    if stop.process.code != 0:
+        raise Broken(stop.process.how_it_ended(), stop.process.last_words())
+    return "exit code 0"
+
+
+@theme.check(
+    "stop-socket",
+    WARN,
+    needs=("life.stop-time",),
+    suffers="Whoever finds the socket takes the plugin for running; its next start may stumble.",
+    source="a socket file outlives its process",
+    mend="Unlink your socket when you end, if it is still yours.",
+    seen="ROCm, GCE, Intel (left behind)",
+)
+async def stop_socket(stage: Stage) -> str:
+    """Its socket is gone after SIGTERM."""
+    stop = await Stop.once(stage)
+    stop.must_have_ended()
+    if stop.left:
+        raise Broken(f"{', '.join(stop.left)} left behind")
+    return "removed"
+
+
+@theme.check(
+    "stop-in-allocate",
+    WARN,
+    suffers="A pod that is admitted during an update gets half an answer, or the plugin hangs.",
+    source="updates do not wait for admissions",
+    mend="Let calls in flight end, or end them with UNAVAILABLE; then exit.",
+)
+async def stop_in_allocate(stage: Stage) -> str:
+    """It ends cleanly on SIGTERM while Allocate calls come in."""
+    process = await stage.start_fresh()
+    await stage.until_registered(stage.timing.start)
+    plugin = stage.plugin(stage.resources[0])
+    ids = (await plugin.healthy_ids())[:1]
+    calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
+    try:
+        await stage.pause(stage.timing.hold / 5)
+        seconds = await _stop(stage, process)
+        if process.running:
+            raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
+        if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
+            raise Broken(process.how_it_ended(), process.last_words())
+        answered = sum(await asyncio.gather(*calling))
+    finally:
+        for task in calling:
+            task.cancel()
+        await asyncio.gather(*calling, return_exceptions=True)
+    return f"{seconds:.2f} s, {answered} calls answered before"
+
+
+_FAIR = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.ABORTED)
+
+
+async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
+    answered = 0
+    while True:
+        try:
+            response = await plugin.allocate(ids)
+        except RpcError as error:
+            if error.code in _FAIR:
+                return answered
+            raise Broken(f"a call during the end was answered {error}") from error
+        except WireError:
+            return answered
+        if not response.containers:
+            raise Broken("a call during the end was answered OK with nothing")
+        answered += 1
+
+
+@theme.check(
+    "stop-while-waiting",
+    WARN,
+    suffers="A plugin on a node whose kubelet is down cannot be stopped but by SIGKILL.",
+    source="Kubernetes: SIGTERM, then SIGKILL after the grace period",
+    mend="Handle SIGTERM from the first moment, also while waiting for kubelet.sock.",
+)
+async def stop_while_waiting(stage: Stage) -> str:
+    """It ends within 5 s after SIGTERM while it waits for a kubelet, too."""
+    process = await stage.start_fresh(kubelet=False)
+    if await process.wait(max(stage.timing.absent / 2, stage.timing.settle)):
+        return f"it does not wait: {process.how_it_ended()}"
+    seconds = await _stop(stage, process)
+    if process.running:
+        raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
+    return f"{seconds:.2f} s, {process.how_it_ended()}"

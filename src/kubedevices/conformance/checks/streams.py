@@ -1,0 +1,245 @@
+"""How a plugin's ListAndWatch streams behave: beside each other, over time, and after changes."""
+
+import asyncio
+from itertools import pairwise
+
+from kubedevices.conformance.check import Broken, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.plugin import Plugin, shorten
+from kubedevices.device import ReportedDevice
+from kubedevices.probe.session import DeviceList, Stream
+from kubedevices.wire.convert import EMPTY
+from kubedevices.wire.services import LIST_AND_WATCH
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+theme = Theme("list", needs=("registration.options", "list.first-message"))
+
+
+@theme.check(
+    "second-stream",
+    FAIL,
+    suffers="After a kubelet restart the new stream stays without devices until something changes.",
+    source="device plugin API: ListAndWatch returns the list, then every change",
+    mend="Let every stream begin with the current list; do not share one queue among them.",
+    seen="plugins that send the list once, when they start",
+)
+async def second_stream(plugin: Plugin) -> str:
+    """A second stream gets the whole list at once, too."""
+    known = await plugin.device_list()
+    async with plugin.another_stream() as stream:
+        found = await stream.first(plugin.timing.first_list)
+        if found is None:
+            raise Broken(f"no list within {plugin.timing.first_list:g} s {stream.end}".rstrip())
+    if set(found.healthy) != set(known.healthy):
+        raise Broken(f"{len(found.devices)} devices instead of {len(known.devices)}")
+    return f"{len(found.devices)} devices after {1000 * (found.at - stream.opened_at):.0f} ms"
+
+
+@theme.check(
+    "slow-reader",
+    FAIL,
+    suffers="One stuck client, a busy kubelet for instance, stops updates and allocations of "
+    "everybody.",
+    source="HTTP/2 flow control; streams of former kubelets can linger",
+    mend="Hold no lock while sending; give every stream its own task and its own state.",
+)
+async def slow_reader(plugin: Plugin) -> str:
+    """A client that does not read its stream harms nobody."""
+    await plugin.device_list()
+    connection = await plugin.raw_connection(window=1)
+    try:
+        connection.call(LIST_AND_WATCH, EMPTY)
+        await plugin.stage.pause(plugin.timing.hold)
+        took = await plugin.must_still_work("beside a client that reads nothing")
+    finally:
+        connection.hang_up()
+    return f"others were served in {took}"
+
+
+@theme.check(
+    "abandoned-stream",
+    FAIL,
+    suffers="Every kubelet restart abandons a stream; a plugin that stops serving then is lost.",
+    source="kubelet 1.32: connections are dropped, streams cancelled",
+    mend="End only the one call when its client cancels it; keep serving.",
+    seen="Intel (the server stops silently), ROCm (exits 1 when its stream ends)",
+)
+async def abandoned_stream(plugin: Plugin) -> str:
+    """A client that cancels its stream harms nobody."""
+    await plugin.device_list()
+    async with plugin.another_stream() as stream:
+        await stream.first(plugin.timing.first_list)
+        await stream.cancel()
+        await plugin.stage.pause(plugin.timing.hold)
+        took = await plugin.must_still_work("after a cancelled stream")
+    return f"others were served in {took}"
+
+
+@theme.check(
+    "order",
+    WARN,
+    suffers="Whoever compares two lists sees changes where there are none, and logs are noise.",
+    source="kubelet 1.32: every message is a change; plugins compare lists themselves",
+    mend="Sort by ID before sending.",
+    seen="plugins that walk a Go map",
+)
+async def order(plugin: Plugin) -> str:
+    """Devices come in the same order every time."""
+    known: list[DeviceList] = [*plugin.session.lists]
+    await plugin.device_list()
+    for _ in range(3):
+        async with plugin.another_stream() as stream:
+            if found := await stream.first(plugin.timing.first_list):
+                known.append(found)
+    for one, other in pairwise(known):
+        shared = {device.id for device in one.devices} & {device.id for device in other.devices}
+        left = [device.id for device in one.devices if device.id in shared]
+        right = [device.id for device in other.devices if device.id in shared]
+        if left != right:
+            raise Broken(f"{shorten(left)}; another time {shorten(right)}")
+    return f"the same in {len(known)} lists"
+
+
+# ---------------------------------------------------------------- looking back
+
+quiet = Theme("list", phase=Phase.QUIET, needs=("registration.options", "list.first-message"))
+
+
+@quiet.check(
+    "stays-open",
+    FAIL,
+    suffers="The kubelet marks all devices unhealthy when the stream ends, and never opens it "
+    "again.",
+    source="kubelet 1.32: no reconnect, no second ListAndWatch per registration",
+    mend="Keep the call running after the first message until the client ends it.",
+    seen="plugins that return after the first list",
+)
+async def stays_open(plugin: Plugin) -> str:
+    """The stream stays open while the plugin lives."""
+    stream = plugin.session.stream
+    assert stream
+    await plugin.watch_quietly()
+    lived = asyncio.get_running_loop().time() - stream.opened_at
+    if not stream.is_open:
+        ended = f"after {stream.lists[-1].at - stream.opened_at:.1f} s or later"
+        raise Broken(f"it ended {ended}: {stream.end}")
+    return f"open for {lived:.0f} s"
+
+
+@quiet.check(
+    "identical",
+    WARN,
+    suffers="Each message is applied, and written to the kubelet's checkpoint, on every stream.",
+    source="kubelet 1.32: no message is compared with the one before",
+    mend="Send a list only when its content changed; compare by content.",
+    seen="ROCm with -pulse (17 lists in 33 s), Intel npu and gpu with NUMA information (8)",
+)
+async def identical(plugin: Plugin) -> str:
+    """The same list is not sent again and again."""
+    await plugin.watch_quietly()
+    lists = plugin.session.lists
+    same = sum(one.content == other.content for one, other in pairwise(lists))
+    span = f"{plugin.timing.quiet:g} s"
+    if same > 1:
+        raise Broken(f"{same} of {len(lists)} lists within {span} were the one before again")
+    return f"{len(lists)} lists within {span}"
+
+
+@quiet.check(
+    "steady",
+    WARN,
+    suffers="Devices that come and go by themselves make pods fail at random.",
+    source="device plugin API: a list replaces the one before",
+    mend="Damp health that flaps; do not forget devices between two scans.",
+    seen="Intel's notifier, given the same tree twice, forgets its types",
+)
+async def steady(plugin: Plugin) -> str:
+    """Devices do not change while nothing happens to them."""
+    await plugin.watch_quietly()
+    lists = plugin.session.lists
+    full = [each for each in lists if each.devices or each is not lists[0]]
+    changes = [(one, other) for one, other in pairwise(full) if one.content != other.content]
+    if changes:
+        one, other = changes[0]
+        raise Broken(
+            f"{len(changes)} changes within {plugin.timing.quiet:g} s, first of "
+            f"{shorten(sorted({each.id for each in one.content ^ other.content}))}"
+        )
+    return f"no change within {plugin.timing.quiet:g} s"
+
+
+# ---------------------------------------------------------------- changes, which a trigger makes
+
+changes = Theme("list", needs=("list.first-message", "list.stays-open"), phase=Phase.QUIET)
+
+
+@changes.check(
+    "change",
+    FAIL,
+    suffers="Updates get lost: the node offers devices that are gone or broken, and not those "
+    "that came.",
+    source="device plugin API: whenever a device changes, ListAndWatch returns the new list",
+    mend="Give every stream its own cursor over one shared list, not one queue for all.",
+    seen="Intel and generic-device-plugin (streams share one channel)",
+)
+async def change(plugin: Plugin) -> str:
+    """A change of the devices reaches every open stream."""
+    await plugin.device_list()
+    main = plugin.session.stream
+    assert main
+    slowest = 0.0
+    async with plugin.another_stream() as stream:
+        await stream.first(plugin.timing.first_list)
+        for _ in range(2):
+            slowest = max(
+                slowest, await _change_once(plugin, {"kubelet's": main, "second": stream})
+            )
+    return f"both streams had it within {slowest:.2f} s, twice"
+
+
+async def _change_once(plugin: Plugin, streams: dict[str, Stream]) -> float:
+    """Trigger one change; return how long the slowest stream took."""
+    before = {name: _content(stream) for name, stream in streams.items()}
+
+    def behind() -> list[str]:
+        return [name for name, stream in streams.items() if _content(stream) == before[name]]
+
+    began = asyncio.get_running_loop().time()
+    await plugin.stage.run_trigger()
+    if not await plugin.stage.wait_for(lambda: not behind(), plugin.timing.change):
+        late = behind()
+        which = "any stream" if len(late) == len(streams) else f"the {late[0]} stream"
+        raise Broken(f"a change did not reach {which} within {plugin.timing.change:g} s")
+    return asyncio.get_running_loop().time() - began
+
+
+def _content(stream: Stream) -> frozenset[ReportedDevice]:
+    return stream.latest.content if stream.latest else frozenset()
+
+
+@changes.check(
+    "replicas",
+    WARN,
+    needs=("list.change",),
+    suffers="Replicas of a broken device are handed out.",
+    source="NVIDIA/k8s-device-plugin#1929",
+    mend="Apply the health of a device to all its replicas.",
+    seen="NVIDIA k8s-device-plugin up to August 2026 (1 of 4 replicas marked)",
+)
+async def replicas(plugin: Plugin) -> str:
+    """All replicas of one device (IDs like NAME::0) have the same health."""
+    healths: dict[str, set[str]] = {}
+    count = 0
+    for received in plugin.session.lists:
+        healths.clear()
+        for device in received.devices:
+            base, mark, _ = device.id.rpartition("::")
+            if mark:
+                count += 1
+                healths.setdefault(base, set()).add(device.health)
+        mixed = [base for base, words in healths.items() if len(words) > 1]
+        if mixed:
+            raise Broken(f"{shorten(mixed)}: some replicas healthy, some not")
+    if not count:
+        raise NotTried("no ID looks like a replica (NAME::0)")
+    return f"{len(healths)} devices with replicas"

@@ -1,0 +1,194 @@
+"""A process that starts the plugins of a check and ends them, whatever happens to the check.
+
+Run as `python -m kubedevices.conformance.keeper DESCRIPTOR`, by `processes.Keeper` alone; the
+descriptor is a socket with JSON lines in both directions. Its end, for whatever reason, is the
+order to kill every descendant, remove the check's directory and leave. It has a session of its own,
+so a terminal's Ctrl-C does not reach it, and adopts orphans, so nothing a plugin starts gets away.
+One thread and no event loop: it forks.
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from kubedevices.conformance import linux
+from kubedevices.conformance.mounts import Bind, enter_private_view
+
+_KILL_LIMIT = 10.0
+
+
+def main(descriptor: int) -> None:
+    """Serve one check to its end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)
+    KeeperProcess(socket.socket(fileno=descriptor)).run()
+
+
+class KeeperProcess:
+    """The loop of the keeper: one request or one ended child at a time."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._children: dict[int, int] = {}  # pid → id of the request that started it
+        self._remove = ""
+
+    def run(self) -> None:
+        """Work until the check is gone, then leave nothing of it."""
+        linux.adopt_orphans()
+        wake_read, wake_write = socket.socketpair()
+        for end in (wake_read, wake_write):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        try:
+            self._serve(wake_read)
+        finally:
+            kill_descendants()
+            if self._remove:
+                shutil.rmtree(self._remove, ignore_errors=True)
+
+    def _serve(self, wake: socket.socket) -> None:
+        buffer = b""
+        while True:
+            readable, _, _ = select.select([self._control, wake], [], [])
+            if wake in readable:
+                with contextlib.suppress(BlockingIOError):
+                    wake.recv(4096)
+                self._reap()
+            if self._control in readable:
+                try:
+                    data = self._control.recv(65536)
+                except ConnectionError:
+                    return
+                if not data:
+                    return
+                *lines, buffer = (buffer + data).split(b"\n")
+                for line in lines:
+                    self._answer(json.loads(line))
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        answer: dict[str, Any] = {"id": request["id"]}
+        try:
+            answer |= getattr(self, f"_do_{request['do']}")(request) or {}
+        except OSError as error:
+            answer |= {"error": f"{error.strerror}: {error.filename or ''}".rstrip(": ")}
+        self._send(answer)
+        self._reap()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the check is gone: the next read says so
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            number = self._children.pop(pid, None)
+            if number is not None:
+                self._send({"ended": number, "status": os.waitstatus_to_exitcode(status)})
+
+    # ------------------------------------------------------------ requests
+
+    def _do_prepare(self, request: dict[str, Any]) -> None:
+        self._remove = request["remove"]
+        if request["private"]:
+            enter_private_view(Bind(*bind) for bind in request["binds"])
+
+    def _do_start(self, request: dict[str, Any]) -> dict[str, Any]:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            _become(request, writing)
+        os.close(writing)
+        self._children[pid] = request["id"]
+        with os.fdopen(reading, "rb") as pipe:
+            if problem := pipe.read().decode():
+                raise OSError(0, problem)
+        return {"pid": pid}
+
+    def _do_signal(self, request: dict[str, Any]) -> None:
+        if request["pid"] in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(request["pid"], request["signal"])
+
+    def _do_kill_all(self, request: dict[str, Any]) -> None:
+        del request
+        for pid, status in kill_descendants().items():
+            if pid in self._children:
+                self._send({"ended": self._children.pop(pid), "status": status})
+
+    def _do_look(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Say which paths exist, as the plugins see them."""
+        return {"exist": [os.path.lexists(path) for path in request["paths"]]}
+
+
+def _become(request: dict[str, Any], problems: int) -> None:
+    """Turn the forked child into the plugin; never returns."""
+    try:
+        os.setsid()
+        linux.die_with_parent(signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((nothing, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        os.chdir(request["cwd"])
+        os.execvpe(request["argv"][0], request["argv"], request["env"])
+    except OSError as error:
+        os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
+    finally:
+        os._exit(127)
+
+
+def kill_descendants() -> dict[int, int]:
+    """Kill every process that descends from this one and collect it; return the exit codes."""
+    ended = {}
+    deadline = time.monotonic() + _KILL_LIMIT
+    while time.monotonic() < deadline:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    break
+                ended[pid] = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            break
+        time.sleep(0.002)
+    return ended
+
+
+def descendants(root: int) -> list[int]:
+    """Return the processes below `root`, children before grandchildren."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                # The name may hold blanks and brackets; the parent stands after the last bracket.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [*children.get(root, [])]
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

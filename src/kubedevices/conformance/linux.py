@@ -1,0 +1,46 @@
+"""Four system calls the standard library lacks: mount, unshare, prctl, pidfd. For the keeper alone.
+
+Linux only, like the kubelet. Every function raises OSError with the path it was about.
+"""
+
+import ctypes
+import os
+
+MS_RDONLY = 1
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+
+_CLONE_NEWNS = 0x00020000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2)."""
+    arguments = (os.fsencode(source), os.fsencode(target), kind.encode() or None)
+    _check(_libc.mount(*arguments, ctypes.c_ulong(flags), data.encode() or None), target)
+
+
+def leave_shared_mounts() -> None:
+    """Enter a mount namespace of our own, whose changes nobody else sees."""
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    mount("none", "/", flags=MS_REC | MS_PRIVATE)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def die_with_parent(number: int) -> None:
+    """Get this signal when the parent process ends in whatever way."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0), "prctl")

@@ -1,0 +1,192 @@
+"""One resource of the plugin under check, in the words of the checks. Short calls, clear findings.
+
+Made anew for every check by the `Stage`, which knows the processes; this knows the conversation.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.conformance.check import Broken, NotTried
+from kubedevices.device import Health, natural_key
+from kubedevices.errors import RpcError, WireError
+from kubedevices.probe.arrival import Arrival
+from kubedevices.probe.session import DeviceList, PluginSession, Stream
+from kubedevices.wire.raw_http2 import DEFAULT_WINDOW, RawConnection
+
+if TYPE_CHECKING:
+    from kubedevices.conformance.stage import Stage
+
+SEVERAL = 8
+"""How many devices a check asks for when it asks for several."""
+
+UNKNOWN_ID = "kubedevices-check-no-such-device"
+
+
+class Plugin:
+    """A registered plugin; `arrival` says how it came."""
+
+    def __init__(self, arrival: Arrival, stage: "Stage") -> None:
+        self.arrival, self.stage = arrival, stage
+        self.timing = stage.timing
+        self.resource = arrival.resource
+
+    @property
+    def session(self) -> PluginSession:
+        """The kubelet's connection to it."""
+        if self.arrival.session is None:
+            raise NotTried("a kubelet would have no connection to it")
+        return self.arrival.session
+
+    @property
+    def socket(self) -> Path:
+        """Where it serves."""
+        return self.session.socket
+
+    async def device_list(self) -> DeviceList:
+        """Return the latest list of the kubelet's stream, waiting for a first one."""
+        stream = self.session.stream
+        if stream is None or await stream.first(self.timing.late_list) is None:
+            raise NotTried("it never sent a list of devices")
+        assert stream.latest
+        return stream.latest
+
+    async def healthy_ids(self) -> list[str]:
+        """Return the IDs a kubelet could hand out; there is at least one."""
+        ids = sorted(set((await self.device_list()).healthy), key=natural_key)
+        if not ids:
+            raise NotTried("it has no healthy device")
+        return ids
+
+    async def unhealthy_id(self) -> str:
+        """Return the ID of a device that is listed as unhealthy."""
+        for device in (await self.device_list()).devices:
+            if device.health == Health.UNHEALTHY:
+                return device.id
+        raise NotTried("all of its devices are healthy")
+
+    async def watch_quietly(self) -> None:
+        """Ask nothing until the kubelet's stream has been watched long enough, or ended."""
+        stream = self.session.stream
+        assert stream
+        left = stream.opened_at + self.timing.quiet - asyncio.get_running_loop().time()
+        await self.stage.wait_for(lambda: not stream.is_open, max(left, 0))
+
+    def times_registered(self) -> int:
+        """Return how often it registered since it was started."""
+        return sum(each.resource == self.resource for each in self.stage.probe.arrivals)
+
+    # ------------------------------------------------------------ calls
+
+    async def allocate(self, *containers: Iterable[str]) -> AllocateResponse:
+        """Call Allocate; raises `RpcError`."""
+        return await self.session.allocate(*containers, timeout=self.timing.call)
+
+    async def answer_for(self, ids: Iterable[str]) -> ContainerAllocateResponse:
+        """Return what one container gets for `ids`; anything else is a finding."""
+        ids = list(ids)
+        try:
+            response = await self.allocate(ids)
+        except RpcError as error:
+            raise Broken(f"Allocate of {shorten(ids)}: {error}") from error
+        if not response.containers:
+            raise Broken(f"Allocate of {shorten(ids)} was answered without a container response")
+        return response.containers[0]
+
+    async def some_ids(self) -> list[str]:
+        """Return several IDs that may be asked for together, or one where several are refused."""
+        ids = (await self.healthy_ids())[:SEVERAL]
+        try:
+            await self.allocate(ids)
+        except RpcError:
+            return ids[:1]
+        return ids
+
+    async def two_ids(self) -> list[str]:
+        """Return two or more IDs that may be asked for together."""
+        ids = await self.some_ids()
+        if len(ids) < 2:
+            raise NotTried("it has not two devices that one container can get")
+        return ids
+
+    async def answers(self) -> list[ContainerAllocateResponse]:
+        """Return the answers for one device and for several: what the content checks look at."""
+        several = await self.some_ids()
+        answers = [await self.answer_for(several[:1])]
+        if len(several) > 1:
+            answers.append(await self.answer_for(several))
+        return answers
+
+    @asynccontextmanager
+    async def another_stream(self) -> AsyncIterator[Stream]:
+        """Open a second connection with a stream of its own; raises `DialError`."""
+        session = await self.session.dial_again(self.timing.dial)
+        session.stream = session.open_stream()
+        try:
+            yield session.stream
+        finally:
+            await session.close()
+
+    async def raw_connection(
+        self, *, window: int = DEFAULT_WINDOW, is_silent: bool = False
+    ) -> RawConnection:
+        """Open a connection for misbehaving on; unless silent, both sides have said hello."""
+        try:
+            connection = await RawConnection.open(self.socket, window=window, is_silent=is_silent)
+        except OSError as error:
+            raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
+        if not is_silent:
+            seen = connection.settings_seen
+            if not await self.stage.within(self.timing.dial, seen.wait()):
+                connection.hang_up()
+                raise Broken(f"no HTTP/2 SETTINGS within {self.timing.dial:g} s")
+        return connection
+
+    async def must_still_work(self, after: str) -> str:
+        """Check that a new stream gets the list and Allocate answers; return how long it took."""
+        loop = asyncio.get_running_loop()
+        ids = (await self.healthy_ids())[:1]
+        began = loop.time()
+        try:
+            async with self.another_stream() as stream:
+                first = await stream.first(self.timing.first_list)
+                if first is None:
+                    waited = loop.time() - began
+                    raise Broken(f"{after}, a new stream got no list within {waited:.1f} s")
+                if set(ids) - set(first.healthy):
+                    raise Broken(f"{after}, a new stream got a list without {ids[0]}")
+                await stream.cancel()
+                await self.answer_for(ids)
+        except WireError as error:
+            raise Broken(f"{after}: {error}") from error
+        return f"{1000 * (loop.time() - began):.0f} ms"
+
+
+def shorten(ids: Iterable[str], limit: int = 3) -> str:
+    """Return a few IDs as text."""
+    ids = list(ids)
+    more = f" and {len(ids) - limit} more" if len(ids) > limit else ""
+    return ", ".join(repr(each) for each in ids[:limit]) + more
+
+
+def content_of(answer: ContainerAllocateResponse) -> tuple[object, ...]:
+    """Return what a container would see of an answer: lists count without their order."""
+    return (
+        tuple(sorted(answer.env.items())),
+        tuple(sorted(answer.annotations.items())),
+        tuple(sorted(map(repr, answer.devices))),
+        tuple(sorted(map(repr, answer.mounts))),
+        tuple(sorted(answer.cdi_devices)),
+    )
+
+
+def difference(one: ContainerAllocateResponse, other: ContainerAllocateResponse) -> str:
+    """Say in which part two answers differ."""
+    names = ("env", "annotations", "devices", "mounts", "CDI names")
+    for name, left, right in zip(names, content_of(one), content_of(other), strict=True):
+        if left != right:
+            return f"{name}: {left} and {right}"
+    return ""

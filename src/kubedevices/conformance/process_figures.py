@@ -1,0 +1,41 @@
+"""Open descriptors, threads and memory of a process, and who listens on a socket. Reads /proc."""
+
+import contextlib
+import os
+import re
+import socket
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+_STATUS = re.compile(r"^(Threads|VmRSS):\s+(\d+)", re.MULTILINE)
+
+
+class Figures(NamedTuple):
+    """What a process holds at one moment; memory in KiB."""
+
+    descriptors: int
+    threads: int
+    memory: int
+
+
+def figures_of(pid: int) -> Figures | None:
+    """Return the figures of a process, None where we may not look."""
+    try:
+        status = dict(_STATUS.findall(Path(f"/proc/{pid}/status").read_text()))
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  names are not needed
+    except OSError:
+        return None
+    return Figures(descriptors, int(status.get("Threads", 0)), int(status.get("VmRSS", 0)))
+
+
+def listening_process(path: Path) -> int:
+    """Return the process that listens on a Unix socket, 0 when nobody does."""
+    with socket.socket(socket.AF_UNIX) as question, contextlib.suppress(OSError):
+        question.setblocking(False)
+        question.connect(str(path))
+        size = struct.calcsize("3i")
+        credentials = question.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        pid: int = struct.unpack("3i", credentials)[0]
+        return pid
+    return 0

@@ -1,0 +1,192 @@
+"""The plugin's processes as the check sees them: started, signalled and ended through the keeper.
+
+`stage` uses it. Nothing here starts a process itself except the one keeper of a run.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kubedevices.conformance.mounts import Bind
+from kubedevices.errors import CannotAsk, PluginNotStarted
+
+_ANSWER_LIMIT = 30.0
+_TAIL_BYTES = 4000
+_SOURCES = Path(__file__).parents[2]
+
+
+class KeeperRefused(Exception):
+    """The keeper could not do what it was asked; the text is the system's."""
+
+
+class Process:
+    """One started command. `exited` is set with its end; `code` is negative for a signal."""
+
+    def __init__(self, keeper: "Keeper", number: int, log: Path) -> None:
+        self._keeper = keeper
+        self._log = log
+        self.number = number
+        self.pid = 0
+        self.code: int | None = None
+        self.exited = asyncio.Event()
+        self.ended_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Process {self.pid} {'running' if self.running else self.how_it_ended()}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.code is None
+
+    async def send_signal(self, number: int) -> None:
+        """Signal the process itself, like a kubelet stopping a container; ended is fine."""
+        if self.running:
+            await self._keeper.ask("signal", pid=self.pid, signal=int(number))
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait for the end; False when it did not come in time."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self.exited.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def set_ended(self, code: int) -> None:
+        """Note the end; for the keeper's connection."""
+        self.code = code
+        self.ended_at = asyncio.get_running_loop().time()
+        self.exited.set()
+
+    def how_it_ended(self) -> str:
+        """Return `exit code 2` or `killed by SIGSEGV`."""
+        if self.code is None:
+            return "still running"
+        if self.code < 0:
+            return f"killed by {signal.Signals(-self.code).name}"
+        return f"exit code {self.code}"
+
+    def last_words(self, lines: int = 3) -> str:
+        """Return the end of what it printed, one line each, without empty ones."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+
+class Keeper:
+    """The connection to the keeper process of one run. Closing it ends everything it started."""
+
+    def __init__(self, control: socket.socket, keeper: "subprocess.Popen[bytes]") -> None:
+        self._control = control
+        self._keeper = keeper
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._processes: dict[int, Process] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self.on_end: Callable[[], None] = lambda: None
+
+    @classmethod
+    async def open(cls, work: Path, *, binds: Sequence[Bind], private: bool) -> "Keeper":
+        """Start a keeper that removes `work` at its end; raises `CannotAsk`, `OSError` for mounts.
+
+        With `private` everything it starts sees `binds`; else `binds` are not used.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            keeper = subprocess.Popen(  # noqa: ASYNC220  a few milliseconds, once per run
+                [sys.executable, "-P", "-m", f"{__package__}.keeper", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+                cwd="/",
+                env=os.environ | {"PYTHONPATH": str(_SOURCES)},
+            )
+        ours.setblocking(False)
+        connection = cls(ours, keeper)
+        connection._reading = asyncio.create_task(connection._read(), name="keeper's answers")
+        try:
+            await connection.ask("prepare", remove=str(work), private=private, binds=list(binds))
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
+        """Start a command in the directory we are in; raises `PluginNotStarted`."""
+        number = next(self._numbers)
+        process = self._processes[number] = Process(self, number, log)
+        try:
+            answer = await self.ask(
+                "start", number, argv=[*argv], env=dict(env), log=str(log), cwd=str(Path.cwd())
+            )
+        except KeeperRefused as error:
+            raise PluginNotStarted(str(error)) from error
+        process.pid = answer["pid"]
+        return process
+
+    async def kill_all(self) -> None:
+        """End everything that was started, and everything that it started."""
+        await self.ask("kill_all")
+
+    async def missing(self, paths: Sequence[str]) -> list[str]:
+        """Return those of `paths` that do not exist where the plugins run."""
+        answer = await self.ask("look", paths=[*paths])
+        return [path for path, there in zip(paths, answer["exist"], strict=True) if not there]
+
+    async def ask(self, do: str, number: int | None = None, **request: Any) -> dict[str, Any]:
+        """Let the keeper do something; raises `KeeperRefused` with its reason."""
+        number = next(self._numbers) if number is None else number
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        line = json.dumps({"id": number, "do": do, **request}).encode() + b"\n"
+        try:
+            async with asyncio.timeout(_ANSWER_LIMIT):
+                await asyncio.get_running_loop().sock_sendall(self._control, line)
+                result: dict[str, Any] = await answer
+        except (TimeoutError, OSError) as error:
+            raise CannotAsk(f"the process that keeps the plugin does not answer ({do})") from error
+        finally:
+            self._answers.pop(number, None)
+        if "error" in result:
+            raise KeeperRefused(result["error"])
+        return result
+
+    async def close(self) -> None:
+        """End everything and remove the directory of the run."""
+        if self._reading:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._control.close()
+        await asyncio.to_thread(self._keeper.wait, _ANSWER_LIMIT)
+
+    async def _read(self) -> None:
+        buffer = b""
+        loop = asyncio.get_running_loop()
+        try:
+            while data := await loop.sock_recv(self._control, 65536):
+                *lines, buffer = (buffer + data).split(b"\n")
+                for line in lines:
+                    self._take(json.loads(line))
+        finally:
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(CannotAsk("the process that keeps the plugin is gone"))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "ended" in message:
+            self._processes.pop(message["ended"]).set_ended(message["status"])
+            self.on_end()
+        elif (answer := self._answers.get(message["id"])) and not answer.done():
+            answer.set_result(message)

@@ -1,0 +1,8 @@
+"""What a run found, for people and for programs, made of `Result`s.
+
+summary    counts, the sentence they make, and the words about one finding
+text       a table grouped by theme, and under it what to know about each finding
+document   JSON
+junit      the XML that CI servers read
+page       one HTML file that can be attached to a bug report
+"""

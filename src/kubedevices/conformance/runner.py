@@ -1,0 +1,161 @@
+"""Runs checks against a stage in the order of their phases and collects what they find."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kubedevices.conformance.check import (
+    Broken,
+    Check,
+    Finding,
+    Outcome,
+    Phase,
+    PluginLost,
+    Severity,
+    Status,
+    Verdict,
+    verdict_of,
+)
+from kubedevices.conformance.stage import Stage, Target, open_stage
+from kubedevices.conformance.timing import Timing
+from kubedevices.errors import WireError
+
+CHECK_LIMIT = 600.0
+"""Seconds after which a check that hangs counts as broken; none comes near it."""
+
+PLUGIN = "*"
+"""Stands for a resource where a verdict is about the whole plugin of several resources."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one check found about one resource, and how long it took in all."""
+
+    check: Check
+    resource: str
+    verdict: Verdict
+    seconds: float
+
+    @property
+    def status(self) -> Status:
+        """Shortcut to the verdict's."""
+        return self.verdict.status
+
+
+Progress = Callable[[Check, Sequence[Result]], None]
+"""Called before a check with no results, and after it with its results."""
+
+
+async def run_checks(
+    target: Target, checks: Iterable[Check], timing: Timing, progress: Progress | None = None
+) -> list[Result]:
+    """Check one plugin; return the results in the order of `checks`.
+
+    Raises `CannotAsk` when the plugin could not even be started.
+    """
+    checks = list(checks)
+    async with open_stage(target, timing) as stage:
+        runner = _Runner(stage, progress or (lambda check, results: None))
+        await runner.run(in_order(checks))
+    order = {check.id: number for number, check in enumerate(checks)}
+    return sorted(runner.results, key=lambda result: (order[result.check.id], result.resource))
+
+
+def in_order(checks: Iterable[Check]) -> list[Check]:
+    """Return checks phase by phase, each after those it needs."""
+    by_id = {check.id: check for check in checks}
+    ordered: dict[str, Check] = {}
+
+    def take(check: Check) -> None:
+        for name in check.needs:
+            if name in by_id and name not in ordered:
+                take(by_id[name])
+        ordered[check.id] = check
+
+    for check in sorted(by_id.values(), key=lambda check: check.phase):
+        take(check)
+    return list(ordered.values())
+
+
+class _Runner:
+    def __init__(self, stage: Stage, progress: Progress) -> None:
+        self.stage, self._progress = stage, progress
+        self.results: list[Result] = []
+        self._lost = ""
+
+    async def run(self, checks: list[Check]) -> None:
+        loop = asyncio.get_running_loop()
+        for check in checks:
+            self._progress(check, ())
+            began = loop.time()
+            outcome = await self._try(check)
+            seconds = loop.time() - began
+            results = [
+                Result(check, resource, verdict, seconds) for resource, verdict in outcome.items()
+            ]
+            self.results += results
+            self._progress(check, results)
+
+    async def _try(self, check: Check) -> dict[str, Verdict]:
+        """Make the stage ready and run one check on every resource."""
+        if self._lost and check.phase is not Phase.PROCESS:
+            return self._for_all(Verdict(Status.SKIP, self._lost))
+        try:
+            if check.phase is not Phase.PROCESS or not self.stage.resources:
+                await self.stage.ready()
+        except Broken as error:  # at the first meeting: it does not register at all
+            self._lost = "it does not register"
+            return self._for_all(verdict_of(error, Severity.FAIL))
+        except PluginLost as error:
+            self._lost = f"it does not register any more: {error}"
+            return self._for_all(Verdict(Status.SKIP, self._lost))
+        verdicts = await self._run(check)
+        process = self.stage.process
+        if check.phase is not Phase.PROCESS and process and not process.running:
+            died = f"the plugin's process ended during this check: {process.how_it_ended()}"
+            for resource, verdict in verdicts.items():
+                if verdict.status is Status.PASS:
+                    verdicts[resource] = Verdict(Status.FAIL, died, process.last_words())
+        return verdicts
+
+    async def _run(self, check: Check) -> dict[str, Verdict]:
+        if not check.per_resource:
+            if blocked := self._blocked(check, None):
+                return self._for_all(blocked)
+            return await self._judge(check, self.stage)
+        verdicts = {}
+        for resource in self.stage.resources:
+            blocked = self._blocked(check, resource)
+            if blocked:
+                verdicts[resource] = blocked
+            else:
+                found = await self._judge(check, self.stage.plugin(resource))
+                verdicts[resource] = found[next(iter(found))]
+        return verdicts
+
+    async def _judge(self, check: Check, subject: object) -> dict[str, Verdict]:
+        outcome: Outcome
+        try:
+            async with asyncio.timeout(CHECK_LIMIT):
+                outcome = await check.run(subject)
+        except Finding as finding:
+            return self._for_all(verdict_of(finding, check.severity))
+        except WireError as error:
+            return self._for_all(Verdict(Status(check.severity), str(error)))
+        except TimeoutError:
+            return self._for_all(Verdict(Status.FAIL, f"no end within {CHECK_LIMIT:.0f} s"))
+        if isinstance(outcome, dict):
+            return outcome
+        return self._for_all(Verdict(Status.PASS, outcome))
+
+    def _blocked(self, check: Check, resource: str | None) -> Verdict | None:
+        """Return why a check says nothing after what others found."""
+        for result in self.results:
+            is_about_it = resource in (None, result.resource) or result.resource == PLUGIN
+            if is_about_it and result.check.id in check.needs and result.status is Status.FAIL:
+                return Verdict(Status.SKIP, f"says nothing while {result.check.id} fails")
+        return None
+
+    def _for_all(self, verdict: Verdict) -> dict[str, Verdict]:
+        resources = self.stage.resources
+        return {resources[0] if len(resources) == 1 else PLUGIN: verdict}

@@ -1,0 +1,312 @@
+"""The plugin under check, its processes, and the kubelet it meets: what the checks act on.
+
+A stage survives every check: whatever one left behind, `ready` makes the plugin registered again
+for the next, by a fresh start where that is the only way.
+"""
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubedevices.conformance.check import Broken, NotTried, PluginLost
+from kubedevices.conformance.mounts import Bind
+from kubedevices.conformance.plugin import Plugin
+from kubedevices.conformance.processes import Keeper, KeeperRefused, Process
+from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, View, Workplace
+from kubedevices.errors import NoPrivateView, PluginNotStarted
+from kubedevices.probe.arrival import Arrival
+from kubedevices.probe.kubelet import Probe
+from kubedevices.probe.manner import KIND, Manner
+from kubedevices.socket_paths import CHECKPOINT_NAME
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to check: a command we start, or a directory where somebody else starts a plugin.
+
+    `resource` limits the checks to one; `trigger` is a shell command that changes the devices.
+    """
+
+    command: tuple[str, ...] = ()
+    directory: Path | None = None
+    binds: tuple[Bind, ...] = ()
+    resource: str = ""
+    trigger: str = ""
+
+    @property
+    def needs_private_view(self) -> bool:
+        """Whether nothing in the command tells the plugin where its directories are."""
+        return bool(self.command) and not any("{socket_dir}" in word for word in self.command)
+
+
+@asynccontextmanager
+async def open_stage(target: Target, timing: Timing) -> AsyncIterator["Stage"]:
+    """Prepare directories, keeper and probe; end everything afterwards.
+
+    Raises `NoPrivateView` when the plugin needs one and we may not make it.
+    """
+    place = Workplace.make()
+    private = bool(target.command) and os.geteuid() == 0
+    if target.needs_private_view and not private:
+        place.remove()
+        raise NoPrivateView("only root may mount")
+    if target.binds and not private:
+        place.remove()
+        raise NoPrivateView("--bind needs root")
+    binds = [*target.binds, *place.binds()] if private else []
+    try:
+        keeper = await Keeper.open(place.root, binds=binds, private=private)
+    except KeeperRefused as error:
+        place.remove()
+        raise NoPrivateView(str(error)) from error
+    try:
+        view = View(binds)
+        probe = Probe(
+            target.directory or place.sockets,
+            place.registry if target.command else registry_beside(target.directory),
+            dial_limit=timing.dial,
+            outside=view.outside,
+        )
+        keeper.on_end = probe.bell.ring
+        async with probe:
+            yield Stage(target, timing, probe=probe, keeper=keeper, place=place, view=view)
+    finally:
+        await keeper.close()
+
+
+def registry_beside(socket_dir: Path | None) -> Path | None:
+    """Return the plugin registry directory that belongs to a plugin directory, if there is one."""
+    registry = socket_dir.with_name("plugins_registry") if socket_dir else None
+    return registry if registry and registry.is_dir() else None
+
+
+class Stage:
+    """One plugin and one kubelet. `resources` are those that registered at first."""
+
+    def __init__(
+        self,
+        target: Target,
+        timing: Timing,
+        *,
+        probe: Probe,
+        keeper: Keeper,
+        place: Workplace,
+        view: View,
+    ) -> None:
+        self.target, self.timing = target, timing
+        self.probe, self.keeper = probe, keeper
+        self.place, self.view = place, view
+        self.resources: tuple[str, ...] = ()
+        self.process: Process | None = None
+        self.launched_at = 0.0
+        self.memory: dict[type, object] = {}  # what one check measured for others, by its class
+        self._launches = 0
+
+    def __repr__(self) -> str:
+        return f"<Stage {' '.join(self.target.command) or self.target.directory} {self.probe!r}>"
+
+    # ------------------------------------------------------------ processes
+
+    def need_command(self) -> None:
+        """Skip the check unless the plugin is ours to start."""
+        if not self.target.command:
+            raise NotTried("needs a plugin that the check may start and end: -- COMMAND")
+
+    async def launch(self) -> Process:
+        """Start one more process of the plugin."""
+        placeholders = self.place.placeholders()
+        words = []
+        for word in self.target.command:
+            for name, value in placeholders.items():
+                word = word.replace(name, value)  # noqa: PLW2901
+            words.append(word)
+        self._launches += 1
+        self.launched_at = asyncio.get_running_loop().time()
+        log = self.place.log(self._launches)
+        return await self.keeper.start(words, env=os.environ, log=log)
+
+    async def start_fresh(self, *, kubelet: bool = True, manner: Manner = KIND) -> Process:
+        """End whatever runs, clean up, and start one process, with or without a kubelet."""
+        self.need_command()
+        await self.end_processes()
+        self.clean_directories()
+        self.probe.arrivals.clear()
+        self.probe.manner = manner
+        if kubelet:
+            await self.probe.start()
+        self.process = await self.launch()
+        return self.process
+
+    async def end_processes(self) -> None:
+        """Kill the plugin, everything it started, and the kubelet."""
+        await self.keeper.kill_all()
+        await self.probe.stop()
+        self.process = None
+
+    def clean_directories(self) -> None:
+        """Remove what a plugin left in its directories; only our own are ever cleaned so."""
+        for directory in (self.place.sockets, self.place.registry, self.place.cdi):
+            for path in directory.iterdir():
+                if not path.is_dir():
+                    path.unlink()
+
+    def need_trigger(self) -> None:
+        """Skip the check unless we know how to make devices change."""
+        if not self.target.trigger:
+            raise NotTried("needs --trigger, a command that makes the devices change")
+
+    async def run_trigger(self) -> None:
+        """Make the plugin's devices change, in the way its author told us."""
+        self.need_trigger()
+        log = self.place.root / "trigger-output"
+        process = await self.keeper.start(
+            ["sh", "-c", self.target.trigger], env=os.environ, log=log
+        )
+        if not await process.wait(self.timing.call) or process.code != 0:
+            raise NotTried(f"the trigger failed: {process.how_it_ended()} {process.last_words(1)}")
+
+    # ------------------------------------------------------------ registration
+
+    async def ready(self) -> None:
+        """Have the plugin registered, with a fresh start if need be; raises `PluginLost`."""
+        if not self.resources:
+            await self.meet()
+            return
+        if self.is_ready():
+            return
+        if self.target.command:
+            await self.start_fresh()
+        elif not self.probe.is_running:
+            self.probe.manner = KIND
+            await self.probe.start()
+        try:
+            await self.until_registered(self.timing.start)
+        except Broken as error:
+            raise PluginLost(error.evidence) from error
+
+    def is_ready(self) -> bool:
+        """Whether everything is as a peaceful check needs it."""
+        return (
+            self.probe.is_running
+            and self.probe.manner is KIND
+            and (self.process is None or self.process.running)
+            and all(self._is_connected(name) for name in self.resources)
+        )
+
+    def _is_connected(self, resource: str) -> bool:
+        session = self.probe.plugins.get(resource)
+        return session is not None and session.is_alive
+
+    async def meet(self) -> None:
+        """Start the plugin for the first time and learn what it registers."""
+        if self.target.command:
+            await self.start_fresh()
+        elif not self.probe.is_running:
+            await self.probe.start()
+        began = asyncio.get_running_loop().time()
+        answered = self._answered
+        if not await self.wait_for(answered, self.timing.start):
+            waited = asyncio.get_running_loop().time() - began
+            if self.process and not self.process.running:
+                words = self.process.last_words()
+                raise PluginNotStarted(
+                    f"{self.process.how_it_ended()} after {waited:.1f} s\n{words}"
+                )
+            raise Broken(f"nothing called Register within {waited:.0f} s")
+        while await self._another_arrives():
+            pass
+        names = {arrival.resource for arrival in self.probe.arrivals}
+        if self.target.resource:
+            if self.target.resource not in names:
+                raise Broken(f"{self.target.resource} did not register, only {', '.join(names)}")
+            names = {self.target.resource}
+        self.resources = tuple(sorted(names))
+
+    async def _another_arrives(self) -> bool:
+        known = len(self.probe.arrivals)
+        return await self.wait_for(lambda: len(self.probe.arrivals) != known, self.timing.settle)
+
+    def _answered(self) -> bool:
+        return any(arrival.answered_at is not None for arrival in self.probe.arrivals)
+
+    async def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
+        """Wait until `condition()`, but no longer than the plugin's process lives."""
+        process = self.process
+
+        def over() -> bool:
+            return bool(condition()) or (process is not None and not process.running)
+
+        await self.probe.bell.until(over, timeout)
+        return bool(condition())
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass, as long as the plugin's process lives."""
+        await self.wait_for(lambda: False, seconds)
+
+    @staticmethod
+    async def within(timeout: float, something: Awaitable[object]) -> bool:
+        """Wait for something; say whether it came in time."""
+        try:
+            async with asyncio.timeout(timeout):
+                await something
+        except TimeoutError:
+            return False
+        return True
+
+    async def until_registered(self, timeout: float, *, since: int = 0) -> float:
+        """Wait until every resource registered (again); return how long it took, or be `Broken`."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if await self.wait_for(lambda: not self.missing(since), timeout):
+            return loop.time() - began
+        raise Broken(self.why_missing(loop.time() - began, since))
+
+    def missing(self, since: int = 0) -> list[str]:
+        """Return the resources that did not register, not counting the first `since` arrivals."""
+        accepted = self.probe.accepted(since)
+        return [name for name in self.resources if name not in accepted]
+
+    def why_missing(self, waited: float, since: int = 0) -> str:
+        """Say in one line what the plugin did instead of registering."""
+        if self.process and not self.process.running:
+            return f"its process ended ({self.process.how_it_ended()}) after {waited:.1f} s"
+        tries = self.probe.arrivals[since:]
+        done = f"; it tried {len(tries)} times: {tries[-1].refused_with}" if tries else ""
+        return f"not registered within {waited:.1f} s{done}"
+
+    def plugin(self, resource: str) -> Plugin:
+        """Return the plugin of one resource, as it registered last."""
+        return Plugin(self.last_arrival(resource), self)
+
+    def last_arrival(self, resource: str) -> Arrival:
+        """Return the last accepted attempt of a resource to register, or its last one."""
+        accepted = self.probe.accepted().get(resource)
+        if accepted:
+            return accepted
+        return [each for each in self.probe.arrivals if each.resource == resource][-1]
+
+    # ------------------------------------------------------------ looking
+
+    def cdi_dirs(self) -> tuple[Path, ...]:
+        """Return the CDI directories of the plugin's view, lowest priority first."""
+        if any("{cdi_dir}" in word for word in self.target.command):
+            return (STATIC_CDI_DIR, self.place.cdi)
+        return (self.view.outside(str(STATIC_CDI_DIR)), self.view.outside(str(CDI_DIR)))
+
+    def may_wipe_everything(self) -> bool:
+        """Whether no file in the plugin directory could be dear to somebody."""
+        if self.target.command:
+            return True
+        return all(
+            path.name == CHECKPOINT_NAME or stat.S_ISSOCK(path.lstat().st_mode)
+            for path in self.probe.socket_dir.iterdir()
+        )
+
+    async def missing_paths(self, paths: Sequence[str]) -> list[str]:
+        """Return those of the plugin's host paths that do not exist."""
+        return await self.keeper.missing(sorted(set(paths)))

@@ -1,0 +1,84 @@
+"""Where a plugin's paths are for us: a plugin in a private view sees our directories elsewhere."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubedevices.conformance.mounts import Bind
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+
+CDI_DIR = Path("/var/run/cdi")
+STATIC_CDI_DIR = Path("/etc/cdi")
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The directories of one run. `root` is removed at its end."""
+
+    root: Path
+
+    @classmethod
+    def make(cls) -> "Workplace":
+        """Create them, with a path short enough for the sockets of any plugin."""
+        place = cls(Path(tempfile.mkdtemp(prefix="kd-check-", dir="/tmp")))
+        place.root.chmod(0o755)  # a plugin may run as somebody else
+        for directory in (place.sockets, place.registry, place.cdi):
+            directory.mkdir()
+        return place
+
+    def remove(self) -> None:
+        """Remove them, where no keeper has come to do so."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @property
+    def sockets(self) -> Path:
+        """Stands for the device plugin directory."""
+        return self.root / "plugins"
+
+    @property
+    def registry(self) -> Path:
+        """Stands for the plugin registry directory."""
+        return self.root / "registry"
+
+    @property
+    def cdi(self) -> Path:
+        """Stands for the directory of generated CDI files."""
+        return self.root / "cdi"
+
+    def log(self, number: int) -> Path:
+        """Return where the output of the n-th process goes."""
+        return self.root / f"output-{number}"
+
+    def placeholders(self) -> dict[str, str]:
+        """Return what `{socket_dir}` and the others in a command stand for."""
+        return {
+            "{socket_dir}": str(self.sockets),
+            "{registry_dir}": str(self.registry),
+            "{cdi_dir}": str(self.cdi),
+        }
+
+    def binds(self) -> list[Bind]:
+        """Return where a plugin expects them."""
+        return [
+            Bind(str(self.sockets), str(DEVICE_PLUGIN_DIR)),
+            Bind(str(self.registry), str(PLUGIN_REGISTRY_DIR)),
+            Bind(str(self.cdi), str(CDI_DIR)),
+        ]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the plugin sees of the file system: ours, but for the binds."""
+
+    binds: Sequence[Bind] = ()
+
+    def outside(self, path: str) -> Path:
+        """Return our path for one of the plugin's."""
+        for bind in reversed(self.binds):
+            for inside in {bind.inside, os.path.realpath(bind.inside)}:
+                if path == inside or path.startswith(inside.rstrip("/") + "/"):
+                    return Path(bind.host + path[len(inside) :])
+        return Path(path)

@@ -1,0 +1,11 @@
+"""A kubelet that can misbehave on purpose: what the conformance checks and the bench act through.
+
+It speaks to plugins only, over `wire`, and decides nothing about devices.
+
+bell       waiting for something the probe notices
+session    one registered plugin: its calls and every list it ever sent
+manner     how this kubelet answers Register: at once, late, never, with an error
+arrival    what happens between Register and its answer, written down
+kubelet    `Probe`: kubelet.sock and its faults, restarts of every kind
+watcher    the other way to register: sockets found in the plugin registry directory
+"""

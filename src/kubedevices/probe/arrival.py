@@ -1,0 +1,145 @@
+"""What happens between a plugin's Register and our answer, in a kubelet's order, written down.
+
+A kubelet refuses what is wrong and forgets it. This one notes it in the `Arrival` and goes on as
+far as it can, so that one mistake does not hide the others.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubedevices.allocation import PluginInfo, RegisterRequest
+from kubedevices.errors import DialError, RpcError, StatusCode, WireError
+from kubedevices.probe.bell import Bell
+from kubedevices.probe.manner import DIAL_FAILED, Manner
+from kubedevices.probe.session import PluginSession
+from kubedevices.wire.convert import EMPTY
+from kubedevices.wire.raw_http2 import RawConnection
+from kubedevices.wire.services import GET_DEVICE_PLUGIN_OPTIONS
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+_REDIAL = 0.02
+
+
+@dataclass
+class Arrival:
+    """One attempt of a plugin to register."""
+
+    request: RegisterRequest
+    at: float
+    info: PluginInfo | None = None  # this and the next: found in the plugin registry directory
+    found_at: Path | None = None
+    socket: Path | None = None
+    dials: int = 0
+    dial_problem: str = ""
+    options_problem: str = ""
+    needs_other_authority: str = ""
+    gave_up_after: float | None = None
+    answered_at: float | None = None
+    refused_with: str = ""
+    session: PluginSession | None = None
+    notify_problem: str = ""
+
+    @property
+    def resource(self) -> str:
+        """What it wants to be."""
+        return self.request.resource_name
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a kubelet would now have a plugin."""
+        return self.session is not None and self.answered_at is not None and not self.refused_with
+
+
+class Reception:
+    """Receives plugins for one probe."""
+
+    def __init__(
+        self,
+        socket_dir: Path,
+        bell: Bell,
+        *,
+        dial_limit: float,
+        outside: Callable[[str], Path],
+    ) -> None:
+        self._socket_dir, self._bell = socket_dir, bell
+        self._dial_limit, self._outside = dial_limit, outside
+
+    async def receive(self, arrival: Arrival, manner: Manner) -> None:
+        """Do what a kubelet does before it answers; raises the `RpcError` to answer with."""
+        loop = asyncio.get_running_loop()
+        try:
+            if manner.on_arrival:
+                manner.on_arrival(arrival)
+            if manner.refusal:
+                raise RpcError(StatusCode.UNKNOWN, manner.refusal)
+            await self._connect(arrival, manner)
+            if manner.delay:
+                await asyncio.sleep(manner.delay)
+        except RpcError as error:
+            arrival.refused_with = error.message
+            raise
+        except asyncio.CancelledError:
+            arrival.gave_up_after = loop.time() - arrival.at
+            raise
+        finally:
+            if arrival.gave_up_after is None:
+                arrival.answered_at = loop.time()
+            elif arrival.session:
+                await arrival.session.close()
+            self._bell.ring()
+
+    async def _connect(self, arrival: Arrival, manner: Manner) -> None:
+        limit = self._dial_limit if manner.dial_limit is None else manner.dial_limit
+        channel = await self._dial(arrival, limit)
+        assert arrival.socket
+        session = PluginSession(arrival.resource, arrival.socket, channel, self._bell)
+        try:
+            session.options = await session.client.get_device_plugin_options(
+                timeout=self._dial_limit
+            )
+        except WireError as error:
+            arrival.options_problem = str(error)
+            arrival.needs_other_authority = await self._try_other_authority(arrival.socket)
+        arrival.session = session
+
+    async def _dial(self, arrival: Arrival, limit: float) -> GrpcChannel:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit
+        while True:
+            arrival.socket = self._find_socket(arrival)
+            arrival.dials += 1
+            try:
+                left = max(deadline - loop.time(), 0.001)
+                return await GrpcChannel.dial(arrival.socket, timeout=left)
+            except DialError as error:
+                arrival.dial_problem = error.reason
+                if loop.time() > deadline:
+                    raise RpcError(StatusCode.UNKNOWN, DIAL_FAILED) from error
+            await asyncio.sleep(_REDIAL)
+
+    def _find_socket(self, arrival: Arrival) -> Path:
+        """Return the socket that is meant, also where a kubelet would not find it."""
+        endpoint = arrival.request.endpoint
+        if arrival.found_at:
+            path = self._outside(endpoint) if endpoint else arrival.found_at
+            return path if path.exists() else arrival.found_at
+        direct = Path(f"{self._socket_dir}/{endpoint}")
+        return direct if direct.exists() else self._socket_dir / (Path(endpoint).name or "-")
+
+    async def _try_other_authority(self, socket: Path) -> str:
+        """Return an `:authority` under which the plugin does answer, if that was the trouble."""
+        try:
+            connection = await RawConnection.open(socket)
+        except OSError:
+            return ""
+        try:
+            answer = connection.call(GET_DEVICE_PLUGIN_OPTIONS, EMPTY, authority=str(socket))
+            async with asyncio.timeout(self._dial_limit):
+                await answer.ended.wait()
+        except TimeoutError:
+            return ""
+        finally:
+            connection.hang_up()
+        return str(socket) if answer.grpc_status == StatusCode.OK else ""

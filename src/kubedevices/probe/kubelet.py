@@ -1,0 +1,188 @@
+"""`Probe`: a kubelet's two directories, kubelet.sock, and everything that can happen to them.
+
+Every fault is one method, named after what happens on a node. Nothing a plugin does raises here;
+`arrivals` and the sessions tell what it did.
+"""
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from kubedevices.allocation import RegisterRequest
+from kubedevices.node.plugin_directory import clean_plugin_directory
+from kubedevices.probe.arrival import Arrival, Reception
+from kubedevices.probe.bell import Bell
+from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.watcher import RegistryWatcher
+from kubedevices.socket_paths import KUBELET_SOCKET_NAME
+from kubedevices.wire.services import registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+
+if TYPE_CHECKING:
+    from kubedevices.probe.session import PluginSession
+
+Wipe = Literal["everything", "sockets", "nothing"]
+
+_UNFINISHED = ".kubelet.new"
+
+
+class Probe:
+    """A kubelet in `socket_dir` that does what it is told. An async context manager: it stops.
+
+    `outside` turns a path as plugins see it into ours, where they see another file system.
+    """
+
+    def __init__(
+        self,
+        socket_dir: Path,
+        registry_dir: Path | None = None,
+        *,
+        dial_limit: float = 10,
+        outside: Callable[[str], Path] = Path,
+    ) -> None:
+        self.socket_dir = socket_dir
+        self.kubelet_socket = socket_dir / KUBELET_SOCKET_NAME
+        self.bell = Bell()
+        self.manner: Manner = KIND
+        self.arrivals: list[Arrival] = []
+        self.plugins: dict[str, PluginSession] = {}
+        self.listening_since = 0.0
+        self._reception = Reception(socket_dir, self.bell, dial_limit=dial_limit, outside=outside)
+        self._server: GrpcServer | None = None
+        self._sessions: list[PluginSession] = []
+        self._watcher = RegistryWatcher(registry_dir, self) if registry_dir else None
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "away"
+        return f"<Probe {self.socket_dir} {state} plugins={sorted(self.plugins)}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether plugins can reach us."""
+        return self._server is not None
+
+    # ------------------------------------------------------------ what kubelets do
+
+    async def start(self) -> None:
+        """Listen; kubelet.sock appears ready, by rename. Raises `CannotAsk`."""
+        server = GrpcServer(registration_methods(self), name="probe")
+        await server.start(
+            self.kubelet_socket, rename_from=self.kubelet_socket.with_name(_UNFINISHED)
+        )
+        self._server = server
+        self.listening_since = asyncio.get_running_loop().time()
+        if self._watcher:
+            self._watcher.start()
+
+    async def stop(self, *, leave_socket: bool = False) -> None:
+        """End like a process: every connection is gone; a real kubelet leaves its socket file."""
+        if self._watcher:
+            await self._watcher.stop()
+        server, self._server = self._server, None
+        if server:
+            if leave_socket and server.owns_socket():
+                # Its change time is part of what makes the file the server's own to remove.
+                self.kubelet_socket.chmod(0o600)
+            await server.stop()
+        await self.drop_connections()
+
+    async def drop_connections(self) -> None:
+        """Hang up on every plugin; they are forgotten until they register again."""
+        sessions, self._sessions = self._sessions, []
+        self.plugins.clear()
+        for session in sessions:
+            await session.close()
+
+    async def register(self, request: RegisterRequest) -> None:
+        """Answer Register; called by the server."""
+        arrival = Arrival(request, asyncio.get_running_loop().time())
+        await self.admit(arrival)
+
+    async def admit(self, arrival: Arrival) -> None:
+        """Receive a plugin, however it came; raises the `RpcError` to answer with."""
+        manner = self.manner
+        self.arrivals.append(arrival)
+        self.bell.ring()
+        await self._reception.receive(arrival, manner)
+        session = arrival.session
+        assert session
+        self._sessions.append(session)
+        self.plugins[arrival.resource] = session
+        if manner.opens_stream:
+            session.stream = session.open_stream()
+        self.bell.ring()
+
+    # ------------------------------------------------------------ what happens to them
+
+    async def restart(self, *, wipe: Wipe = "everything", away: float = 0) -> None:
+        """Die, stay away, clean the directory as told, and come back.
+
+        A kubelet up to 1.32 wipes everything but its checkpoint, a newer one only sockets; nothing
+        is wiped when only kubelet.sock gets replaced.
+        """
+        await self.stop(leave_socket=True)
+        self.wipe(wipe)
+        if away:
+            await asyncio.sleep(away)
+            self.wipe(wipe)
+        await self.start()
+
+    def wipe(self, wipe: Wipe) -> None:
+        """Clean the plugin directory, kubelet.sock included."""
+        if wipe == "nothing":
+            self.kubelet_socket.unlink(missing_ok=True)
+        else:
+            clean_plugin_directory(self.socket_dir, compat=wipe == "everything")
+
+    async def replace_socket(self) -> None:
+        """Come back with a new kubelet.sock, the plugins' sockets untouched."""
+        await self.restart(wipe="nothing")
+
+    async def cancel_streams(self) -> None:
+        """Hang up on the plugins while every socket stays: what a kubelet does by mistake."""
+        await self.drop_connections()
+
+    def remove_plugin_sockets(self) -> list[Path]:
+        """Remove the sockets of all registered plugins, nothing else."""
+        removed = sorted({session.socket for session in self.plugins.values()})
+        for path in removed:
+            path.unlink(missing_ok=True)
+        return removed
+
+    @contextlib.contextmanager
+    def behaving(self, manner: Manner) -> Iterator[None]:
+        """Answer Register in another manner for a while."""
+        before, self.manner = self.manner, manner
+        try:
+            yield
+        finally:
+            self.manner = before
+
+    # ------------------------------------------------------------ looking
+
+    def accepted(self, since: int = 0) -> dict[str, Arrival]:
+        """Return the last accepted arrival of each resource, not counting the first `since`."""
+        return {each.resource: each for each in self.arrivals[since:] if each.is_accepted}
+
+    def sockets(self) -> list[Path]:
+        """Return the sockets in the directory that are not the kubelet's."""
+        return [path for path in sorted(self.socket_dir.iterdir()) if _is_plugin_socket(path)]
+
+
+def _is_plugin_socket(path: Path) -> bool:
+    if path.name == KUBELET_SOCKET_NAME or path.name.startswith(".kubelet."):
+        return False
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,83 @@
+"""Plays the kubelet's plugin watcher: finds sockets in the registry directory, asks who they are.
+
+By looking often instead of by file events: a probe lives for a minute.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.allocation import RegisterRequest
+from kubedevices.errors import RpcError, WireError
+from kubedevices.probe.arrival import Arrival
+from kubedevices.wire.clients import PluginRegistrationClient
+from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
+
+if TYPE_CHECKING:
+    from kubedevices.probe.kubelet import Probe
+
+_LOOK_EVERY = 0.05
+_CALL_LIMIT = 5.0
+
+
+class RegistryWatcher:
+    """Registers for a `Probe` whatever appears below one directory."""
+
+    def __init__(self, directory: Path, probe: "Probe") -> None:
+        self._directory, self._probe = directory, probe
+        self._seen: dict[Path, FileIdentity] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._talking: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to look; sockets that were there before count as new."""
+        self._seen.clear()
+        self._looking = asyncio.create_task(self._look(), name="probe's plugin watcher")
+
+    async def stop(self) -> None:
+        """Look no more."""
+        tasks = [task for task in (self._looking, *self._talking) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._looking = None
+
+    async def _look(self) -> None:
+        while True:
+            found = {path: FileIdentity.of(path) for path in sorted(self._directory.rglob("*"))}
+            for path, identity in found.items():
+                if identity and self._seen.get(path) != identity and path.is_socket():
+                    self._seen[path] = identity
+                    task = asyncio.create_task(self._greet(path), name=f"registering {path.name}")
+                    self._talking.add(task)
+                    task.add_done_callback(self._talking.discard)
+            for gone in self._seen.keys() - found.keys():
+                del self._seen[gone]
+            await asyncio.sleep(_LOOK_EVERY)
+
+    async def _greet(self, path: Path) -> None:
+        """Ask who it is, take it in, and tell it the outcome."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with await GrpcChannel.dial(path, timeout=_CALL_LIMIT) as channel:
+                client = PluginRegistrationClient(channel)
+                info = await client.get_info(timeout=_CALL_LIMIT)
+                version = info.supported_versions[0] if info.supported_versions else ""
+                request = RegisterRequest(version, info.endpoint, info.name)
+                arrival = Arrival(request, loop.time(), info=info, found_at=path)
+                problem = ""
+                try:
+                    await self._probe.admit(arrival)
+                except RpcError as error:
+                    problem = error.message
+                try:
+                    await client.notify_registration_status(
+                        registered=not problem, error=problem, timeout=_CALL_LIMIT
+                    )
+                except WireError as error:
+                    arrival.notify_problem = str(error)
+                self._probe.bell.ring()
+        except WireError:
+            with contextlib.suppress(KeyError):  # not ready yet, or no plugin: look again later
+                del self._seen[path]

@@ -1,0 +1,139 @@
+"""HTTP/2 frames by hand, for a probe that has to misbehave. Not for honest traffic.
+
+There is no flow control. What `GrpcChannel` would never do can be done here: another `:authority`,
+half a frame, a window of one byte, silence, and hanging up without a word.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hpack
+
+from kubedevices.wire.grpc_framing import PREFIX, frame
+from kubedevices.wire.http2_limits import DATA, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS
+
+DEFAULT_WINDOW = 65535
+
+_ACK = END_STREAM = 1
+_END_HEADERS = 4
+_INITIAL_WINDOW_SIZE = 4
+_MAX_FRAME = 2**20
+
+
+def http2_frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """Return one frame."""
+    head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream_id.to_bytes(4, "big")
+    return head + payload
+
+
+@dataclass(slots=True)
+class RawAnswer:
+    """What came back on one stream: headers and trailers as one, and the bytes between them."""
+
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    data: bytearray = field(default_factory=bytearray)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_reset: bool = False
+
+    @property
+    def grpc_status(self) -> int | None:
+        """The call's status, None when there is none (yet)."""
+        text = self.headers.get(b"grpc-status", b"")
+        return int(text) if text.isdigit() else None
+
+    @property
+    def message(self) -> bytes:
+        """The first message without its prefix."""
+        return bytes(self.data[PREFIX:])
+
+
+class RawConnection:
+    """One connection; a task reads what comes, everything else is up to the caller."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
+        self._answers: dict[int, RawAnswer] = {}
+        self._next_stream = 1
+        self.settings_seen = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._reading = asyncio.create_task(self._read(), name="raw connection")
+
+    @classmethod
+    async def open(
+        cls, path: Path, *, window: int = DEFAULT_WINDOW, is_silent: bool = False
+    ) -> "RawConnection":
+        """Connect; raises OSError. `is_silent`: say nothing, not even what the protocol demands."""
+        connection = cls(*await asyncio.open_unix_connection(path))
+        if not is_silent:
+            setting = _INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
+            connection.write(PREFACE + http2_frame(SETTINGS, 0, 0, setting))
+        return connection
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes as they are."""
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: `ended` says so
+            self._writer.write(data)
+
+    def call(
+        self, method: str, payload: bytes, *, authority: str = "localhost", leave_out: int = 0
+    ) -> RawAnswer:
+        """Open a call; `leave_out` bytes of the end of its DATA frame are never sent."""
+        stream_id = self._next_stream
+        self._next_stream += 2
+        answer = self._answers[stream_id] = RawAnswer()
+        block = self._encoder.encode(
+            [
+                (b":method", b"POST"),
+                (b":scheme", b"http"),
+                (b":path", method.encode()),
+                (b":authority", authority.encode()),
+                (b"te", b"trailers"),
+                (b"content-type", b"application/grpc"),
+            ]
+        )
+        body = http2_frame(DATA, END_STREAM, stream_id, frame(payload))
+        self.write(http2_frame(HEADERS, _END_HEADERS, stream_id, block))
+        self.write(body[: len(body) - leave_out])
+        return answer
+
+    def hang_up(self) -> None:
+        """Close without a word."""
+        self._reading.cancel()
+        self._writer.transport.abort()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                head = await self._reader.readexactly(9)
+                size = int.from_bytes(head[:3], "big")
+                payload = await self._reader.readexactly(min(size, _MAX_FRAME))
+                self._take(head[3], head[4], int.from_bytes(head[5:], "big"), payload)
+        except (OSError, EOFError, hpack.HPACKError):
+            pass
+        finally:
+            self.ended.set()
+            for answer in self._answers.values():
+                answer.ended.set()
+
+    def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        answer = self._answers.get(stream_id)
+        if kind == SETTINGS and not flags & _ACK:
+            self.write(http2_frame(SETTINGS, _ACK, 0))
+            self.settings_seen.set()
+        elif kind == PING and not flags & _ACK:
+            self.write(http2_frame(PING, _ACK, 0, payload))
+        elif kind == HEADERS:
+            headers = {bytes(k): bytes(v) for k, v in self._decoder.decode(payload, raw=True)}
+            if answer:
+                answer.headers |= headers
+        elif kind == GOAWAY:
+            self._reader.feed_eof()
+        elif answer and kind == DATA:
+            answer.data += payload
+        elif answer and kind == RST_STREAM:
+            answer.is_reset = True
+        if answer and (kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM)):
+            answer.ended.set()

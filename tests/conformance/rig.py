@@ -1,0 +1,91 @@
+"""Runs the checks on the plugins of this folder, in seconds instead of minutes."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+from kubedevices.conformance.check import Check
+from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.stage import Target
+from kubedevices.conformance.timing import Timing
+
+HERE = Path(__file__).parent
+GOOD_PLUGIN = HERE / "good_plugin.py"
+MUTANT = HERE / "mutant.py"
+
+FAST = Timing(
+    start=15,
+    dial=1.5,
+    call=4,
+    first_list=1.5,
+    late_list=5,
+    registered_soon=2,
+    registered_at_all=3,
+    noticed_soon=2.5,
+    change=2.5,
+    pre_start=1.5,
+    stop=2,
+    settle=0.3,
+    quiet=1.5,
+    slow_register=1.5,
+    absent=0.6,
+    refusing=0.8,
+    overlap=0.8,
+    away=1,
+    hold=0.12,
+    rounds=8,
+    changes=4,
+)
+"""Limits a busy machine with two cores still keeps; pauses as short as plugins of tests allow."""
+
+
+@contextmanager
+def widgets(*, unhealthy: bool = True) -> Iterator[Path]:
+    """Make a directory of devices for the plugins: two healthy ones, and one that is not."""
+    directory = Path(mkdtemp(prefix="kd-widgets-", dir="/tmp"))
+    try:
+        for name in ("w0", "w1"):
+            (directory / name).touch()
+        if unhealthy:
+            (directory / "w2").write_text("Unhealthy")
+        yield directory
+    finally:
+        rmtree(directory)
+
+
+def target(script: Path, directory: Path, options: Sequence[str] = ()) -> Target:
+    """Return a plugin of this folder as something to check."""
+    command = [sys.executable, str(script), *options]
+    command += ["--device-dir", str(directory), "--cdi-dir", "{cdi_dir}"]
+    if "--registry-dir" not in options:
+        command += ["--socket-dir", "{socket_dir}"]
+    return Target(tuple(command), trigger=f"touch {directory}/new-$(date +%N)")
+
+
+async def check(
+    script: Path,
+    *options: str,
+    checks: Iterable[Check] = ALL,
+    timing: Timing = FAST,
+) -> list[Result]:
+    """Check a plugin of this folder."""
+    with widgets() as directory:
+        return await run_checks(target(script, directory, options), checks, timing)
+
+
+def found(results: Iterable[Result]) -> dict[str, str]:
+    """Return the checks that did not pass, and how."""
+    return {
+        result.check.id: result.status.value
+        for result in results
+        if result.status.value in ("warn", "fail")
+    }
+
+
+def skipped(results: Iterable[Result]) -> set[str]:
+    """Return the checks that were not tried."""
+    return {result.check.id for result in results if result.status.value == "skip"}

@@ -1,0 +1,22 @@
+"""The good plugin passes everything, and between its variants everything is tried."""
+
+import asyncio
+
+from kubedevices.conformance.checks import ALL
+from tests.conformance.rig import GOOD_PLUGIN, check, found, skipped
+
+VARIANTS = {
+    "all abilities": (),
+    "no abilities": ("--plain",),
+    "plugin watcher": ("--registry-dir", "{registry_dir}"),
+}
+
+
+async def test_a_good_plugin_passes_everything() -> None:
+    """No check cries wolf, and each one is tried on at least one variant."""
+    runs = await asyncio.gather(*(check(GOOD_PLUGIN, *options) for options in VARIANTS.values()))
+    for variant, results in zip(VARIANTS, runs, strict=True):
+        notes = {each.check.id: each.verdict for each in results if each.check.id in found(results)}
+        assert not notes, variant
+        assert len(results) == len(ALL), variant
+    assert not set.intersection(*map(skipped, runs))

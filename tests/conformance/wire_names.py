@@ -1,0 +1,61 @@
+"""Messages and method handlers of the device plugin API for plugins written on grpcio alone.
+
+Not for kubedevices itself: the plugins of this folder must not share code with what checks them.
+Only the descriptors are the same file, because they are the interface.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+DESCRIPTORS = Path(__file__).parents[2] / "src/kubedevices/wire/generated/descriptors.binpb"
+
+
+def _load_pool() -> DescriptorPool:
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(DESCRIPTORS.read_bytes()).file:
+        pool.Add(file)
+    return pool
+
+
+_POOL = _load_pool()
+
+
+def message(name: str) -> Any:
+    """Return the class of a message, for example `v1beta1.Device`."""
+    return GetMessageClass(_POOL.FindMessageTypeByName(name))
+
+
+Empty = message("v1beta1.Empty")
+DevicePluginOptions = message("v1beta1.DevicePluginOptions")
+RegisterRequest = message("v1beta1.RegisterRequest")
+ListAndWatchResponse = message("v1beta1.ListAndWatchResponse")
+AllocateResponse = message("v1beta1.AllocateResponse")
+PreferredAllocationResponse = message("v1beta1.PreferredAllocationResponse")
+PreStartContainerResponse = message("v1beta1.PreStartContainerResponse")
+PluginInfo = message("pluginregistration.PluginInfo")
+RegistrationStatusResponse = message("pluginregistration.RegistrationStatusResponse")
+
+
+def handlers(service: str, methods: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return what `add_generic_rpc_handlers` takes: one coroutine or async generator per method."""
+    described = _POOL.FindServiceByName(service)
+    made = {}
+    for name, function in methods.items():
+        method = described.methods_by_name[name]
+        make = (
+            grpc.unary_stream_rpc_method_handler
+            if method.server_streaming
+            else grpc.unary_unary_rpc_method_handler
+        )
+        made[name] = make(
+            function,
+            GetMessageClass(method.input_type).FromString,
+            GetMessageClass(method.output_type).SerializeToString,
+        )
+    return grpc.method_handlers_generic_handler(service, made)
