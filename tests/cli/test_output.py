@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from argparse import ArgumentParser
 from types import SimpleNamespace
 
@@ -64,8 +65,9 @@ def test_a_piped_table_is_plain_aligned_and_complete(capsys: pytest.CaptureFixtu
 
 
 def test_a_cell_never_breaks_its_line() -> None:
-    """Whatever a foreign plugin puts into an ID."""
-    assert plain_table([{"id": "a\nb\r"}], [Column("id")]) == "ID\na\\nb\\r\n"
+    """Whatever a foreign plugin puts into an ID: escape sequences stay text too."""
+    shown = plain_table([{"id": "ä\nb\r\x1b[2J"}], [Column("id")])
+    assert shown == "ID\nä\\nb\\r\\x1b[2J\n"
 
 
 def test_a_table_on_a_terminal_has_colours(terminal: Terminal) -> None:
@@ -75,6 +77,23 @@ def test_a_table_on_a_terminal_has_colours(terminal: Terminal) -> None:
     assert "\x1b[32mHealthy" in shown
     assert "\x1b[1;31mUnhealthy" in shown
     assert shown.count("x") == 150
+
+
+def test_a_table_that_is_too_wide_is_grouped(terminal: Terminal) -> None:
+    """By its first column; every row stays one line, however long."""
+    rows = [{"kind": kind, "id": f"d{i}", "note": "y" * 74} for kind in "ab" for i in range(2)]
+    print_listing(rows, [Column("kind"), Column("id"), Column("note")], "table")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["a", "d0", "d1", "b", "d0", "d1"]
+    assert max(map(len, lines[:2])) <= 80
+    assert lines[3] == "  d0   " + "y" * 74
+
+
+def test_a_terminal_is_safe_from_what_is_listed(terminal: Terminal) -> None:
+    """Escape sequences of a foreign plugin stay text."""
+    print_listing([{"id": "a\x1b[2Jb"}], [Column("id")], "table")
+    assert "a\\x1b[2Jb" in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()
 
 
 def test_no_color_is_honoured(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ promise: each verb documents its own. rich and PyYAML are imported when they are
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -21,6 +22,8 @@ FORMATS = ("table", "json", "yaml")
 Row = Mapping[str, Any]
 
 _NOTHING = "-"
+_UNLIMITED = 10_000
+_TRAILING_BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 _STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
 
 
@@ -85,7 +88,7 @@ def print_listing(
     elif not rows:
         print(empty, file=sys.stderr)
     elif _is_terminal():
-        _console().print(_rich_table(rows, columns))
+        _print_on_terminal(rows, columns)
     else:
         sys.stdout.write(plain_table(rows, columns))
 
@@ -179,14 +182,52 @@ class LiveListing:
         return plain_table(rows, self._columns) if rows else f"{self._empty}\n"
 
 
+def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
+    """Draw the table; one that is too wide says its first column as headings between the rows.
+
+    If that is not narrow enough, the terminal wraps whole lines, which can be read and copied
+    where a table with wrapped cells can not.
+    """
+    room = _console().width
+    if len(columns) > 1 and _natural_width(rows, columns) > room:
+        heading, rule, *lines = _draw(rows, columns[1:])
+        shown = [f"  {heading}", f"  {rule[: room - 2]}"]
+        above = None
+        for row, line in zip(rows, lines, strict=True):
+            title = _one_line(columns[0].cell(row))
+            if title != above:
+                shown.append(title)
+            above = title
+            shown.append(f"  {line}")
+    else:
+        shown = _draw(rows, columns)
+    sys.stdout.write("".join(line + "\n" for line in shown))
+
+
+def _natural_width(rows: Sequence[Row], columns: Sequence[Column]) -> int:
+    console = _console()
+    options = console.options.update(width=_UNLIMITED)
+    width: int = console.measure(_rich_table(rows, columns), options=options).maximum
+    return width
+
+
+def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
+    """Return a line per row after two for the heading, as wide as they need to be."""
+    console = _console(width=_natural_width(rows, columns))
+    with console.capture() as drawn:
+        console.print(_rich_table(rows, columns))
+    # Blanks at the end would make a narrow terminal wrap a line for nothing.
+    return [_TRAILING_BLANKS.sub(r"\1", line) for line in drawn.get().splitlines()]
+
+
 def _is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def _console() -> Any:
+def _console(width: int | None = None) -> Any:
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
 
 
 def _rich_table(rows: Iterable[Row], columns: Sequence[Column], caption: str = "") -> "Table":
@@ -207,16 +248,21 @@ def _rich_table(rows: Iterable[Row], columns: Sequence[Column], caption: str = "
         table.add_column(
             column.heading, overflow="fold", justify="right" if column.right else "left"
         )
+    above = ""
     for row in rows:
-        cells = [column.cell(row) for column in columns]
-        table.add_row(
-            *(
-                Text(cell, style=_STYLES.get(cell, column.style))
-                for cell, column in zip(cells, columns, strict=True)
-            )
-        )
+        cells = [_one_line(column.cell(row)) for column in columns]
+        styles = [
+            _STYLES.get(cell, column.style) for cell, column in zip(cells, columns, strict=True)
+        ]
+        if cells[0] == above:  # what is said again steps back
+            styles[0] = styles[0] or "dim"
+        above = cells[0]
+        table.add_row(*map(Text, cells, styles))
     return table
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\r", "\\r").replace("\n", "\\n")
+    """Return `text` with escapes for what would break the line or play tricks on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
