@@ -1,0 +1,447 @@
+"""Which devices a container gets, and what is said when it gets none."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubedevices.allocation import (
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+    PluginOptions,
+)
+from kubedevices.device import ReportedDevice, natural_key
+from kubedevices.errors import (
+    AllocationError,
+    DevicesNoLongerHealthy,
+    DevicesUnavailable,
+    EndpointNotFound,
+    NoHealthyDevices,
+    NothingAllocated,
+    PreferredAllocationFailed,
+    PreStartFailed,
+    RequestChanged,
+    UnregisteredResource,
+)
+from kubedevices.node.allocator import AskPlugin, Chosen, DeviceRequest, NumaSplit, Plan, plan
+from kubedevices.node.inventory import Inventory
+from kubedevices.node.pod_devices import HeldDevices, PodDevices
+from tests.golden_data import cases, load
+
+R = "v.example/r"
+
+Nodes = tuple[int, ...] | None
+
+
+class Node:
+    """One resource with its devices, and the pods that hold some."""
+
+    def __init__(
+        self, devices: Mapping[str, Nodes] | Iterable[str] = (), *, prefers: bool = False
+    ) -> None:
+        self.inventory = Inventory()
+        self.pod_devices = PodDevices(self.inventory)
+        options = PluginOptions(get_preferred_allocation_available=prefers)
+        self.generation = self.inventory.connect(R, options).generation
+        if devices:
+            self.list(devices)
+
+    def list(self, devices: Mapping[str, Nodes] | Iterable[str]) -> None:
+        nodes = devices if isinstance(devices, Mapping) else dict.fromkeys(devices)
+        self.inventory.report(
+            R,
+            self.generation,
+            tuple(
+                ReportedDevice(name.lstrip("!"), "Unhealthy" if "!" in name else "Healthy", on)
+                for name, on in nodes.items()
+            ),
+        )
+
+    def hold(self, *ids: str, pod: str = "another", container: str = "c") -> None:
+        held = HeldDevices(self.inventory.per_numa(R, ids), ContainerAllocateResponse())
+        self.pod_devices.insert(pod, container, R, held)
+
+    def plan(
+        self,
+        count: int,
+        *,
+        answer: Sequence[str] | None = None,
+        compat: bool = False,
+        **kwargs: Any,
+    ) -> Plan:
+        request = DeviceRequest("p", "c", R, count, **kwargs)
+        return plan(request, self.inventory, self.pod_devices, answer=answer, compat=compat)
+
+    def choose(self, count: int, **kwargs: Any) -> tuple[str, ...]:
+        chosen = self.plan(count, **kwargs)
+        assert isinstance(chosen, Chosen)
+        return chosen.device_ids
+
+    def ask(self, count: int, **kwargs: Any) -> ContainerPreferredRequest:
+        asked = self.plan(count, **kwargs)
+        assert isinstance(asked, AskPlugin)
+        return asked.request
+
+
+# ---------------------------------------------------------------- golden vectors
+
+
+@pytest.mark.parametrize(("number", "case"), cases("filter_by_affinity"))
+def test_devices_are_split_by_affinity_as_in_the_kubelet(number: int, case: Any) -> None:
+    """Aligned, on other nodes, and without any: the same sets, each in natural order."""
+    devices = {
+        name: None if nodes is None else tuple(nodes) for name, nodes in case["devices"].items()
+    }
+    node = Node(devices)
+    node.hold(*(name for name in devices if name not in case["available"]))
+    record = node.inventory.record(R)
+    assert record is not None
+    split = NumaSplit(case["affinity"], record.devices.counts)
+    free = record.devices.free
+    for part, expected in (
+        (split.is_aligned, case["from_affinity"]),
+        (split.is_unaligned, case["not_from_affinity"]),
+        (split.is_without_numa, case["without_topology"]),
+    ):
+        assert free.all(part) == sorted(expected, key=natural_key)
+
+
+MESSAGES = load("messages")
+
+
+@pytest.mark.parametrize(
+    ("error", "key"),
+    [
+        (NoHealthyDevices(R), "no_healthy"),
+        (UnregisteredResource(R), "unregistered"),
+        (DevicesNoLongerHealthy(R), "no_longer_healthy"),
+        (DevicesUnavailable(R, 1, 0), "unavailable"),
+        (RequestChanged("p", "c", R, 1, 2), "changed"),
+        (EndpointNotFound(R), "no_endpoint"),
+        (NothingAllocated("p", "c", R), "prestart_no_devices"),
+    ],
+    ids=str,
+)
+def test_errors_have_the_kubelets_texts(error: AllocationError, key: str) -> None:
+    """Tools match these texts, so they are the very same."""
+    assert str(error) == MESSAGES[key]
+
+
+@pytest.mark.parametrize("error", [PreferredAllocationFailed("x"), PreStartFailed("x")], ids=str)
+def test_errors_with_a_reason_begin_as_the_kubelets(error: AllocationError) -> None:
+    """The beginning is the kubelet's, the rest is the plugin's."""
+    assert any(str(error) == f"{prefix}x" for prefix in MESSAGES["prefixes"])
+
+
+# ---------------------------------------------------------------- the reference's cases (17.1)
+
+
+def test_devices_until_there_are_none() -> None:
+    """PodContainerDeviceAllocation: two of two, then none is left, then another resource's last."""
+    node = Node(["d1", "d2"])
+    assert node.choose(2) == ("d1", "d2")
+    node.hold("d1", "d2")
+    with pytest.raises(DevicesUnavailable) as caught:
+        node.plan(1)
+    assert str(caught.value).endswith("Requested: 1, Available: 0")
+    node.pod_devices.remove_pod("another")
+    node.hold("d1")
+    assert node.choose(1) == ("d2",)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_a_container_that_holds_devices(compat: bool) -> None:
+    """PodContainerDeviceToAllocate: healthy ones are kept, none or others healthy is an error."""
+    node = Node(["d1", "d2"])
+    node.hold("d1", pod="p")
+    assert node.choose(1, compat=compat) == ()
+    node.list(["!d1", "!d2"])
+    with pytest.raises(NoHealthyDevices, match="no healthy devices present"):
+        node.plan(1, compat=compat)
+    node.list(["d2"])
+    with pytest.raises(DevicesNoLongerHealthy, match="previously allocated"):
+        node.plan(1, compat=compat)
+    with pytest.raises(RequestChanged, match="from 1 to 2"):
+        node.plan(2, compat=compat)
+    with pytest.raises(RequestChanged, match="from 1 to 0"):
+        node.plan(0, compat=compat)
+
+
+def test_a_resource_that_has_not_listed_anything() -> None:
+    """PodContainerDeviceToAllocate: without a list a resource is unregistered."""
+    node = Node()
+    for compat in (False, True):
+        with pytest.raises(UnregisteredResource, match="cannot allocate unregistered device"):
+            node.plan(1, compat=compat)
+    request = DeviceRequest("p", "c", "v.example/unknown", 1)
+    with pytest.raises(UnregisteredResource, match=r"v\.example/unknown"):
+        plan(request, node.inventory, node.pod_devices)
+
+
+def test_devices_vanish_while_the_plugin_is_asked() -> None:
+    """DevicesToAllocateConflictWithUpdateAllocatedDevices: the answer meets the state as it is."""
+    node = Node(["d1", "d2", "d3"], prefers=True)
+    node.hold("d1")
+    assert node.ask(1).available == ("d2", "d3")
+    node.pod_devices.keep_only(())
+    assert node.choose(1, answer=("d3",)) == ("d3",)
+    node.list(["d1", "d2"])
+    assert node.choose(1, answer=("d3",)) == ("d1",)
+    node.hold("d1", "d2", pod="faster")
+    with pytest.raises(DevicesUnavailable):
+        node.plan(1, answer=("d1",))
+
+
+THREE_EACH: Mapping[str, Nodes] = {f"d{n}": (0 if n < 3 else 1,) for n in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("devices", "affinity", "count", "chosen"),
+    [
+        ({"d0": None, "d1": None}, (0,), 1, ("d0",)),
+        ({"d0": None, "d1": (1,)}, (1,), 1, ("d1",)),
+        ({"d0": (0,), "d1": (1,)}, (0,), 1, ("d0",)),
+        ({"d0": (0,), "d1": (1,)}, (1,), 1, ("d1",)),
+        (THREE_EACH, (0,), 2, ("d0", "d1")),
+        (THREE_EACH, (1,), 2, ("d3", "d4")),
+        (THREE_EACH, (0,), 4, ("d0", "d1", "d2", "d3")),
+        (THREE_EACH, (1,), 4, ("d3", "d4", "d5", "d0")),
+        (THREE_EACH, None, 4, ("d0", "d1", "d2", "d3")),
+        ({f"d{n}": (n % 4,) for n in range(8)}, (1, 3), 4, ("d1", "d3", "d5", "d7")),
+        ({"d0": None, "d1": (1,), "d2": (0,)}, (0,), 3, ("d2", "d1", "d0")),
+    ],
+)
+def test_aligned_devices_come_first(
+    devices: Mapping[str, Nodes], affinity: Nodes, count: int, chosen: tuple[str, ...]
+) -> None:
+    """TopologyAlignedAllocation: from the wanted nodes, then from others, then from none."""
+    assert Node(devices).choose(count, affinity=affinity) == chosen
+
+
+@pytest.mark.parametrize(
+    ("affinity", "count", "answer", "chosen"),
+    [
+        ((0,), 2, ("d1", "d2"), ("d1", "d2")),
+        ((0,), 2, ("d3", "d2"), ("d2", "d0")),
+        ((0,), 2, ("d5", "d4", "d3"), ("d0", "d1")),
+        ((0,), 2, ("bogus", "d1"), ("d1", "d0")),
+        ((0,), 4, ("d0", "d1", "d2", "d5"), ("d0", "d1", "d2", "d5")),
+        ((0,), 4, ("d5", "bogus"), ("d0", "d1", "d2", "d5")),
+        (None, 2, ("d5", "d3"), ("d5", "d3")),
+        (None, 2, ("d5", "d3", "d1", "d0"), ("d5", "d3")),
+        (None, 2, ("d5", "d5"), ("d5", "d0")),
+        (None, 2, (), ("d0", "d1")),
+    ],
+)
+def test_a_preference_counts_as_far_as_it_makes_sense(
+    affinity: Nodes, count: int, answer: tuple[str, ...], chosen: tuple[str, ...]
+) -> None:
+    """TopologyAlignedAllocation: unaligned, unknown, double and surplus answers do no harm."""
+    node = Node(THREE_EACH, prefers=True)
+    assert node.choose(count, affinity=affinity, answer=answer) == chosen
+
+
+def test_what_the_plugin_is_asked() -> None:
+    """GetPreferredAllocationParameters: available, must-include and size in its five cases."""
+    on_zero = {f"d{n}": (0,) for n in range(8)}
+    node = Node({f"d{n}": (0,) for n in range(4)}, prefers=True)
+    asked = node.ask(1, affinity=(0,))
+    assert asked == ContainerPreferredRequest(("d0", "d1", "d2", "d3"), (), 1)
+    node = Node(on_zero, prefers=True)
+    node.hold("d0", "d1", pod="p", container="init")
+    asked = node.ask(4, affinity=(0,), reusable=("d0", "d1"))
+    assert asked == ContainerPreferredRequest(tuple(on_zero), ("d0", "d1"), 4)
+    node.hold("d6", "d7")
+    asked = node.ask(4, affinity=(0,), reusable=("d0", "d1"))
+    assert asked.available == ("d0", "d1", "d2", "d3", "d4", "d5")
+    assert asked.must_include == ("d0", "d1")
+    two_nodes = {f"d{n}": (n // 4,) for n in range(8)}
+    node = Node(two_nodes, prefers=True)
+    asked = node.ask(6, affinity=(0,))
+    assert asked == ContainerPreferredRequest(tuple(two_nodes), ("d0", "d1", "d2", "d3"), 6)
+    ten = {f"d{n}": (n // 5,) for n in range(10)}
+    node = Node(ten, prefers=True)
+    node.hold("d0", "d1", pod="p", container="init")
+    node.hold("d5", "d6")
+    asked = node.ask(6, affinity=(0,), reusable=("d0", "d1"))
+    assert asked == ContainerPreferredRequest(
+        ("d0", "d1", "d2", "d3", "d4", "d7", "d8", "d9"), ("d0", "d1", "d2", "d3", "d4"), 6
+    )
+
+
+def test_the_plugin_is_not_asked_when_it_does_not_offer_it_or_there_is_no_choice() -> None:
+    """No call without the option, for reused devices only, or when aligned ones just suffice."""
+    assert isinstance(Node(THREE_EACH).plan(2), Chosen)
+    node = Node(THREE_EACH, prefers=True)
+    assert node.choose(3, affinity=(0,)) == ("d0", "d1", "d2")
+    node.hold("d0", "d1", pod="p", container="init")
+    assert node.choose(2, reusable=("d0", "d1")) == ("d0", "d1")
+
+
+def test_a_bad_preference_is_reported() -> None:
+    """Requirement 25: size, membership, doubles and must-include are checked, and said."""
+    node = Node([f"d{n}" for n in range(9)], prefers=True)
+    node.hold("d0", pod="p", container="init")
+    node.hold("d8")
+
+    def warnings(*answer: str) -> tuple[str, ...]:
+        found = node.plan(2, reusable=("d0",), answer=answer)
+        assert isinstance(found, Chosen)
+        assert found.device_ids[0] == "d0", "must-include is always included"
+        assert len(found.device_ids) == 2
+        return tuple(
+            text.removeprefix(f"{R}: the preferred allocation ") for text in found.warnings
+        )
+
+    assert warnings("d0", "d5") == ()
+    assert warnings() == ()
+    assert warnings("d1", "d2") == ("leaves out devices it must include: d0",)
+    assert warnings("d0", "d1", "d2") == ("names 3 devices instead of 2",)
+    assert warnings("d0", "d1", "d1") == ("names a device twice",)
+    assert warnings("d0", "d8") == ("names devices that are not available: d8",)
+    bogus = [f"x{n}" for n in range(6)]
+    assert warnings("d0", *bogus)[0].endswith("not available: x0, x1, x2, x3, x4 …")
+
+
+# ---------------------------------------------------------------- right where a kubelet is not
+
+
+def test_zero_devices_are_no_request() -> None:
+    """Requirement 23: a limit of zero is ignored; a kubelet refuses it when nothing is healthy."""
+    node = Node(["!d1"])
+    assert node.choose(0) == ()
+    with pytest.raises(NoHealthyDevices):
+        node.plan(0, compat=True)
+    assert Node(["d1"]).choose(0, compat=True) == ()
+
+
+def test_an_unhealthy_device_is_not_reused() -> None:
+    """Requirement 24: what an init container leaves is given on only while it is healthy."""
+    node = Node(["!d1", "d2", "d3"])
+    node.hold("d1", "d2", pod="p", container="init")
+    assert node.choose(1, reusable=("d1", "d2")) == ("d2",)
+    assert node.choose(2, reusable=("d1", "d2")) == ("d2", "d3")
+    assert node.choose(1, reusable=("d1", "d2"), compat=True) == ("d1",)
+
+
+def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
+    """Requirement 1: after our restart a pod keeps its device, unverified and without a call."""
+    inventory = Inventory()
+    inventory.restore(R, 0)
+    pod_devices = PodDevices(inventory)
+    pod_devices.insert("p", "c", R, HeldDevices({-1: ["d1"]}, ContainerAllocateResponse()))
+    request = DeviceRequest("p", "c", R, 1)
+    assert plan(request, inventory, pod_devices) == Chosen(is_unverified=True)
+    with pytest.raises(NoHealthyDevices):
+        plan(request, inventory, pod_devices, compat=True)
+    with pytest.raises(RequestChanged):
+        plan(DeviceRequest("p", "c", R, 2), inventory, pod_devices)
+    with pytest.raises(NoHealthyDevices):
+        plan(DeviceRequest("q", "c", R, 1), inventory, pod_devices)
+    generation = inventory.connect(R, PluginOptions()).generation
+    assert plan(request, inventory, pod_devices) == Chosen(is_unverified=True)
+    inventory.report(R, generation, (ReportedDevice("d2", "Healthy"),))
+    with pytest.raises(DevicesNoLongerHealthy):
+        plan(request, inventory, pod_devices)
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_a_container_that_runs_since_before_our_start_is_left_alone(compat: bool) -> None:
+    """Whether or not its plugin is there, nothing about a running container changes."""
+    node = Node(["!d1"])
+    assert node.choose(1, is_running=True, compat=compat) == ()
+    node.hold("d1", pod="p")
+    with pytest.raises(RequestChanged):
+        node.plan(2, is_running=True, compat=compat)
+
+
+def test_a_lost_plugin_has_no_healthy_devices() -> None:
+    """Requests after a disconnect are refused in the words for unhealthy devices."""
+    node = Node(["d1"])
+    node.inventory.disconnect(R, node.generation, 0)
+    with pytest.raises(NoHealthyDevices):
+        node.plan(1)
+
+
+# ---------------------------------------------------------------- rules
+
+names = st.sampled_from([f"d{n}" for n in range(12)])
+nodes = st.none() | st.lists(st.integers(0, 3), max_size=2).map(tuple)
+
+
+@given(
+    devices=st.dictionaries(names, nodes, max_size=10),
+    unhealthy=st.sets(names),
+    held=st.sets(names),
+    reusable=st.sets(names),
+    affinity=st.none() | st.sets(st.integers(0, 3), min_size=1),
+    count=st.integers(1, 6),
+    answer=st.none() | st.lists(names, max_size=6),
+    prefers=st.booleans(),
+)
+def test_a_plan_is_right_or_says_why_not(  # noqa: PLR0917
+    devices: dict[str, Nodes],
+    unhealthy: set[str],
+    held: set[str],
+    reusable: set[str],
+    affinity: set[int] | None,
+    count: int,
+    answer: list[str] | None,
+    prefers: bool,
+) -> None:
+    """Exactly the wanted number of different devices, all healthy, free or reusable.
+
+    Reusable ones are used first, aligned ones before others, and who is refused is told the truth.
+    """
+    listed = {f"!{name}" if name in unhealthy else name: on for name, on in devices.items()}
+    node = Node(prefers=prefers)
+    node.list(listed)
+    reusable &= held
+    node.hold(*sorted(held), pod="p", container="init")
+    healthy = {name for name in devices if name not in unhealthy}
+    free = healthy - held
+    usable = healthy & reusable
+    kwargs: dict[str, Any] = {"reusable": reusable, "affinity": affinity}
+    try:
+        found = node.plan(count, answer=answer, **kwargs)
+    except NoHealthyDevices:
+        refused = not healthy
+    except DevicesUnavailable as error:
+        refused = len(free) + len(usable) < count
+        refused &= (error.requested, error.available) == (count - len(usable), len(free))
+    else:
+        refused = False
+        if isinstance(found, AskPlugin):
+            asked = found.request
+            assert prefers
+            assert answer is None
+            assert asked.size == count > len(asked.must_include)
+            assert set(asked.must_include) <= set(asked.available) <= free | usable
+            assert list(asked.available) == sorted(set(asked.available), key=natural_key)
+            found = node.plan(count, answer=asked.available[:count], **kwargs)
+        assert isinstance(found, Chosen)
+        chosen = set(found.device_ids)
+        assert len(found.device_ids) == len(chosen) == count
+        assert chosen <= free | usable
+        assert len(chosen & usable) == min(count, len(usable))
+        if affinity is not None:
+            aligned = {name for name in free if set(devices[name] or ()) & affinity}
+            assert len(chosen & aligned) == min(count - len(chosen & usable), len(aligned))
+    assert refused == (len(free) + len(usable) < count or not healthy)
+
+
+def test_choosing_costs_what_is_chosen() -> None:
+    """One of 10,000 devices is found as quickly as one of 100."""
+    few, many = (Node([f"d{i}" for i in range(size)]) for size in (100, 10_000))
+    few.choose(1)
+    many.choose(1)
+    assert min(timed(many) for _ in range(50)) < 10 * min(timed(few) for _ in range(50))
+
+
+def timed(node: Node) -> float:
+    began = time.perf_counter()
+    node.choose(1)
+    return time.perf_counter() - began

@@ -1,0 +1,428 @@
+"""Resources, plugin instances and what the node has. Time is an argument: nothing here waits."""
+
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.device import ReportedDevice
+from kubedevices.node.inventory import Capacity, Inventory
+from kubedevices.node.pod_devices import HeldDevices, PodDevices
+from tests.golden_data import load
+
+R, S = "v.example/r", "v.example/s"
+OPTIONS = PluginOptions()
+
+
+def listed(*texts: str) -> tuple[ReportedDevice, ...]:
+    """`"a"` is healthy, `"!a"` is not."""
+    return tuple(
+        ReportedDevice(text.lstrip("!"), "Unhealthy" if text.startswith("!") else "Healthy")
+        for text in texts
+    )
+
+
+class Plugin:
+    """One instance, from its registration on."""
+
+    def __init__(self, inventory: Inventory, resource: str = R, socket: str = "") -> None:
+        self.inventory, self.resource = inventory, resource
+        self.generation = inventory.connect(resource, OPTIONS, socket).generation
+
+    def list(self, *texts: str) -> Any:
+        return self.inventory.report(self.resource, self.generation, listed(*texts))
+
+    def end(self, now: float) -> Any:
+        return self.inventory.disconnect(self.resource, self.generation, now)
+
+
+def numbers(inventory: Inventory, now: float = 0, resource: str = R) -> tuple[Any, Any]:
+    found = inventory.get_capacity(now)
+    return found.capacity.get(resource), found.allocatable.get(resource)
+
+
+# ---------------------------------------------------------------- golden trace
+
+
+def test_the_capacity_trace_is_the_kubelets() -> None:
+    """Each step of the trace, with compat: capacity, allocatable and what was removed."""
+    trace = load("capacity_trace")
+    steps = iter(trace["sequence"])
+    inventory = Inventory(compat=True)
+
+    def check(event: str, now: float) -> None:
+        expected = next(steps)
+        assert expected["event"].startswith(event)
+        found = inventory.get_capacity(now)
+        assert found.capacity.get(R) == expected["capacity"], event
+        assert found.allocatable.get(R) == expected["allocatable"], event
+        assert list(found.removed) == expected["removed"], event
+
+    plugin = Plugin(inventory)
+    check("connected, no list yet", 0)
+    plugin.list("a", "b", "!c")
+    check("list a,b healthy, c unhealthy", 1)
+    plugin.end(2)
+    check("disconnected", 3)
+    check("stop time set to more than 5 min ago", 302.1)
+    check("capacity asked again", 303)
+    plugin = Plugin(inventory)
+    check("new plugin connected, no list yet", 304)
+    plugin.list("a")
+    check("list a healthy", 305)
+    plugin.end(306)
+    plugin = Plugin(inventory)
+    check("disconnected, then another plugin connected, no list yet", 99_999)
+    plugin.list("a", "b")
+    saved = inventory.registered_devices()
+    assert saved == {R: ["a", "b"]}
+    inventory = Inventory(compat=True)
+    for resource in saved:
+        inventory.restore(resource, now=0)
+    check("list a,b healthy; checkpoint written; state reloaded by a fresh manager", 1)
+    check("fresh manager, stop time more than 5 min ago", 300.1)
+    assert next(steps, None) is None
+
+
+def test_the_odd_lists_of_the_trace_are_the_kubelets() -> None:
+    """A stream that dies early, duplicates, odd health words and an empty list, with compat."""
+    early, twice, odd, empty = load("capacity_trace")["independent"]
+    for step, devices in (
+        (twice, listed("a", "a", "!a", "b")),
+        (
+            odd,
+            (
+                ReportedDevice("a", "healthy"),
+                ReportedDevice("b", ""),
+                ReportedDevice("", "Healthy"),
+            ),
+        ),
+        (empty, ()),
+    ):
+        inventory = Inventory(compat=True)
+        plugin = Plugin(inventory)
+        inventory.report(R, plugin.generation, devices)
+        assert numbers(inventory) == (step["capacity"], step["allocatable"]), step["event"]
+    inventory = Inventory(compat=True)
+    Plugin(inventory).end(0)
+    assert numbers(inventory) == (early["capacity"], early["allocatable"])
+
+
+def test_without_compat_devices_count_once_and_early_ends_are_zero() -> None:
+    """A duplicate counts once, and a resource whose stream died early has zero of everything."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    assert numbers(inventory) == (None, None), "no list yet"
+    plugin.list("a", "a", "!a", "b")
+    assert numbers(inventory) == (2, 1)
+    inventory = Inventory()
+    Plugin(inventory).end(0)
+    assert numbers(inventory) == (0, 0)
+
+
+# ---------------------------------------------------------------- the reference's cases (17.1)
+
+
+@pytest.mark.parametrize("sockets", [("a", "b", "c"), ("a", "a", "a"), ("", "", "")])
+def test_re_registration(sockets: tuple[str, str, str]) -> None:
+    """DevicePluginReRegistration: 2/2, the same from a second plugin, 1/1 from a third."""
+    inventory = Inventory()
+    one = Plugin(inventory, socket=sockets[0])
+    one.list("Dev1", "Dev2")
+    assert numbers(inventory) == (2, 2)
+    two = Plugin(inventory, socket=sockets[1])
+    assert numbers(inventory) == (2, 2), "no dip before the first list"
+    two.list("Dev1", "Dev2")
+    assert numbers(inventory) == (2, 2)
+    Plugin(inventory, socket=sockets[2]).list("Dev3")
+    assert numbers(inventory) == (1, 1)
+    assert list(inventory.devices(R)) == ["Dev3"]
+
+
+def test_update_capacity_allocatable() -> None:
+    """UpdateCapacityAllocatable: devices and resources come, change, expire, and are restored."""
+    inventory = Inventory()
+    one = Plugin(inventory, R)
+    one.list("a", "b", "!c")
+    assert numbers(inventory) == (3, 2)
+    one.list("a", "b")
+    assert numbers(inventory) == (2, 2)
+    one.list("a", "b", "!c")
+    one.list("a", "!b", "!c")
+    assert numbers(inventory) == (3, 1)
+    one.list("!b", "!c")
+    assert numbers(inventory) == (2, 0)
+    two = Plugin(inventory, "resource2")
+    two.list("a", "!b", "!c")
+    assert numbers(inventory, resource="resource2") == (3, 1)
+    one.end(0)
+    assert inventory.get_capacity(301) == Capacity({"resource2": 3}, {"resource2": 1}, (R,))
+    assert list(inventory) == ["resource2"]
+    assert not inventory.is_known(R)
+    two.end(301)
+    assert numbers(inventory, 301, "resource2") == (3, 0)
+    stopped = inventory.endpoint("resource2")
+    assert stopped is not None
+    assert not stopped.is_live, "calls to it fail"
+    again = Inventory()
+    for resource in inventory.registered_devices():
+        again.restore(resource, 0)
+    assert again.is_known("resource2")
+    assert again.get_capacity(0) == Capacity({"resource2": 0}, {"resource2": 0}, ())
+
+
+def test_allocatable_devices_of_several_resources() -> None:
+    """GetAllocatableDevicesMultipleResources: only healthy ones, each resource its own."""
+    inventory = Inventory()
+    Plugin(inventory, R).list("a", "b", "!c")
+    Plugin(inventory, S).list("!a", "d")
+    assert set(inventory.healthy(R)) == {"a", "b"}
+    assert set(inventory.healthy(S)) == {"d"}
+    assert not inventory.healthy("v.example/unknown")
+
+
+def test_a_device_that_recovers_is_allocatable() -> None:
+    """GetAllocatableDevicesHealthTransition: from unhealthy to healthy."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("!a")
+    assert plugin.list("a").changed == ("a",)
+    assert set(inventory.healthy(R)) == {"a"}
+
+
+def test_a_disconnect_keeps_everything_known_until_the_grace_period_is_over() -> None:
+    """EndpointSyncOnDisconnect: all unhealthy but there, then gone without a trace."""
+    inventory = Inventory(grace_period=10)
+    plugin = Plugin(inventory)
+    plugin.list("a", "b", "!c")
+    plugin.end(100)
+    assert numbers(inventory, 110) == (3, 0), "exactly the grace period is not over it"
+    assert inventory.is_known(R)
+    assert inventory.get_capacity(110.01).removed == (R,)
+    assert not inventory.is_known(R)
+    assert inventory.record(R) is None
+    assert inventory.endpoint(R) is None
+    assert inventory.get_capacity(120) == Capacity({}, {}, ())
+
+
+def test_two_hundred_pods_on_devices_that_turn_bad() -> None:
+    """FeatureGateResourceHealthStatus: equal health tells nobody, each change exactly its pod."""
+    inventory = Inventory()
+    pod_devices = PodDevices(inventory)
+    plugin = Plugin(inventory)
+    names = [f"d{i}" for i in range(200)]
+    plugin.list(*names)
+    for name in names:
+        held = HeldDevices({-1: [name]}, ContainerAllocateResponse())
+        pod_devices.insert(f"pod-{name}", "c", R, held)
+    assert plugin.list(*names).is_empty
+    for number, name in enumerate(names):
+        change = plugin.list(
+            *(f"!{each}" if at <= number else each for at, each in enumerate(names))
+        )
+        assert pod_devices.owners(R, change.health_changes) == {f"pod-{name}"}
+
+
+# ---------------------------------------------------------------- instances
+
+
+def test_the_end_of_an_old_instance_makes_no_difference() -> None:
+    """Requirement 3: after a rolling update allocatable stays what the new plugin lists."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="old")
+    old.list("a", "b")
+    new = Plugin(inventory, socket="new")
+    new.list("a", "b")
+    assert old.end(1) is None
+    assert numbers(inventory) == (2, 2)
+    current = inventory.endpoint(R)
+    assert current is not None
+    assert current.generation == new.generation
+
+
+def test_an_old_instance_serves_until_the_new_one_has_listed() -> None:
+    """Make before break: the old list and the old endpoint count until there is a new list."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="old")
+    old.list("a")
+    new = Plugin(inventory, socket="new")
+    current = inventory.endpoint(R)
+    assert current is not None
+    assert current.generation == old.generation
+    assert old.list("a", "b") is not None
+    assert numbers(inventory) == (2, 2)
+    new.list("c")
+    assert old.list("a", "b", "d") is None, "no longer"
+    assert list(inventory.devices(R)) == ["c"]
+
+
+def test_a_new_instance_that_has_not_listed_keeps_the_devices_of_the_old_one() -> None:
+    """The old plugin ends before the new one has sent its list: allocatable does not dip."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="old")
+    old.list("a")
+    new = Plugin(inventory, socket="new")
+    old.end(1)
+    assert numbers(inventory, 9999) == (1, 1)
+    current = inventory.endpoint(R)
+    assert current is not None
+    assert current.generation == new.generation
+
+
+def test_the_older_instance_takes_over_when_the_newer_one_ends() -> None:
+    """Only the end of the last instance loses the resource."""
+    inventory = Inventory()
+    one, two = Plugin(inventory, socket="1"), Plugin(inventory, socket="2")
+    one.list("a")
+    two.list("b")
+    assert one.list("a", "c") is None
+    assert two.end(1).appeared == ("a", "c"), "its newest list is what counts"
+    assert numbers(inventory, 9999) == (2, 2)
+    assert one.end(2).changed == ("a", "c")
+    assert numbers(inventory) == (2, 0)
+
+
+def test_a_registration_on_the_same_socket_replaces_the_instance() -> None:
+    """Requirements 5 and 28: the old stream neither counts nor ends anything any more."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="x")
+    old.list("a")
+    connected = inventory.connect(R, OPTIONS, "x")
+    assert connected.replaced == (old.generation,)
+    assert numbers(inventory) == (1, 1)
+    assert old.end(1) is None
+    assert old.list("z") is None
+    assert numbers(inventory, 9999) == (1, 1)
+    inventory.report(R, connected.generation, listed("b"))
+    assert list(inventory.devices(R)) == ["b"]
+
+
+def test_twenty_registrations_leave_one_instance() -> None:
+    """Requirement 5: the record of a resource does not grow with registrations."""
+    inventory = Inventory()
+    for _ in range(200):
+        Plugin(inventory, socket="x").list("a")
+    record = inventory.record(R)
+    assert record is not None
+    assert len(record.instances) == 1
+    for now in range(200):
+        Plugin(inventory, socket=f"s{now}").end(now)
+    assert len(record.instances) < 100
+
+
+def test_a_stream_that_opens_again_is_the_same_instance() -> None:
+    """Requirement 6: after a loss a list on the same registration brings everything back."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a")
+    plugin.end(1)
+    assert plugin.list("a").changed == ("a",)
+    assert numbers(inventory, 9999) == (1, 1)
+
+
+def test_a_stream_that_opens_again_after_the_grace_period_still_counts() -> None:
+    """A list that comes too late for the record makes a new one."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a")
+    plugin.end(0)
+    assert inventory.get_capacity(301).removed == (R,)
+    assert plugin.list("a").appeared == ("a",)
+    assert numbers(inventory, 302) == (1, 1)
+
+
+def test_a_forgotten_instance_does_not_come_back() -> None:
+    """Once its endpoint is closed for good, nothing in its name counts."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a")
+    inventory.forget(R, plugin.generation)
+    assert numbers(inventory) == (1, 1), "a connected one is not forgotten"
+    plugin.end(0)
+    inventory.forget(R, plugin.generation)
+    assert plugin.list("a") is None
+    inventory.forget("v.example/unknown", 99)
+
+
+def test_lists_of_unknown_generations_are_ignored() -> None:
+    """Neither an unknown resource nor an unknown generation makes a record."""
+    inventory = Inventory()
+    assert inventory.report(R, 1, listed("a")) is None
+    plugin = Plugin(inventory, R)
+    assert inventory.report(S, plugin.generation, listed("a")) is None
+    assert inventory.disconnect(S, 1, 0) is None
+    assert list(inventory) == [R]
+
+
+def test_generations_can_be_the_callers_own() -> None:
+    """A caller that counts registrations itself says which one this is."""
+    inventory = Inventory()
+    assert inventory.connect(R, OPTIONS, generation=7).generation == 7
+    assert inventory.connect(R, OPTIONS).generation == 8
+
+
+# ---------------------------------------------------------------- what is known
+
+
+def test_a_resource_is_known_from_its_registration_on() -> None:
+    """Requirement 27: a kubelet admits pods without devices until the first list."""
+    for compat in (False, True):
+        inventory = Inventory(compat=compat)
+        plugin = Plugin(inventory)
+        assert inventory.is_known(R) is not compat
+        assert not inventory.has_reported(R)
+        plugin.list()
+        assert inventory.is_known(R)
+        assert inventory.has_reported(R)
+
+
+def test_a_resource_that_is_only_held_is_known() -> None:
+    """A pod of a restored checkpoint holds devices of a resource that nobody registered."""
+    inventory = Inventory()
+    assert not inventory.is_known(R)
+    inventory.reserve(R, ["a"])
+    assert inventory.is_known(R)
+    inventory.unreserve(R, ["a"])
+    assert not inventory.is_known(R)
+
+
+def test_a_restored_resource_has_not_reported() -> None:
+    """Devices from before our start are not to be trusted until a plugin lists them."""
+    inventory = Inventory()
+    inventory.restore(R, 0)
+    inventory.restore(R, 100)
+    assert inventory.is_known(R)
+    assert not inventory.has_reported(R)
+    endpoint = inventory.endpoint(R)
+    assert endpoint is not None
+    assert endpoint.options is None
+    assert numbers(inventory, 300) == (0, 0)
+    Plugin(inventory).list("a")
+    assert inventory.has_reported(R)
+    assert numbers(inventory, 9999) == (1, 1)
+
+
+def test_health_of_what_nobody_lists() -> None:
+    """Without a plugin a device is of unknown health; a kubelet calls it healthy."""
+    assert Inventory().health(R, "a") == "Unknown"
+    assert Inventory(compat=True).health(R, "a") == "Healthy"
+    assert Inventory().per_numa(R, ["a"]) == {-1: ["a"]}
+
+
+def test_reserved_devices_survive_their_resource() -> None:
+    """A device that is held when its plugin comes back after the grace period is not free."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a", "b")
+    inventory.reserve(R, ["a"])
+    plugin.end(0)
+    inventory.get_capacity(301)
+    Plugin(inventory).list("a", "b")
+    assert not inventory.is_free(R, "a")
+    assert inventory.is_free(R, "b")
+    record = inventory.record(R)
+    assert record is not None
+    assert record.devices.free.all() == ["b"]
+    inventory.unreserve(R, ["a"])
+    assert record.devices.free.all() == ["a", "b"]
+    assert repr(inventory) == "<Inventory of 1 resources>"
