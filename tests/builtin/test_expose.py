@@ -113,6 +113,24 @@ def test_the_host_has_its_usual_devices(tmp_path: Path) -> None:
     assert list(scanner.list_devices().devices("mem")) == ["null", "zero"]
 
 
+def test_a_file_in_two_resources_is_warned_of_once(
+    tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Replicas of one resource are meant to share, two resources hardly are."""
+    touch(dev, "ttyUSB0", "kvm")
+    scanner = make_scanner(
+        tmp_path,
+        dev,
+        "resources:\n"
+        "- name: serial\n  match: [{path: /dev/ttyUSB*}]\n  replicas: 2\n"
+        "- name: modem\n  match: [{path: /dev/ttyUSB0}]\n",
+    )
+    assert scanner.list_devices() == scanner.list_devices()
+    assert caplog.messages == [
+        "/dev/ttyUSB0 is exposed as serial and as modem: each may be given to another container"
+    ]
+
+
 def test_every_scan_sees_what_is_there_now(
     tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ DEADLINE = 20
 
 
 def run(
-    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    *arguments: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end."""
     return subprocess.run(
@@ -29,7 +29,7 @@ def run(
 
 @contextmanager
 def running(
-    arguments: Sequence[str | Path], *, env: Mapping[str, str] | None = None, log: Path
+    arguments: Sequence[object], *, env: Mapping[str, str] | None = None, log: Path
 ) -> Iterator["subprocess.Popen[str]"]:
     """Run a command beside the test, its stderr in `log`; stop it in the end."""
     with log.open("w") as stderr:

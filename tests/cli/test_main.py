@@ -151,6 +151,23 @@ def test_debug_level_tells_how_an_error_came_about(
     assert shown.endswith("kubedevices: that is wrong\n")
 
 
+@pytest.mark.parametrize(
+    ("exit_", "code", "message"),
+    [(SystemExit(), 0, ""), (SystemExit(4), 4, ""), (SystemExit("help"), 1, "help\n")],
+)
+def test_an_exit_counts_as_python_counts_it(
+    exit_: SystemExit,
+    code: int,
+    message: str,
+    make_verb: MakeVerb,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever raises it."""
+    make_verb(raiser(exit_))
+    assert main(["pretend"]) == code
+    assert capsys.readouterr().err == message
+
+
 def test_a_bug_keeps_its_traceback(make_verb: MakeVerb) -> None:
     """It is not the user's fault and must not look like it."""
     make_verb(raiser(ZeroDivisionError("oops")))

@@ -98,6 +98,7 @@ class ExposeScanner(PolledScanner):
         self._files = DeviceFiles(dev_root)
         self._indexes = Indexes()
         self._last = DeviceTree()
+        self._warned: set[str] = set()
 
     @classmethod
     def from_file(cls, file: Path, *, dev_root: Path = Path("/dev")) -> Self:
@@ -111,6 +112,7 @@ class ExposeScanner(PolledScanner):
         """Look once."""
         tree = make_tree(self.config, self._files, self._indexes)
         self._log_changes(tree)
+        self._warn_of_files_in_two_resources(tree)
         self._last = tree.snapshot()
         return tree
 
@@ -124,3 +126,17 @@ class ExposeScanner(PolledScanner):
                 _log.info("%s/%s: %s appeared", self.config.namespace, resource, device_id)
             for device_id in before.keys() - now.keys():
                 _log.info("%s/%s: %s vanished", self.config.namespace, resource, device_id)
+
+    def _warn_of_files_in_two_resources(self, tree: DeviceTree) -> None:
+        """Nothing keeps two containers from getting such a device at the same time."""
+        owner: dict[str, str] = {}
+        for resource in tree:
+            for device in tree.devices(resource).values():
+                path = device.specs[0].host_path
+                first = owner.setdefault(path, resource)
+                if first != resource and path not in self._warned:
+                    self._warned.add(path)
+                    _log.warning(
+                        "%s is exposed as %s and as %s: each may be given to another container",
+                        path, first, resource,
+                    )  # fmt: skip

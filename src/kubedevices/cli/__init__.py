@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()  # a reader that left shows here, not in the interpreter's shutdown
     except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else 0
+        return _code_of(exit_)
     except KubedevicesError as error:
         logging.getLogger(__name__).debug("this led to the message below", exc_info=error)
         print(describe(error), file=sys.stderr)
@@ -90,6 +90,14 @@ def describe(error: KubedevicesError) -> str:
         lines = "\n".join(f"  {problem}" for problem in error.problems)
         return f"kubedevices: {len(error.problems)} mistakes\n{lines}"
     return f"kubedevices: {error}"
+
+
+def _code_of(exit_: SystemExit) -> int:
+    """Do what Python does at the end of a program: text is an error message, None is success."""
+    if exit_.code is None or isinstance(exit_.code, int):
+        return exit_.code or 0
+    print(exit_.code, file=sys.stderr)
+    return 1
 
 
 def closest(word: str, known: Iterable[str]) -> str:

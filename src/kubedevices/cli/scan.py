@@ -19,6 +19,7 @@ from kubedevices.cli.output import Column, Row, add_output_argument, print_listi
 from kubedevices.device import Device, DeviceSpec, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
+from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.numa_lookup import NumaLookup
 from kubedevices.plugin.scanner import Scanner
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("/dev"),
         metavar="DIR",
-        help="with --config: where the host's /dev is seen (default: /dev)",
+        help="where the host's /dev is seen, for example in a container (default: /dev)",
     )
     parser.add_argument("--domain", help="say full resource names, DOMAIN/TYPE")
     parser.add_argument(
@@ -66,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print one device tree."""
     scanner, domain = _choose_scanner(args)
-    tree = asyncio.run(scan_once(scanner, args.timeout))
+    tree = asyncio.run(scan_once(scanner, args.timeout, dev_root=args.dev_root))
     resources = [_describe_type(tree, device_type, domain) for device_type in tree]
     rows = list(_rows(resources))
     empty = ", ".join(
@@ -84,7 +85,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def scan_once(scanner: Scanner, timeout: float) -> DeviceTree:
+async def scan_once(
+    scanner: Scanner, timeout: float, *, dev_root: Path = Path("/dev")
+) -> DeviceTree:
     """Return the first tree that `scanner` reports, with NUMA nodes; raises `ScanFailed`."""
     name = type(scanner).__name__
     updates = TreeUpdates()
@@ -100,7 +103,8 @@ async def scan_once(scanner: Scanner, timeout: float) -> DeviceTree:
                 raise ScanFailed(name, "scan() returned without reporting any devices")
         elif not first.done():
             raise ScanFailed(name, f"it reported nothing within {timeout:g} s")
-        return await hook_threads.call(NumaLookup().complete, await first)
+        numa_lookup = NumaLookup(NumaReader(dev_root=dev_root))
+        return await hook_threads.call(numa_lookup.complete, await first)
     finally:
         updates.stop()
         for task in (scan, first):
