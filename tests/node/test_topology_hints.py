@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.golden_data import cases
 
 from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice
@@ -25,6 +24,7 @@ from kubedevices.node.topology_hints import (
     pod_hints,
     resource_hints,
 )
+from tests.golden_data import cases
 
 R = "example.com/widget"
 OTHER = "example.com/gadget"

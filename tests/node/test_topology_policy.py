@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.golden_data import cases
 
 from kubedevices.errors import AdmissionRejected
 from kubedevices.node.topology_hints import Hints, TopologyHint
@@ -21,6 +20,7 @@ from kubedevices.node.topology_policy import (
     decide,
 )
 from kubedevices.numa import NumaNodes
+from tests.golden_data import cases
 
 
 def settings(
