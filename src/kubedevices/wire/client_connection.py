@@ -6,15 +6,15 @@ from collections.abc import Callable
 import h2.events
 from h2.errors import ErrorCodes
 
-from kubedevices.errors import RpcError, StatusCode
+from kubedevices.errors import ProtocolError, RpcError, StatusCode
 from kubedevices.wire import grpc_headers
 from kubedevices.wire.grpc_connection import GrpcConnection
-from kubedevices.wire.grpc_events import Call, Limits, MessageReceived, PeerGoesAway
+from kubedevices.wire.grpc_events import Call, CallRefused, Limits, MessageReceived, PeerGoesAway
 from kubedevices.wire.grpc_framing import frame
 from kubedevices.wire.http2_limits import FloodGuard, GoAway
 
 MAX_QUEUED_CALLS = 10_000
-MAX_REFUSALS = 8
+MAX_REFUSALS = 10
 
 
 class ClientConnection(GrpcConnection):
@@ -25,6 +25,8 @@ class ClientConnection(GrpcConnection):
     def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
         super().__init__(clock=clock, limits=limits)
         self._queue: OrderedDict[Call, None] = OrderedDict()
+        self._refused: set[Call] = set()
+        self._handlers[h2.events.RequestReceived] = self._on_request
         self._handlers[h2.events.ResponseReceived] = self._on_response
         self._handlers[h2.events.TrailersReceived] = self._on_trailers
 
@@ -41,6 +43,14 @@ class ClientConnection(GrpcConnection):
         self._start_queued()
         return call
 
+    def retry(self, call: Call) -> None:
+        """Open a call again that was refused, before those that wait."""
+        if call in self._refused:
+            self._refused.discard(call)
+            self._queue[call] = None
+            self._queue.move_to_end(call, last=False)
+            self._start_queued()
+
     def cancel(self, call: Call) -> None:
         """Give up: the peer is told, nothing more is reported."""
         if not call.ended:
@@ -55,7 +65,7 @@ class ClientConnection(GrpcConnection):
         self._end_queued(RpcError(code, reason))
 
     def _end_queued(self, error: RpcError) -> None:
-        for call in list(self._queue):
+        for call in [*self._queue, *self._refused]:
             self._end(call, error)
 
     def _start_queued(self) -> None:
@@ -75,8 +85,13 @@ class ClientConnection(GrpcConnection):
             else:
                 self._end(call, RpcError(StatusCode.UNAVAILABLE, "the connection is used up"))
 
+    def _forget_stream(self, call: Call) -> None:
+        super()._forget_stream(call)
+        call.stream_id = 0
+
     def _forget(self, call: Call) -> None:
         self._queue.pop(call, None)
+        self._refused.discard(call)
         super()._forget(call)
         self._start_queued()
 
@@ -96,6 +111,9 @@ class ClientConnection(GrpcConnection):
     def _refuse(self, call: Call, error: RpcError) -> None:
         self._reset(call, ErrorCodes.CANCEL)
         self._end(call, error)
+
+    def _on_request(self, _event: h2.events.RequestReceived) -> None:
+        raise ProtocolError("the server opens streams, which gRPC never does")
 
     def _on_response(self, event: h2.events.ResponseReceived) -> None:
         call = self._calls.get(event.stream_id or 0)
@@ -133,13 +151,11 @@ class ClientConnection(GrpcConnection):
             return
         code = event.error_code or 0
         if code == ErrorCodes.REFUSED_STREAM and call.refusals < MAX_REFUSALS:
-            # The server has not looked at it. grpcio refuses when one of our calls ended a moment
-            # ago and its thread has not cleared that away yet.
-            self._forget_stream(call)
+            # grpcio refuses while a call that just ended is not cleared away in its threads.
             call.refusals += 1
-            self._queue[call] = None
-            self._queue.move_to_end(call, last=False)
-            self._start_queued()
+            self._forget_stream(call)
+            self._refused.add(call)
+            self._events.append(CallRefused(call))
         else:
             self._end(call, grpc_headers.status_of_reset(code))
 

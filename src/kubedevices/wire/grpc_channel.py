@@ -15,6 +15,7 @@ from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (
     Call,
     CallEnded,
+    CallRefused,
     Event,
     Limits,
     MessageReceived,
@@ -69,10 +70,17 @@ class _ClientLink(GrpcLink[ClientConnection]):
                 call.owner.message_received()
             case CallEnded(call, error):
                 call.owner.end(error)
+            case CallRefused(call):
+                pause = min(0.001 * 2**call.refusals, 0.05)
+                self.loop.call_later(pause, self._retry, call)
             case PeerReady():
                 self._answer([self.ready], True)
             case PongReceived():
                 self._answer(self.pongs, True)
+
+    def _retry(self, call: Call) -> None:
+        self.connection.retry(call)
+        self.flush()
 
     def on_lost(self) -> None:
         self._answer([self.ready, *self.pongs], False)

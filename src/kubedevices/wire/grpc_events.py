@@ -100,6 +100,12 @@ class CallEnded(NamedTuple):
     error: RpcError | None
 
 
+class CallRefused(NamedTuple):
+    """A server had no stream for a call after all and has not looked at it: `retry` it soon."""
+
+    call: Call
+
+
 class Drained(NamedTuple):
     """Everything given to `send` has left; the next message may follow."""
 
@@ -122,6 +128,7 @@ Event = (
     | RequestReceived
     | MessageReceived
     | CallEnded
+    | CallRefused
     | Drained
     | PongReceived
     | PeerGoesAway

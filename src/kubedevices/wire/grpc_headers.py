@@ -172,6 +172,13 @@ def parse_status(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
     return None if code is StatusCode.OK else RpcError(code, message)
 
 
+def parse_trailers_only(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+    """Return how a response without a body ends a call; grpclib's has no content type."""
+    if all(name != b"grpc-status" for name, _ in headers):
+        return response_problem(headers) or parse_status(headers)
+    return parse_status(headers)
+
+
 def response_problem(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
     """Return why response headers are none of gRPC, None when they are."""
     fields = dict(headers)

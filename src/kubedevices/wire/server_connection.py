@@ -83,7 +83,10 @@ class ServerConnection(GrpcConnection):
         call.stream_id = event.stream_id or 0
         call.timeout = request.timeout
         call.remote_closed = event.stream_ended is not None
-        if self._refuses_calls or len(self._calls) >= self.limits.max_streams:
+        if self._refuses_calls:
+            text = "the server is stopping"
+            self._send_last(call, grpc_headers.trailers_only(StatusCode.UNAVAILABLE, text))
+        elif len(self._calls) >= self.limits.max_streams:
             self._http2.guard.spend(FloodGuard.reset_costs)
             self._reset(call, ErrorCodes.REFUSED_STREAM)
         elif request.refusal is not None:
