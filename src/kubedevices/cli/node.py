@@ -89,8 +89,8 @@ async def _serve(args: argparse.Namespace) -> None:
         if printing is not None:
             printing.cancel()
 
+    control = ControlService(manager, manager.state_dir)
     async with manager:
-        control = ControlService(manager, manager.state_dir)
         await control.start()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
@@ -118,7 +118,7 @@ def describe(event: Mapping[str, Any]) -> str:
     """Return an event in one line for people."""
     kind = str(event["event"])
     subject = event.get("resource") or event.get("pod") or ""
-    return f"{kind:<14} {' '.join(filter(None, (subject, _details(kind, event))))}".rstrip()
+    return f"{kind:<14} {': '.join(filter(None, (subject, _details(kind, event))))}".rstrip(" ")
 
 
 def _details(kind: str, event: Mapping[str, Any]) -> str:
@@ -137,7 +137,7 @@ def _details(kind: str, event: Mapping[str, Any]) -> str:
         case "disconnected":
             return f"{event['devices']} devices unhealthy: {event['reason']}"
         case "removed":
-            return "the plugin did not come back within the grace period"
+            return "its plugin did not come back within the grace period"
         case "rejected":
             return str(event["message"])
         case "allocated":
@@ -148,7 +148,7 @@ def _details(kind: str, event: Mapping[str, Any]) -> str:
         case "released":
             return ", ".join(_devices(event["devices"]))
         case "missed":
-            return f"{event['events']} events, this output was too slow"
+            return f"{event['events']} events: this output was too slow"
     return ""
 
 
@@ -158,8 +158,8 @@ def _totals(event: Mapping[str, Any]) -> str:
 
 def _list_change(event: Mapping[str, Any]) -> str:
     parts = [
-        f"{sign} {_shorten(event[key])}"
-        for key, sign in (("appeared", "+"), ("vanished", "-"), ("moved", "moved"))
+        f"{sign}{_shorten(event[key])}"
+        for key, sign in (("appeared", "+"), ("vanished", "-"), ("moved", "moved "))
         if event[key]
     ]
     return "; ".join(parts) or "no devices"

@@ -25,7 +25,7 @@ from kubedevices.errors import (
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.overview import describe_node, describe_pod, describe_pods, options_as_dict
 from kubedevices.node.pod import Pod, format_pod, parse_pod
-from kubedevices.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.socket_paths import CONTROL_SOCKET_NAME, check_socket_path
 from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.services import json_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
@@ -47,7 +47,7 @@ class ControlService:
 
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
-        self.socket = state_dir / CONTROL_SOCKET_NAME
+        self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME)
         self._server = GrpcServer(
             json_methods(
                 SERVICE,

@@ -23,7 +23,7 @@ from kubedevices.errors import (
     UnsupportedVersion,
 )
 from kubedevices.resource_name import is_resource_name
-from kubedevices.socket_paths import KUBELET_SOCKET_NAME
+from kubedevices.socket_paths import KUBELET_SOCKET_NAME, check_socket_path
 from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 
@@ -113,8 +113,8 @@ class RegistrationServer:
 
 
 def registration_socket(socket_dir: Path) -> Path:
-    """Return the path of kubelet.sock in `socket_dir`; raises `BadSocketPath`."""
+    """Return the path of kubelet.sock in `socket_dir`; raises `CannotAsk` for an impossible one."""
     path = socket_dir / KUBELET_SOCKET_NAME
     if not path.is_absolute():
         raise BadSocketPath(str(path))
-    return path
+    return check_socket_path(path)

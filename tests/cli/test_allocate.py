@@ -1,0 +1,233 @@
+"""`kubedevices allocate`."""
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.cli import main
+from kubedevices.device import DeviceSpec, Mount
+from tests.fake_plugin import RESOURCE, healthy
+from tests.node_thread import NodeThread, node_thread
+
+MANIFEST = """\
+    apiVersion: v1
+    kind: Pod
+    metadata:
+      name: train
+      namespace: lab
+      labels: {a: b}
+    spec:
+      restartPolicy: Never
+      initContainers:
+      - name: prepare
+        image: busybox
+        resources: {limits: {example.com/widget: 2, memory: 1Gi}}
+      - name: watch
+        restartPolicy: Always
+        resources: {limits: {example.com/widget: "1"}}
+      containers:
+      - name: main
+        resources: {limits: {example.com/widget: 1500m}, requests: {cpu: 100m}}
+      - name: idle
+"""
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[NodeThread]:
+    """Give a node with four devices."""
+    with node_thread(short_dir / "p") as running:
+        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
+        running.call(running.plugin.register())
+        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
+        yield running
+
+
+def allocate(node: NodeThread, *arguments: str) -> int:
+    return main(["allocate", *arguments, "--socket-dir", str(node.socket_dir)])
+
+
+def write(directory: Path, text: str) -> str:
+    file = directory / "pod.yaml"
+    file.write_text(textwrap.dedent(text))
+    return str(file)
+
+
+def test_the_table_says_who_got_what_and_what_it_starts_with(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Devices first, then every option; a renamed path shows both names."""
+    node.plugin.allocate_answer = lambda request: AllocateResponse(
+        [
+            ContainerAllocateResponse(
+                env={"IDS": ",".join(request.containers[0].device_ids)},
+                mounts=[Mount("/h", "/c", read_only=True)],
+                devices=[DeviceSpec("/dev/w"), DeviceSpec("/dev/x", "/dev/y", "r")],
+                annotations={"k": "v"},
+                cdi_devices=["v/c=x"],
+            )
+        ]
+    )
+    assert allocate(node, f"{RESOURCE}=2", "--pod-name", "train", "--container", "gpu") == 0
+    assert capsys.readouterr().out == textwrap.dedent(
+        """\
+        pod default/train is admitted
+        CONTAINER  KIND  RESOURCE            DEVICES
+        gpu        app   example.com/widget  a,b
+
+        CONTAINER  OPTION      VALUE
+        gpu        env         IDS=a,b
+        gpu        device      /dev/w (rw)
+        gpu        device      /dev/x -> /dev/y (r)
+        gpu        mount       /h -> /c (ro)
+        gpu        annotation  k=v
+        gpu        CDI device  v/c=x
+        """
+    )
+
+
+def test_a_pod_manifest_is_admitted_as_the_kubelet_would(
+    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Init containers, sidecars, quantities; everything else in it is left alone."""
+    assert allocate(node, "--pod", write(short_dir, MANIFEST), "-o", "json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["namespace"], answer["name"]) == ("lab", "train")
+    got = {each["name"]: each["devices"].get(RESOURCE, []) for each in answer["containers"]}
+    assert [each["kind"] for each in answer["containers"]] == ["init", "sidecar", "app", "app"]
+    assert {name: len(ids) for name, ids in got.items()} == {
+        "prepare": 2,
+        "watch": 1,
+        "main": 2,
+        "idle": 0,
+    }
+    assert set(got["watch"]) < set(got["prepare"])
+    assert not set(got["watch"]) & set(got["main"])
+
+
+def test_a_pod_without_a_name_gets_one_that_is_not_taken(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So the command can be repeated."""
+    names = set()
+    for _ in range(2):
+        assert allocate(node, f"{RESOURCE}=1") == 0
+        match = re.match(r"pod default/(pod-[0-9a-f]{8}) is admitted\n", capsys.readouterr().out)
+        assert match
+        names.add(match[1])
+    assert len(names) == 2
+
+
+def test_the_same_pod_again_gets_the_same(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another number is refused."""
+    outputs = []
+    for _ in range(2):
+        assert allocate(node, f"{RESOURCE}=1", "--pod-name", "p") == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert allocate(node, f"{RESOURCE}=2", "--pod-name", "p") == 1
+    assert "changed request for resource" in capsys.readouterr().err
+
+
+def test_a_refusal_is_exit_code_one_with_the_kubelets_text(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr, nothing on stdout."""
+    assert allocate(node, f"{RESOURCE}=5") == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "kubedevices: Allocate failed due to requested number of devices unavailable for "
+        "example.com/widget. Requested: 5, Available: 4, which is unexpected\n"
+    )
+
+
+def test_a_pod_that_asks_for_nothing_is_fine(
+    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said on stderr."""
+    text = "{metadata: {name: p}, spec: {containers: [{name: c}]}}"
+    assert allocate(node, "--pod", write(short_dir, text)) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "pod default/p is admitted\n"
+    assert captured.err == "no container asks for devices\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "allocate needs either RESOURCE=N, for example example.com/widget=1, or --pod FILE"),
+        (["example.com/w=1", "--pod", "x"], "allocate needs either RESOURCE=N"),
+        (["example.com/w"], "'example.com/w' is not RESOURCE=N, for example"),
+        (["foo=1"], "resource name 'foo' is invalid: it needs a domain"),
+        (["example.com/w=x"], "'x' is not a number of devices"),
+        (["example.com/w="], "'' is not a number of devices"),
+        (["example.com/w=0"], "'0' is not a number of devices"),
+        (["example.com/w=-1"], "'-1' is not a number of devices"),
+        (["example.com/w=" + "9" * 30], "is not a number of devices"),
+        (["example.com/w=1", "example.com/w=2"], "example.com/w is asked for twice"),
+        (["example.com/w=1", "--pod-name", "A/b"], "--pod-name 'A/b' must be lower-case"),
+        (["example.com/w=1", "--container", ""], "--container '' must be lower-case"),
+        (["--pod", "x", "--container", "c"], "do not go with --pod"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    """Exit code 2, before any node is asked."""
+    assert main(["allocate", *arguments, "--socket-dir", str(short_dir)]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert error.count("\n") == 1
+
+
+NO_NUMBER = """\
+metadata: {name: x}
+spec:
+  containers:
+  - name: c
+    resources:
+      limits: {example.com/w: two}
+"""
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("spec: {}", "pod.yaml:1:1: metadata.name: is missing"),
+        ("kind: Deployment\nmetadata: {name: x}", "pod.yaml:1:7: kind: must be Pod"),
+        (
+            NO_NUMBER,
+            "pod.yaml:6:31: spec.containers[0].resources.limits.example.com/w: 'two' is not a",
+        ),
+        ("a: b: c", "pod.yaml:1:5: not valid YAML:"),
+        ("a: !odd x", "pod.yaml:1:4: not valid YAML: could not determine a constructor"),
+        ("? [a]\n: b", "pod.yaml:1:3: not valid YAML: found unhashable key"),
+        ("a: 2020-99-99", "pod.yaml:1:1: not valid YAML: month must be in"),
+        ("", "pod.yaml:1:1: the file is empty"),
+        ("3", "pod.yaml:1:1: a pod manifest must be a mapping, not 3"),
+    ],
+)
+def test_a_mistake_in_a_manifest_is_told_with_its_line(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], manifest: str, text: str
+) -> None:
+    """Exit code 2, no traceback."""
+    code = main(["allocate", "--pod", write(short_dir, manifest), "--socket-dir", str(short_dir)])
+    error = capsys.readouterr().err
+    assert text in error
+    assert code == 2
+
+
+def test_a_manifest_that_is_not_there_is_told(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3: a file that cannot be read."""
+    arguments = ["allocate", "--pod", str(short_dir / "none.yaml"), "--socket-dir", str(short_dir)]
+    assert main(arguments) == 3
+    assert "none.yaml" in capsys.readouterr().err

@@ -1,0 +1,152 @@
+"""`kubedevices devices`."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubedevices.cli import main
+from kubedevices.node.pod import Container, Pod
+from tests.cli.commands import running
+from tests.fake_plugin import RESOURCE, healthy, unhealthy
+from tests.node_thread import NodeThread, node_thread
+from tests.waiting import until_sync
+
+POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[NodeThread]:
+    """Give a node whose plugin has devices on NUMA nodes, one held, one unhealthy."""
+    with node_thread(short_dir / "p") as running_node:
+        node = running_node
+        devices = [*healthy("w10", "w2", numa=(0, 1)), *unhealthy("w1")]
+        node.call(node.plugin.send(devices))
+        node.call(node.plugin.register())
+        node.call(node.manager.wait_for(RESOURCE, capacity=3))
+        node.call(node.manager.allocate(POD))
+        yield node
+
+
+def test_the_table_has_health_numa_nodes_holders_and_a_summary(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plain and aligned when piped, in natural order."""
+    assert main(["devices", "--socket-dir", str(node.socket_dir)]) == 0
+    assert capsys.readouterr().out == (
+        "RESOURCE            DEVICE  HEALTH     NUMA  HELD BY\n"
+        "example.com/widget  w1      Unhealthy  -     -\n"
+        "example.com/widget  w2      Healthy    0,1   default/train (main)\n"
+        "example.com/widget  w10     Healthy    0,1   -\n"
+        "\n"
+        "RESOURCE            CAPACITY  ALLOCATABLE  HELD  PLUGIN\n"
+        "example.com/widget         3            2     1  connected\n"
+    )
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_json_and_yaml_have_the_same_keys(
+    node: NodeThread, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    """They are a promise."""
+    assert main(["devices", RESOURCE, "-o", output, "--socket-dir", str(node.socket_dir)]) == 0
+    text = capsys.readouterr().out
+    (resource,) = (json.loads(text) if output == "json" else yaml.safe_load(text))["resources"]
+    assert list(resource) == ["resource", "capacity", "allocatable", "held", "plugin", "devices"]
+    assert list(resource["devices"][1]) == ["id", "health", "numa_nodes", "held_by"]
+    assert resource["devices"][1]["held_by"][0]["pod"] == "train"
+
+
+def test_a_resource_nobody_registered_is_told_with_those_there_are(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1: the answer is no."""
+    code = main(["devices", "example.com/gadget", "--socket-dir", str(node.socket_dir)])
+    assert code == 1
+    assert capsys.readouterr().err == (
+        "kubedevices: no plugin has registered example.com/gadget; "
+        "this node has example.com/widget\n"
+    )
+
+
+def test_a_name_that_is_none_is_told_before_anybody_is_asked(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, with the rule."""
+    assert main(["devices", "foo", "--socket-dir", str(short_dir)]) == 2
+    assert "resource name 'foo' is invalid: it needs a domain" in capsys.readouterr().err
+
+
+def test_without_a_node_it_says_how_to_start_one(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3, one line."""
+    assert main(["devices", "--socket-dir", str(short_dir)]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("kubedevices: no kubedevices node is running for --socket-dir")
+    assert f"`kubedevices node --socket-dir {short_dir}`" in error
+    assert error.count("\n") == 1
+
+
+def test_an_empty_directory_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable of a script must not mean the current directory."""
+    assert main(["devices", "--socket-dir", ""]) == 2
+    assert "--socket-dir: must not be empty" in capsys.readouterr().err
+
+
+def test_a_node_without_plugins_has_nothing_to_list(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said on stderr; the JSON document has no resources."""
+    with node_thread(short_dir / "p") as node:
+        assert main(["devices", "--socket-dir", str(node.socket_dir)]) == 0
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err) == ("", "no devices: no plugin has registered\n")
+        assert main(["devices", "-o", "json", "--socket-dir", str(node.socket_dir)]) == 0
+        assert json.loads(capsys.readouterr().out) == {"resources": []}
+
+
+def test_a_resource_without_devices_is_in_the_summary(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty list is a valid registration."""
+    with node_thread(short_dir / "p") as node:
+        node.call(node.plugin.register())
+        node.call(node.manager.wait_for(RESOURCE, capacity=0))
+        assert main(["devices", "--socket-dir", str(node.socket_dir)]) == 0
+        assert "example.com/widget         0            0     0  connected" in (
+            capsys.readouterr().out
+        )
+
+
+def test_watching_follows_changes(node: NodeThread, short_dir: Path) -> None:
+    """A new table for every change; Ctrl-C ends it."""
+    arguments = ["devices", "--watch", "-o", "json", "--socket-dir", str(node.socket_dir)]
+    with running(arguments, log=short_dir / "log") as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        assert first["resources"][0]["allocatable"] == 2
+        node.call(node.manager.release("default/train"))
+        assert json.loads(process.stdout.readline())["resources"][0]["held"] == 0
+        node.call(node.plugin.send(unhealthy("w1", "w2", "w10")))
+        assert json.loads(process.stdout.readline())["resources"][0]["allocatable"] == 0
+        process.send_signal(signal.SIGINT)
+        until_sync(lambda: process.poll() is not None)
+        assert process.returncode == 130
+    assert (short_dir / "log").read_text() == ""
+
+
+def test_watching_ends_with_the_node(node: NodeThread, short_dir: Path) -> None:
+    """Exit code 3 and a message."""
+    arguments = ["devices", "--watch", "--socket-dir", str(node.socket_dir)]
+    with running(arguments, log=short_dir / "log") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("# example.com/widget: capacity 3, allocatable")
+        assert process.stdout.readline().startswith("RESOURCE ")
+        node.call(node.manager.stop())
+        until_sync(lambda: process.poll() is not None)
+        assert process.returncode == 3
+    assert "kubedevices: the node stopped" in (short_dir / "log").read_text()

@@ -1,0 +1,244 @@
+"""`kubedevices node`, in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.cli import main
+from kubedevices.cli.node import describe
+from tests.cli.commands import DEADLINE, run, running
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.waiting import until_sync
+
+Process = subprocess.Popen[str]
+
+
+@pytest.fixture
+def directory(short_dir: Path) -> Path:
+    """Give a socket directory that is not there yet."""
+    return short_dir / "p"
+
+
+@contextmanager
+def node(directory: Path, *options: str) -> Iterator[Process]:
+    """Run a node until it is ready."""
+    arguments = ["node", "--socket-dir", str(directory), *options]
+    with running(arguments, log=directory.with_name("log")) as process:
+        assert "ready" in line(process)
+        yield process
+
+
+def line(process: Process) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def event(process: Process) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(line(process))
+    assert made.pop("time").endswith("Z")
+    return made
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_when_it_is_ready_and_stops_cleanly(
+    directory: Path, number: signal.Signals
+) -> None:
+    """Both signals: exit code 0, no socket is left, nothing on stderr."""
+    with node(directory) as process:
+        assert (directory / "kubelet.sock").is_socket()
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0
+    assert output.split()[1:] == ["stopped"]
+    assert not (directory / "kubelet.sock").exists()
+    assert not (directory.with_name("p.state") / "control.sock").exists()
+    assert directory.with_name("log").read_text() == ""
+
+
+def test_the_ready_line_says_how_to_ask(directory: Path) -> None:
+    """With the directory, to copy from."""
+    arguments = ["node", "--socket-dir", str(directory)]
+    with running(arguments, log=directory.with_name("log")) as process:
+        said = line(process)
+    assert said[9:].split(maxsplit=1) == [
+        "ready",
+        f"plugins register in {directory} (kubedevices devices --socket-dir {directory})\n",
+    ]
+
+
+async def test_every_event_is_one_json_line(directory: Path) -> None:
+    """The keys are a promise."""
+    with node(directory, "-o", "json", "--grace-period", "0.2") as process:
+        async with FakePlugin(directory) as plugin:
+            await plugin.send([*healthy("a", "b"), *unhealthy("c")])
+            await plugin.register()
+            assert event(process) == {
+                "event": "registered",
+                "resource": RESOURCE,
+                "socket": "widget.sock",
+            }
+            assert event(process) == {
+                "event": "list changed",
+                "resource": RESOURCE,
+                "capacity": 3,
+                "allocatable": 2,
+                "appeared": ["a", "b", "c"],
+                "vanished": [],
+                "moved": [],
+            }
+        gone = event(process)
+        assert (gone["event"], gone["devices"]) == ("disconnected", 3)
+        assert event(process) == {"event": "removed", "resource": RESOURCE}
+
+
+async def test_a_plugin_comes_back_to_a_node_that_was_killed(directory: Path) -> None:
+    """A second node takes over after SIGKILL: the stale sockets and the lock are no obstacle."""
+    with node(directory) as process:
+        process.kill()
+        process.wait(DEADLINE)
+    assert (directory / "kubelet.sock").is_socket()
+    with node(directory) as process:
+        async with FakePlugin(directory, devices=healthy("a")) as plugin:
+            await plugin.register()
+            assert "registered" in line(process)
+
+
+def test_a_second_signal_ends_it_at_once(directory: Path, short_dir: Path) -> None:
+    """Even when something hangs while stopping."""
+    code = (
+        "import asyncio, kubedevices.node.device_manager as d; from kubedevices.cli import main\n"
+        "async def hang(self): print('stopping', flush=True); await asyncio.sleep(600)\n"
+        "d.DeviceManager.stop = hang\n"
+        f"main(['node', '--socket-dir', {str(directory)!r}])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=short_dir
+    ) as process:
+        assert "ready" in line(process)
+        process.terminate()
+        assert line(process) == "stopping\n"
+        process.terminate()
+        assert process.wait(DEADLINE) == -signal.SIGTERM
+
+
+def test_a_reader_that_left_ends_it_cleanly(directory: Path) -> None:
+    """`kubedevices node | head -1` must not leave a socket."""
+    arguments = ["node", "--socket-dir", str(directory)]
+    with running(arguments, log=directory.with_name("log")) as process:
+        line(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        process.terminate()
+        until_sync(lambda: process.poll() is not None)
+        process.stdout = Path(os.devnull).open()  # noqa: SIM115 - for communicate()
+    assert not (directory / "kubelet.sock").exists()
+    assert directory.with_name("log").read_text() == ""
+
+
+def test_a_second_node_is_told_who_is_there(directory: Path) -> None:
+    """By the lock, and with another state directory by the socket; the first is unharmed."""
+    with node(directory) as process:
+        result = run("node", "--socket-dir", directory)
+        assert result.returncode == 3
+        assert f"another kubedevices node (process {process.pid}) uses the state" in result.stderr
+        result = run("node", "--socket-dir", directory, "--state-dir", directory.with_name("o"))
+        assert result.returncode == 3
+        assert "kubelet.sock is already in use (a kubelet or another node" in result.stderr
+        assert (result.stdout, result.stderr.count("\n")) == ("", 1)
+        assert main(["devices", "--socket-dir", str(directory)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--socket-dir", "/dev/null/x"], 3, "cannot create /dev/null/x"),
+        (["--socket-dir", "/proc/x"], 3, "cannot create /proc/x"),
+        (["--socket-dir", "/tmp/" + "x" * 100], 3, "Linux allows 107"),
+        (["--socket-dir", ""], 2, "--socket-dir: must not be empty"),
+        (["--grace-period", "-1"], 2, "'-1' is not a number of seconds"),
+        (["--grace-period", "nan"], 2, "'nan' is not a number of seconds"),
+        (["--grace-period", "five"], 2, "'five' is not a number of seconds"),
+        (["-o", "yaml"], 2, "invalid choice: 'yaml'"),
+        (["surplus"], 2, "unrecognized arguments: surplus"),
+    ],
+)
+def test_what_cannot_work_is_told_in_one_line(
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    text: str,
+) -> None:
+    """With the exit code for usage or for the machine."""
+    assert main(["node", "--state-dir", str(short_dir / "s"), *arguments]) == code
+    error = capsys.readouterr().err
+    assert text in error
+    assert error.count("\n") == 1
+
+
+def test_a_relative_directory_is_one_below_the_current(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The node and the commands that ask it mean the same place."""
+    monkeypatch.chdir(short_dir)
+    with node(short_dir / "here"):
+        assert main(["devices", "--socket-dir", "here"]) == 0
+    assert "no plugin has registered" in capsys.readouterr().err
+
+
+MANY = [f"d{n}" for n in range(10)]
+CHANGE = {"resource": "r", "capacity": 3, "allocatable": 2}
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ({"event": "registered", "resource": "r", "socket": "x"}, "registered     r: at x"),
+        (
+            {"event": "refused", "resource": "r", "socket": "x", "reason": "no"},
+            "refused        r: at x: no",
+        ),
+        (
+            {"event": "list changed", "appeared": ["a", ""], "vanished": ["b"], "moved": ["c"]},
+            'list changed   r: +a,""; -b; moved c (capacity 3, allocatable 2)',
+        ),
+        (
+            {"event": "list changed", "appeared": [], "vanished": [], "moved": []},
+            "list changed   r: no devices (capacity 3, allocatable 2)",
+        ),
+        (
+            {"event": "health changed", "devices": {"a": "Healthy", "b": "Unhealthy"}},
+            "health changed r: a Healthy; b Unhealthy (capacity 3, allocatable 2)",
+        ),
+        (
+            {"event": "disconnected", "resource": "r", "devices": 2, "reason": "gone"},
+            "disconnected   r: 2 devices unhealthy: gone",
+        ),
+        (
+            {"event": "removed", "resource": "r"},
+            "removed        r: its plugin did not come back within the grace period",
+        ),
+        (
+            {"event": "allocated", "pod": "n/p", "containers": {"c": {"r": MANY}, "d": {"r": []}}},
+            "allocated      n/p: c: r d0,d1,d2,d3,d4,d5,d6,d7 and 2 more; d: r",
+        ),
+        ({"event": "rejected", "pod": "n/p", "message": "no"}, "rejected       n/p: no"),
+        ({"event": "released", "pod": "n/p", "devices": {"r": ["a"]}}, "released       n/p: r a"),
+        (
+            {"event": "missed", "events": 3},
+            "missed         3 events: this output was too slow",
+        ),
+        ({"event": "stopped"}, "stopped"),
+    ],
+)
+def test_an_event_is_one_line_for_people(made: dict[str, Any], text: str) -> None:
+    """Long lists of devices are shortened; JSON has them all."""
+    assert describe({**CHANGE, **made} if "changed" in made["event"] else made) == text

@@ -1,0 +1,67 @@
+"""`kubedevices release`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+from kubedevices.node.pod import Container, Pod
+from tests.fake_plugin import RESOURCE, healthy
+from tests.node_thread import NodeThread, node_thread
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[NodeThread]:
+    """Give a node with two pods, one of which holds both devices."""
+    with node_thread(short_dir / "p") as running:
+        running.call(running.plugin.send(healthy("a", "b")))
+        running.call(running.plugin.register())
+        running.call(running.manager.wait_for(RESOURCE, allocatable=2))
+        for name, count in (("train", 2), ("idle", 0)):
+            pod = Pod(name, containers=(Container("main", {RESOURCE: count}),))
+            running.call(running.manager.allocate(pod))
+        yield running
+
+
+def release(node: NodeThread, *arguments: str) -> int:
+    return main(["release", *arguments, "--socket-dir", str(node.socket_dir)])
+
+
+def test_it_says_what_came_back(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table; the devices are free afterwards."""
+    assert release(node, "train") == 0
+    assert capsys.readouterr().out == (
+        "pod default/train is released\nRESOURCE            DEVICES\nexample.com/widget  a,b\n"
+    )
+    assert not node.manager.inventory.reserved(RESOURCE)
+
+
+def test_a_pod_without_devices_is_released_too(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That it held none is said on stderr."""
+    assert release(node, "default/idle") == 0
+    captured = capsys.readouterr()
+    assert captured.out == "pod default/idle is released\n"
+    assert captured.err == "it held no devices\n"
+
+
+def test_json_has_the_promised_keys(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+    """Namespace, name, uid and devices."""
+    assert release(node, "train", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "namespace": "default",
+        "name": "train",
+        "uid": "default/train",
+        "devices": {RESOURCE: ["a", "b"]},
+    }
+
+
+def test_a_pod_nobody_knows_is_exit_code_one(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line."""
+    assert release(node, "nobody") == 1
+    assert capsys.readouterr().err == ("kubedevices: no pod 'nobody' holds devices on this node\n")
