@@ -57,6 +57,11 @@ def test_a_bad_device_name_is_refused(name: str) -> None:
     assert explain_device_name(name)
 
 
+def test_the_longest_kind_is_accepted() -> None:
+    """253 and 63 characters are within the limits."""
+    assert explain_kind(f"{'a' * 253}/{'c' * 63}", strict=True) == ""
+
+
 def test_a_qualified_name_splits_at_the_first_signs() -> None:
     """The first '=' ends the kind, its first '/' ends the vendor."""
     name = CdiName.parse("vendor.com/gpu=all")
