@@ -86,6 +86,7 @@ class FakePlugin:
         self.pre_starts: list[tuple[str, ...]] = []
         self.streams_opened = 0
         self.open_streams = 0
+        self.lists_sent = 0
         self.options_asked = 0
         self._gates: dict[str, asyncio.Event] = {}
         self._message: bytes | None = as_list(devices)
@@ -174,6 +175,7 @@ class FakePlugin:
                 if sent != self._version or self._flooding:
                     sent = self._version
                     if self._message is not None:
+                        self.lists_sent += 1
                         yield self._message
                         continue
                 async with self._changed:

@@ -1,0 +1,152 @@
+"""A node with a good plugin and a bad one: whatever that does, the good one's pods start."""
+
+import asyncio
+import contextlib
+import socket
+import statistics
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.endpoint import PluginTimeouts
+from kubedevices.node.pod import Container, Pod
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.waiting import until
+
+BAD = "example.com/bad"
+MANY = healthy(*(f"device-{n}" for n in range(2000)))
+
+BOUND = 1.0
+"""Seconds that a pod of the good plugin may take beside the bad one; alone it takes about 1 ms."""
+
+
+async def hang_in_allocate(bad: FakePlugin) -> None:
+    bad.hang("allocate")
+
+
+async def hang_in_preferred(bad: FakePlugin) -> None:
+    bad.hang("preferred")
+
+
+async def fail(bad: FakePlugin) -> None:
+    bad.errors["allocate"] = RpcError(StatusCode.INTERNAL, "no")
+
+
+async def flood(bad: FakePlugin) -> None:
+    await bad.flood()
+
+
+async def flood_with_changes(bad: FakePlugin) -> None:
+    async def change_all_the_time() -> None:
+        n = 0
+        while True:
+            n += 1
+            await bad.send([*MANY[: 1000 + n % 2 * 500]])
+            await asyncio.sleep(0)
+
+    bad.background = asyncio.ensure_future(change_all_the_time())  # type: ignore[attr-defined]
+
+
+async def send_garbage(bad: FakePlugin) -> None:
+    await bad.send_bytes(b"\xff" * 1000)
+
+
+async def crash(bad: FakePlugin) -> None:
+    await bad.stop()
+
+
+async def end_the_stream_again_and_again(bad: FakePlugin) -> None:
+    bad.errors["list"] = RpcError(StatusCode.INTERNAL, "broken")
+    await bad.end_streams()
+
+
+async def register_all_the_time(bad: FakePlugin) -> None:
+    async def again_and_again() -> None:
+        while True:
+            await bad.register()
+
+    bad.background = asyncio.ensure_future(again_and_again())  # type: ignore[attr-defined]
+
+
+MISBEHAVIOURS = [
+    hang_in_allocate,
+    hang_in_preferred,
+    fail,
+    flood,
+    flood_with_changes,
+    send_garbage,
+    crash,
+    end_the_stream_again_and_again,
+    register_all_the_time,
+]
+
+
+@asynccontextmanager
+async def good_and_bad(directory: Path) -> AsyncIterator[tuple[DeviceManager, FakePlugin]]:
+    timeouts = PluginTimeouts(allocate=60, preferred=60)
+    good = FakePlugin(directory, devices=healthy("a", "b"))
+    bad = FakePlugin(
+        directory,
+        BAD,
+        socket_name="bad.sock",
+        devices=MANY,
+        preferred=lambda request: request.available[: request.size],
+    )
+    async with DeviceManager(directory, timeouts=timeouts) as manager, good, bad:
+        for plugin in (good, bad):
+            await plugin.register()
+            await until(lambda plugin=plugin: manager.inventory.has_reported(plugin.resource))  # type: ignore[misc]
+        yield manager, bad
+
+
+def pod(name: str, resource: str) -> Pod:
+    return Pod(name, containers=(Container("c", {resource: 1}),))
+
+
+@pytest.mark.parametrize("misbehave", MISBEHAVIOURS)
+async def test_a_bad_plugin_never_holds_up_another(
+    short_dir: Path, misbehave: Callable[[FakePlugin], Awaitable[None]]
+) -> None:
+    """Twenty pods of the good plugin come and go, each within the bound."""
+    loop = asyncio.get_running_loop()
+    async with good_and_bad(short_dir / "p") as (manager, bad):
+        lists = bad.lists_sent
+        await misbehave(bad)
+        if misbehave in (flood, flood_with_changes):
+            await until(lambda: bad.lists_sent > lists + 3)
+        stuck = asyncio.ensure_future(manager.allocate(pod("stuck", BAD)))
+        took = []
+        for n in range(20):
+            began = loop.time()
+            await asyncio.wait_for(manager.allocate(pod(f"p{n}", RESOURCE)), 10)
+            took.append(loop.time() - began)
+            await manager.release(f"default/p{n}")
+        assert statistics.median(took) < BOUND / 10
+        assert max(took) < BOUND
+        stuck.cancel()
+        with contextlib.suppress(asyncio.CancelledError, AdmissionRejected):
+            await stuck
+        background = getattr(bad, "background", None)
+        if background:
+            background.cancel()
+            with contextlib.suppress(asyncio.CancelledError, RpcError):
+                await background
+
+
+async def test_mute_connections_to_kubelet_sock_hold_up_nobody(short_dir: Path) -> None:
+    """Clients that connect and say nothing, or nonsense, leave registration to others."""
+    directory = short_dir / "p"
+    good = FakePlugin(directory, devices=healthy("a"))
+    async with DeviceManager(directory) as manager, good:
+        with contextlib.ExitStack() as stack:
+            for n in range(20):
+                client = stack.enter_context(socket.socket(socket.AF_UNIX))
+                client.connect(str(directory / "kubelet.sock"))
+                if n % 2:
+                    client.sendall(b"GET / HTTP/1.1\r\n\r\n" * 10)
+            await asyncio.wait_for(good.register(), 5)
+            await manager.wait_for(RESOURCE, allocatable=1)
