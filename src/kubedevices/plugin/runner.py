@@ -171,15 +171,16 @@ class PluginRunner:
 
     async def _remove(self, *device_types: str) -> None:
         """Stop these types and wait until their sockets are gone."""
-        tasks = {self._tasks.pop(name) for name in device_types}
+        tasks = [self._tasks[name] for name in device_types]
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks)  # when this is cancelled, the next one waits for them
         for task in tasks:
             if not task.cancelled() and (error := task.exception()):
                 _log.warning("%s ended with an error: %s", task.get_name(), error)
         for name in device_types:
+            del self._tasks[name]
             _log.info("%s: no longer served", self._types.pop(name).resource)
 
 
