@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kubedevices.node.events import EventKind
 from kubedevices.node.inventory import Capacity
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import HeldDevices, Holding
-from kubedevices.node.pod_devices_store import AdmittedPod, PodDevicesInMemory
+from kubedevices.node.pod_devices_store import AdmittedPod, Kept, PodDevicesInMemory
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.golden_data import load
 from tests.waiting import until
@@ -231,9 +231,9 @@ class Remembering(PodDevicesInMemory):
 
     closed = False
 
-    async def load(self) -> Sequence[AdmittedPod]:
+    async def load(self) -> Kept:
         held = HeldDevices({-1: ["a"]}, ContainerAllocateResponse(env={"IDS": "a"}))
-        return [AdmittedPod(pod("old"), [Holding("default/old", "c", RESOURCE, held)])]
+        return Kept([AdmittedPod(pod("old"), [Holding("default/old", "c", RESOURCE, held)])])
 
     async def release(self, pod_uids: Collection[str]) -> None:
         assert not self.closed

@@ -7,7 +7,7 @@ pure modules; nothing is locked while a plugin is awaited.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -21,6 +21,7 @@ from kubedevices.errors import (
     RegistrationError,
 )
 from kubedevices.node.admission import UNEXPECTED, Admission, rejected
+from kubedevices.node.admitted_pods import AdmittedPods
 from kubedevices.node.container_start import ContainerStart
 from kubedevices.node.endpoint import RECEIVE_LIMIT, PluginTimeouts
 from kubedevices.node.endpoint_table import EndpointTable
@@ -32,7 +33,7 @@ from kubedevices.node.plugin_directory import (
     prepare_plugin_directory,
 )
 from kubedevices.node.pod import Pod
-from kubedevices.node.pod_devices import Holding, PodDevices
+from kubedevices.node.pod_devices import PodDevices
 from kubedevices.node.pod_devices_store import PodDevicesInMemory, PodDevicesStore
 from kubedevices.node.registration import RegistrationServer
 from kubedevices.node.turns import Turns
@@ -78,8 +79,8 @@ class DeviceManager:
         )
         self._lock = StateLock(self.state_dir)
         self._store = store or PodDevicesInMemory()
+        self._admitted = AdmittedPods(self.pod_devices, self._store, self._events)
         self._active_pods = active_pods
-        self._pods: dict[str, Pod] = {}
         self._turns = Turns()
         self._is_running = False
 
@@ -87,7 +88,7 @@ class DeviceManager:
         """Say where it is and how much it has, in one line."""
         return (
             f"<DeviceManager {self._registration.socket.parent}: {len(self._endpoints)} plugins, "
-            f"{len(self._pods)} pods>"
+            f"{len(self._admitted)} pods>"
         )
 
     # ------------------------------------------------------------ life
@@ -107,11 +108,10 @@ class DeviceManager:
 
     async def _load(self) -> None:
         now = asyncio.get_running_loop().time()
-        for pod, holdings in await self._store.load():
-            self._pods[pod.uid] = pod
-            for holding in holdings:
-                self.inventory.restore(holding.resource, now)
-                self.pod_devices.insert(*holding)
+        kept = await self._admitted.load()
+        held = (holding.resource for pod in kept.pods for holding in pod.holdings)
+        for resource in {*kept.resources, *held}:
+            self.inventory.restore(resource, now)
 
     async def stop(self) -> None:
         """Disconnect every plugin and remove kubelet.sock; harmless when repeated."""
@@ -165,79 +165,39 @@ class DeviceManager:
             pod, self.inventory, self.pod_devices, self._endpoints.find, compat=self._compat
         )
         responses = await admission.prepare()
-        holdings = admission.reservation.commit(responses)
-        saving = asyncio.ensure_future(self._store.commit(pod, holdings))
         try:
-            await asyncio.shield(saving)
-        except asyncio.CancelledError:
-            # Once begun it is finished: the caller is gone, but what is on disk must be in memory.
-            await asyncio.wait({saving})
-            if not saving.cancelled() and saving.exception() is None:
-                self._note_admitted(pod, holdings)
-            else:
-                self._take_back(holdings)
-            raise
-        except BaseException as error:
-            self._take_back(holdings)
-            raise (rejected(error) if isinstance(error, KubedevicesError) else error) from error
-        self._note_admitted(pod, holdings)
-
-    def _take_back(self, holdings: Iterable[Holding]) -> None:
-        for pod_uid, container, resource, _ in holdings:
-            self.pod_devices.remove(pod_uid, container, resource)
-
-    def _note_admitted(self, pod: Pod, holdings: Iterable[Holding]) -> None:
-        self._pods[pod.uid] = pod
-        containers: dict[str, dict[str, list[str]]] = {}
-        for _, container, resource, held in holdings:
-            containers.setdefault(container, {})[resource] = [*held.device_ids]
-        if containers:
-            self._events.publish(
-                NodeEvent(
-                    EventKind.ALLOCATED, pod=full_name(pod), details={"containers": containers}
-                )
-            )
+            await self._admitted.add(pod, admission.reservation.commit(responses))
+        except KubedevicesError as error:
+            raise rejected(error) from error
 
     def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:
         details = {"reason": error.reason, "message": error.message}
-        self._events.publish(NodeEvent(EventKind.REJECTED, pod=full_name(pod), details=details))
+        self._events.publish(NodeEvent(EventKind.REJECTED, pod=pod.full_name, details=details))
 
     async def release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         """Take back what the pod holds, by resource; an admission under way is given up."""
         self._turns.make_way(pod_uid)
-        return await self._turns.take(pod_uid, lambda: self._release(pod_uid))
-
-    async def _release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
-        pod = self._pods.get(pod_uid)
-        if pod is None:
-            return {}
-        await self._store.release([pod_uid])
-        del self._pods[pod_uid]
-        released: dict[str, dict[str, None]] = {}
-        for _, _, resource, held in self.pod_devices.remove_pod(pod_uid):
-            released.setdefault(resource, {}).update(dict.fromkeys(held.device_ids))
-        devices = {resource: tuple(ids) for resource, ids in released.items()}
-        if devices:
-            details = {"devices": {resource: [*ids] for resource, ids in devices.items()}}
-            self._events.publish(NodeEvent(EventKind.RELEASED, pod=full_name(pod), details=details))
-        return devices
+        return await self._turns.take(pod_uid, lambda: self._admitted.remove(pod_uid))
 
     async def update_allocated_devices(self, *, besides: str = "") -> None:
         """Release every pod that `active_pods` no longer names, except the pod `besides`."""
         if self._active_pods is None:
             return
         active = {*self._active_pods(), besides}
-        for pod_uid in [uid for uid in self._pods if uid not in active]:
+        for pod_uid in [pod.uid for pod in self._admitted if pod.uid not in active]:
             if not self._turns.is_taken(pod_uid):
-                await self.release(pod_uid)
+                try:
+                    await self.release(pod_uid)
+                except KubedevicesError as error:
+                    logger.warning("pod %s is gone and keeps its devices: %s", pod_uid, error)
 
     def pods(self) -> Collection[Pod]:
         """Return the pods that were admitted and not released."""
-        return self._pods.values()
+        return [*self._admitted]
 
     def get_pod(self, pod_uid: str) -> Pod | None:
         """Return the admitted pod with this uid."""
-        return self._pods.get(pod_uid)
+        return self._admitted.get(pod_uid)
 
     def get_allocation(self, pod_uid: str) -> Allocation:
         """Return what each container of the pod holds."""
@@ -256,10 +216,10 @@ class DeviceManager:
         """
         named = next((each for each in pod if each.name == container), None)
         if named is None:
-            raise NodeError(f'pod "{full_name(pod)}" has no container "{container}"')
+            raise NodeError(f'pod "{pod.full_name}" has no container "{container}"')
         start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)
         await start.call_plugins()
-        if start.lacks_devices and pod.uid in self._pods:
+        if start.lacks_devices and pod.uid in self._admitted:
             await self.allocate(pod)
         return start.options()
 
@@ -341,8 +301,3 @@ class DeviceManager:
             )
             or "no resource is registered"
         )
-
-
-def full_name(pod: Pod) -> str:
-    """Return `namespace/name`."""
-    return f"{pod.namespace}/{pod.name}"

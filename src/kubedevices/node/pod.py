@@ -56,6 +56,11 @@ class Pod:
         yield from self.init_containers
         yield from self.containers
 
+    @property
+    def full_name(self) -> str:
+        """`namespace/name`; the uid of a pod whose name a kubelet's checkpoint did not tell."""
+        return f"{self.namespace}/{self.name}" if self.name else self.uid
+
     def is_plain_init(self, container: Container) -> bool:
         """Whether `container` ends before anything after it starts, so its devices are reusable."""
         return not container.is_sidecar and any(
