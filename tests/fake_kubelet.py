@@ -33,6 +33,8 @@ class Connected:
     options: PluginOptions
     channel: GrpcChannel
     lists: list[DeviceListing] = field(default_factory=list)
+    devices: dict[str, str] = field(default_factory=dict)
+    """ID to health, by the last list."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -143,10 +145,8 @@ class FakeKubelet:
 
     def devices(self, resource: str) -> dict[str, str]:
         """Return ID to health by the last list of the newest open stream, {} without one."""
-        for connected in reversed(self.connected(resource)):
-            if connected.lists:
-                return {device.id: device.health for device in connected.lists[-1]}
-        return {}
+        streams = self.connected(resource)
+        return streams[-1].devices if streams else {}
 
     def lists(self, resource: str) -> list[DeviceListing]:
         """Return every list that ever came for `resource`."""
@@ -160,9 +160,11 @@ class FakeKubelet:
         """Wait until `resource` has these devices (or this many), by its newest open stream."""
 
         def is_there() -> bool:
-            now = self.devices(resource)
-            found: dict[str, str] | int = len(now) if isinstance(devices, int) else now
-            return bool(self.connected(resource)) and found == devices
+            streams = self.connected(resource)
+            if not streams or not streams[-1].lists:
+                return False
+            found = streams[-1].devices
+            return len(found) == devices if isinstance(devices, int) else found == devices
 
         await until(is_there, timeout, f"{resource}: {devices}, got {self.devices(resource)}")
         return self.connected(resource)[-1]
@@ -246,6 +248,7 @@ class FakeKubelet:
             async with contextlib.aclosing(connected.client.list_and_watch()) as lists:
                 async for listing in lists:
                     connected.lists.append(listing)
+                    connected.devices = {device.id: device.health for device in listing}
 
 
 def leave_dead_socket(path: Path) -> None:

@@ -58,7 +58,7 @@ async def test_it_waits_for_an_absent_kubelet(
             await asyncio.sleep(0.02)
         assert caplog.text.count("waiting for the kubelet") == 1
         async with kubelet:
-            await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+            await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_waiting_is_repeated_in_the_log_ever_more_rarely(
@@ -212,7 +212,7 @@ async def test_a_passing_failure_is_tried_again_with_growing_pauses(
             pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
             assert pauses[0] >= QUICK.first_retry
             assert pauses[2] >= 4 * QUICK.first_retry
-            assert rig.server.counts["failed_registrations"] >= 5
+            assert rig.server.counts["failed_registrations"] >= 4
 
 
 async def test_a_new_kubelet_socket_ends_the_pause(short_dir: Path) -> None:
@@ -224,7 +224,7 @@ async def test_a_new_kubelet_socket_ends_the_pause(short_dir: Path) -> None:
             await kubelet.wait_requests(1)
             kubelet.refuse_with = None
             await kubelet.replace_socket()
-            await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+            await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_a_socket_that_is_bound_but_does_not_listen_yet_costs_milliseconds(
@@ -253,7 +253,7 @@ async def test_a_dead_kubelet_socket_is_waited_for(short_dir: Path) -> None:
     async with registrar(short_dir) as rig:
         await until(lambda: rig.server.counts["failed_registrations"] > 3)
         async with FakeKubelet(short_dir) as kubelet:
-            await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+            await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_a_kubelet_that_takes_long_is_waited_for(short_dir: Path) -> None:
@@ -293,7 +293,7 @@ async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
         async with registrar(short_dir, timing=timing) as rig:
             await until(lambda: rig.server.counts["failed_registrations"] >= 2)
             async with FakeKubelet(short_dir) as kubelet:
-                await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+                await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_a_peer_that_talks_nonsense_is_tried_again(short_dir: Path) -> None:

@@ -35,7 +35,7 @@ async def test_it_registers_at_a_new_kubelet(short_dir: Path, wipe: bool, use_ev
             await kubelet.wait_for(RESOURCE, 1)
             before = rig.socket.stat().st_ino, rig.socket.stat().st_ctime_ns
             await kubelet.restart(wipe=wipe)
-            await until(lambda n=count: len(kubelet.accepted) == n, 1.5)  # type: ignore[misc]
+            await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
             after = rig.socket.stat().st_ino, rig.socket.stat().st_ctime_ns
             assert (before == after) is not wipe
         await kubelet.wait_for(RESOURCE, 1)
@@ -48,7 +48,7 @@ async def test_only_kubelet_sock_replaced(short_dir: Path) -> None:
         await kubelet.wait_for(RESOURCE, 1)
         inode = rig.socket.stat().st_ino
         await kubelet.replace_socket()
-        await until(lambda: len(kubelet.connected(RESOURCE)) == 2, 1.5)
+        await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
         assert rig.socket.stat().st_ino == inode
         await kubelet.wait_for(RESOURCE, 1)
         rig.publish(*widgets("w1", "w2"))
@@ -80,7 +80,7 @@ async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(short_dir: Pa
         newest = kubelet.accepted[-1]
         assert newest.task is not None
         newest.task.cancel()
-        await kubelet.wait_requests(3, timeout=1.5)
+        await kubelet.wait_requests(3)
         await until(lambda: len(kubelet.connected(RESOURCE)) == 2)
 
 
@@ -90,7 +90,7 @@ async def test_our_socket_deleted_while_the_kubelet_stays(short_dir: Path) -> No
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
         old = await kubelet.wait_for(RESOURCE, 1)
         rig.socket.unlink()
-        await until(lambda: len(kubelet.accepted) == 2, 1.5)
+        await until(lambda: len(kubelet.accepted) == 2)
         await until(lambda: not old.is_open)
         await kubelet.wait_for(RESOURCE, 1)
 
@@ -100,7 +100,7 @@ async def test_our_socket_renamed_away(short_dir: Path) -> None:
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         rig.socket.rename(short_dir / "other.sock")
-        await until(lambda: len(kubelet.accepted) == 2, 1.5)
+        await until(lambda: len(kubelet.accepted) == 2)
         assert rig.socket.is_socket()
 
 
@@ -130,7 +130,7 @@ async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_di
         await asyncio.sleep(0.1)
         assert not rig.socket.exists()
         await kubelet.restart()
-        await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+        await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> None:
@@ -194,19 +194,19 @@ async def test_streams_that_keep_ending_are_no_storm(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From the second loss on the pauses grow, and the log names the likely reason."""
-    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
-        for count in range(1, 5):
+    first = 0.6
+    timing = replace(QUICK, again_first=first)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing):
+        for count in range(1, 4):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
             await kubelet.wait_for(RESOURCE, 1)
             await kubelet.cancel_streams()
         await kubelet.wait_for(RESOURCE, 1)
         times = kubelet.request_times
         pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
-        first = QUICK.again_first
         assert pauses[0] < first
-        assert pauses[1] >= first
+        assert first <= pauses[1] < pauses[2]
         assert pauses[2] >= 2 * first
-        assert pauses[3] >= 4 * first
     assert "another plugin may own the resource name" in caplog.text
 
 
@@ -219,9 +219,9 @@ async def test_a_new_kubelet_forgets_the_losses(short_dir: Path) -> None:
             await kubelet.wait_for(RESOURCE, 1)
             await kubelet.cancel_streams()
         await kubelet.restart()
-        await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+        await kubelet.wait_for(RESOURCE, 1)
         await kubelet.cancel_streams()
-        await kubelet.wait_for(RESOURCE, 1, timeout=1.5)
+        await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_a_kubelet_that_never_opens_the_stream(

@@ -12,12 +12,12 @@ SOON, FIRST, LAST = TIMING.again_soon, TIMING.again_first, TIMING.again_last
 def after(stream: tuple[float, float] | None, losses: int) -> Tenure:
     """Make a registration at time 100 whose stream was open from and to these times."""
     tenure = Tenure(TIMING, 100, losses)
-    tenure.observe(False, 100)
+    tenure.observe(0, 0, 100)
     if stream:
-        tenure.observe(True, stream[0])
-        tenure.observe(True, (stream[0] + stream[1]) / 2)
-        tenure.observe(False, stream[1])
-        tenure.observe(False, stream[1] + 1)
+        tenure.observe(1, 1, stream[0])
+        tenure.observe(1, 1, (stream[0] + stream[1]) / 2)
+        tenure.observe(1, 0, stream[1])
+        tenure.observe(1, 0, stream[1] + 1)
     return tenure
 
 
@@ -57,10 +57,25 @@ def test_nothing_is_due_while_a_stream_is_open() -> None:
     """An open stream needs no registration, however old it is, also when it follows another."""
     tenure = Tenure(TIMING, 100)
     due = []
-    for has_stream, now in ((False, 100), (True, 101), (True, 9999), (False, 9999), (True, 9999.1)):
-        tenure.observe(has_stream, now)
+    for opened, open_now, now in (
+        (0, 0, 100),
+        (1, 1, 101),
+        (2, 2, 9998),
+        (2, 0, 9999),
+        (3, 1, 9999.1),
+    ):
+        tenure.observe(opened, open_now, now)
         due.append(tenure.again_at)
     assert due == [110, None, None, 9999 + SOON, None]
+
+
+def test_a_stream_that_nobody_saw_open_is_lost_all_the_same() -> None:
+    """Opened and ended between two observations, it is not taken for one that never came."""
+    tenure = Tenure(TIMING, 100)
+    tenure.observe(1, 0, 103)
+    assert tenure.is_lost
+    assert tenure.had_stream
+    assert tenure.again_at == 103 + SOON
 
 
 def test_back_off_never_overflows() -> None:

@@ -89,7 +89,7 @@ async def test_a_signal_while_a_hook_hangs(socket_dir: Path, devices: Path, hook
         await until((devices.parent / "hanging").exists)
         code, took = await plugin.terminate()
         assert code == 0
-        assert took < 2
+        assert took < 2.5  # 1.3 s on an idle machine
         assert plugin.sockets == []
         assert "is still running" in plugin.output
         with pytest.raises(RpcError) as caught:
@@ -111,7 +111,7 @@ async def test_a_second_signal_ends_it_at_once(socket_dir: Path, devices: Path) 
         await until(lambda: not connected.is_open)  # the first one has been heard
         code, took = await plugin.terminate(signal.SIGINT)
         assert code == 128 + signal.SIGINT
-        assert took < 0.5
+        assert took < 1
         assert plugin.sockets == []
         with pytest.raises(RpcError):
             await call

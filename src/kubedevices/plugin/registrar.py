@@ -151,7 +151,6 @@ class Registrar:
             is_lost = True
         finally:
             self._is_registered = False
-            self._grpc = None
             self._server.end_streams()
             # Who cancels us waits for calls under way. After a loss only for the streams, which
             # ends in a moment: a kubelet shall see the end of the old ones before the new one.
@@ -306,11 +305,11 @@ class Registrar:
             if kubelet not in {None, registration.kubelet}:
                 _log.info("%s: there is a new %s", self._server.resource, kubelet_socket)
                 return
-            streams = self._server.streams.count_after(registration.streams_before)
-            had_stream = tenure.has_stream
-            tenure.observe(streams > 0, self._now())
-            self._is_registered = tenure.has_stream or not tenure.had_stream
-            if had_stream and not tenure.has_stream:
+            streams, before = self._server.streams, registration.streams_before
+            was_lost = tenure.is_lost
+            tenure.observe(streams.opened - before, streams.count_after(before), self._now())
+            self._is_registered = not tenure.is_lost
+            if tenure.is_lost and not was_lost:
                 self._log_lost_stream(tenure)
             if tenure.again_at is not None and self._now() >= tenure.again_at:
                 if not tenure.had_stream:

@@ -20,13 +20,16 @@ class Tenure:
         self._opened_at: float | None = None
         self._ended_at: float | None = None
 
-    def observe(self, has_stream: bool, now: float) -> None:
-        """Note whether a stream of this registration is open."""
-        if has_stream:
-            if self._opened_at is None:
-                self._opened_at = now
+    def observe(self, opened: int, open_now: int, now: float) -> None:
+        """Note how many streams this registration ever had and how many are open.
+
+        Both, because one may open and end between two observations.
+        """
+        if opened and self._opened_at is None:
+            self._opened_at = now
+        if open_now:
             self._ended_at = None
-        elif self._opened_at is not None and self._ended_at is None:
+        elif opened and self._ended_at is None:
             self._ended_at = now
 
     @property
@@ -38,6 +41,11 @@ class Tenure:
     def had_stream(self) -> bool:
         """Whether a stream was ever open."""
         return self._opened_at is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there was a stream and there is none now."""
+        return self._ended_at is not None
 
     @property
     def lasted(self) -> bool:

@@ -51,10 +51,10 @@ class Timing:
     slow_pre_start: float = 20.0
     """A PreStartContainer that takes longer is logged; a kubelet gives up after 30 s."""
 
-    call_grace: float = 1.0
+    call_grace: float = 0.9
     """For Allocate calls under way when a plugin stops; streams end at once."""
 
-    hook_grace: float = 0.5
+    hook_grace: float = 0.3
     """After that, for threads that still run code of the author's; then they are left behind."""
 
     exit_grace: float = 2.0

@@ -1,0 +1,126 @@
+"""T-32: a plugin gives the same results to our client, to grpcio and to grpclib."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredRequest
+from kubedevices.errors import RpcError
+from kubedevices.plugin.runner import serve
+from kubedevices.wire import convert
+from tests.waiting import until
+from tests.widgets import DOMAIN, Widgets
+from tests.wire import peer_clients
+from tests.wire.peer_clients import GrpcioClient, GrpclibClient, OurClient, PeerClient
+
+
+class Plugin(Widgets, kd.PreferredAllocator, kd.ContainerPreStarter):
+    """Two of the optional calls; starting a container fails for one device."""
+
+    def get_preferred_allocation(
+        self, request: kd.PreferredAllocationRequest
+    ) -> kd.PreferredAllocationResponse:
+        return kd.PreferredAllocationResponse((("w2",),))
+
+    def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:
+        if "w1" in request.device_ids:
+            raise ValueError("kein Rücksetzer für w1: 100 %")
+
+
+def devices() -> list[kd.Device]:
+    return [
+        kd.Device("w1", paths=["/dev/null"], env={"A": "ä"}, numa_nodes=(0, 1)),
+        kd.Device("w2", mounts=[kd.Mount("/host", "/there", read_only=True)], numa_nodes=()),
+        kd.Device("bad", health=kd.Health.UNHEALTHY, cdi="example.com/widget=bad", numa_nodes=(0,)),
+    ]
+
+
+@pytest.fixture(params=[GrpcioClient, GrpclibClient], ids=["grpcio", "grpclib"])
+async def pair(
+    request: pytest.FixtureRequest, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[PeerClient, PeerClient, Plugin]]:
+    """Give a foreign client and ours, both connected to one running plugin, and its scanner."""
+    monkeypatch.setattr(peer_clients, "SERVICE", "v1beta1.DevicePlugin")
+    scanner = Plugin(widget=devices())
+    path = short_dir / "example.com-widget.sock"
+    async with serve(scanner, domain=DOMAIN, socket_dir=short_dir, registration="none") as runner:
+        await until(lambda: runner.is_serving("widget"))
+        theirs, ours = await request.param.dial(path), await OurClient.dial(path)
+        yield theirs, ours, scanner
+        await theirs.close()
+        await ours.close()
+
+
+Pair = tuple[PeerClient, PeerClient, Plugin]
+
+
+def allocation(*ids: str) -> bytes:
+    return convert.allocate_request_to_wire(kd.AllocateRequest((ContainerAllocateRequest(ids),)))
+
+
+CALLS = {
+    "options": ("GetDevicePluginOptions", b""),
+    "allocate": ("Allocate", allocation("w2", "w1")),
+    "allocate unknown": ("Allocate", allocation("w9")),
+    "allocate unhealthy": ("Allocate", allocation("bad")),
+    "allocate nonsense": ("Allocate", b"\xff\xff\xff"),
+    "preferred": (
+        "GetPreferredAllocation",
+        convert.preferred_request_to_wire(
+            kd.PreferredAllocationRequest((ContainerPreferredRequest(("w1", "w2"), ("w2",), 1),))
+        ),
+    ),
+    "pre start": (
+        "PreStartContainer",
+        convert.pre_start_request_to_wire(kd.PreStartContainerRequest(("w2",))),
+    ),
+    "pre start failing": (
+        "PreStartContainer",
+        convert.pre_start_request_to_wire(kd.PreStartContainerRequest(("w1",))),
+    ),
+    "unknown method": ("Deallocate", b""),
+}
+
+
+async def answer(client: PeerClient, method: str, payload: bytes) -> object:
+    try:
+        return await client.unary(method, payload)
+    except RpcError as error:
+        return error.code, error.message
+
+
+@pytest.mark.parametrize(("method", "payload"), CALLS.values(), ids=CALLS)
+async def test_calls_are_answered_alike(pair: Pair, method: str, payload: bytes) -> None:
+    """Bytes, status codes and texts are the same for every client, and again the next time."""
+    theirs, ours, _ = pair
+    expected = await answer(ours, method, payload)
+    for _ in range(2):
+        assert await answer(theirs, method, payload) == expected
+
+
+async def test_lists_are_alike(pair: Pair) -> None:
+    """Every stream gets the current list and the next one, byte for byte."""
+    theirs, ours, scanner = pair
+    async with (
+        aclosing(theirs.stream("ListAndWatch", b"")) as their_lists,
+        aclosing(ours.stream("ListAndWatch", b"")) as our_lists,
+    ):
+        first = await anext(our_lists)
+        assert await anext(their_lists) == first
+        assert len(convert.device_list_from_wire(first)) == 3
+        scanner.show(widget=devices()[:2])
+        second = await anext(our_lists)
+        assert await anext(their_lists) == second
+        assert len(convert.device_list_from_wire(second)) == 2
+
+
+async def test_a_long_list_reaches_every_client(pair: Pair) -> None:
+    """Ten thousand devices, far more than one flow-control window, arrive whole."""
+    theirs, _, scanner = pair
+    scanner.show(widget=[kd.Device(f"widget-{n}", numa_nodes=(0,)) for n in range(10_000)])
+    async with aclosing(theirs.stream("ListAndWatch", b"")) as lists:
+        while len(found := convert.device_list_from_wire(await anext(lists))) != 10_000:
+            assert len(found) == 3
