@@ -31,6 +31,8 @@ device_manager       DeviceManager: wires the above; the only stateful entry poi
 events               what happens on a node, for whoever listens
 concurrently         several calls at once, all or nothing
 turns                one thing after the other per pod
+pod_resources        the podresources service: which pod holds which device
+token_bucket         how often something may be done
 overview             what a node knows, as JSON-ready documents
 control              our own local service, and its client
 """

@@ -1,0 +1,185 @@
+"""kubedevices.node.pod_resources, asked over its socket"""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.node.inventory import Inventory
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_devices import HeldDevices, PodDevices
+from kubedevices.node.pod_resources import PodResourcesServer
+from kubedevices.wire.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    PodResourcesClient,
+)
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+GPU = "example.com/gpu"
+TRAINING = Pod(
+    "training",
+    uid="uid-1",
+    init_containers=(Container("warm-up"), Container("metrics", is_sidecar=True)),
+    containers=(Container("train"), Container("idle")),
+)
+
+
+class FakeNode:
+    """Pods and devices as a device manager has them."""
+
+    def __init__(self) -> None:
+        self.inventory = Inventory()
+        self.pod_devices = PodDevices(self.inventory)
+        self.admitted = {TRAINING.uid: TRAINING}
+        self.gone: set[str] = set()
+
+    def pods(self) -> Iterable[Pod]:
+        return self.admitted.values()
+
+    async def update_allocated_devices(self) -> None:
+        for uid in self.gone:
+            self.admitted.pop(uid, None)
+            self.pod_devices.remove_pod(uid)
+
+    def hold(self, container: str, numa: dict[int, list[str]], uid: str = "uid-1") -> None:
+        held = HeldDevices(numa, ContainerAllocateResponse())
+        self.pod_devices.insert(uid, container, GPU, held)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    directory: Path, node: FakeNode, *, compat: bool = False
+) -> AsyncIterator[tuple[PodResourcesClient, list[tuple[str, str, bool]]]]:
+    counted: list[tuple[str, str, bool]] = []
+    server = PodResourcesServer(
+        node,
+        directory / "pod-resources" / "kubelet.sock",
+        count=lambda *call: counted.append(call),
+        compat=compat,
+    )
+    await server.start()
+    try:
+        async with await GrpcChannel.dial(server.socket) as channel:
+            yield PodResourcesClient(channel), counted
+    finally:
+        await server.stop()
+
+
+async def test_list_names_sidecars_before_apps_and_no_plain_init_container(short_dir: Path) -> None:
+    """v1.List has restartable init containers first, then apps, also those without devices."""
+    node = FakeNode()
+    node.hold("warm-up", {0: ["gpu-0"]})
+    node.hold("metrics", {0: ["gpu-0"]})
+    node.hold("train", {-1: ["gpu-1"]})
+    async with serving(short_dir, node) as (client, _):
+        assert await client.list_pods(timeout=5) == (
+            PodEntry(
+                "training",
+                "default",
+                (
+                    ContainerEntry("metrics", (DeviceEntry(GPU, ("gpu-0",), (0,)),)),
+                    ContainerEntry("train", (DeviceEntry(GPU, ("gpu-1",), None),)),
+                    ContainerEntry("idle"),
+                ),
+            ),
+        )
+
+
+async def test_a_device_on_two_numa_nodes_comes_twice(short_dir: Path) -> None:
+    """One message per device and NUMA node, each with one ID, as a kubelet sends it."""
+    node = FakeNode()
+    node.hold("train", {0: ["gpu-0", "gpu-1"], 1: ["gpu-0"]})
+    async with serving(short_dir, node) as (client, _):
+        (pod,) = await client.list_pods(timeout=5)
+    assert pod.containers[1].devices == (
+        DeviceEntry(GPU, ("gpu-0",), (0,)),
+        DeviceEntry(GPU, ("gpu-1",), (0,)),
+        DeviceEntry(GPU, ("gpu-0",), (1,)),
+    )
+
+
+async def test_list_follows_what_a_pod_holds(short_dir: Path) -> None:
+    """A pod that gets a device, or leaves, is seen in the next list, though lists are cached."""
+    node = FakeNode()
+    async with serving(short_dir, node) as (client, _):
+        (pod,) = await client.list_pods(timeout=5)
+        assert not pod.containers[1].devices
+        node.hold("train", {0: ["gpu-0"]})
+        (pod,) = await client.list_pods(timeout=5)
+        assert pod.containers[1].devices == (DeviceEntry(GPU, ("gpu-0",), (0,)),)
+        node.gone.add("uid-1")
+        assert await client.list_pods(timeout=5) == ()
+
+
+async def test_get_answers_for_one_pod_or_says_that_there_is_none(short_dir: Path) -> None:
+    """v1.Get has the same content; an unknown pod is UNKNOWN with the kubelet's text."""
+    node = FakeNode()
+    node.hold("train", {0: ["gpu-0"]})
+    async with serving(short_dir, node) as (client, counted):
+        (listed,) = await client.list_pods(timeout=5)
+        assert await client.get_pod("training", "default", timeout=5) == listed
+        with pytest.raises(RpcError, match="pod nope in namespace default not found") as caught:
+            await client.get_pod("nope", "default", timeout=5)
+        assert caught.value.code is StatusCode.UNKNOWN
+    assert counted[-2:] == [("get", "v1", False), ("get", "v1", True)]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_allocatable_has_every_healthy_device(compat: bool, short_dir: Path) -> None:
+    """Held or not, unhealthy ones not; an empty topology hides a device from a kubelet only."""
+    node = FakeNode()
+    generation = node.inventory.connect(GPU, PluginOptions()).generation
+    devices = (
+        ReportedDevice("a", "Healthy", (0, 1)),
+        ReportedDevice("b", "Unhealthy", (0,)),
+        ReportedDevice("c", "Healthy", None),
+        ReportedDevice("d", "Healthy", ()),
+    )
+    node.inventory.report(GPU, generation, devices)
+    node.hold("train", {0: ["a"]})
+    expected = [("a", (0,)), ("a", (1,)), ("c", None)] + ([] if compat else [("d", None)])
+    async with serving(short_dir, node, compat=compat) as (client, _):
+        found = await client.get_allocatable(timeout=5)
+    assert [(*entry.device_ids, entry.numa_nodes) for entry in found] == expected
+
+
+async def test_v1alpha1_lists_app_containers_only(short_dir: Path) -> None:
+    """The first form of the API knows neither sidecars nor NUMA nodes."""
+    node = FakeNode()
+    node.hold("metrics", {0: ["gpu-0"]})
+    node.hold("train", {0: ["gpu-1"]})
+    async with serving(short_dir, node) as (client, counted):
+        (pod,) = await client.list_pods_v1alpha1(timeout=5)
+    assert [each.name for each in pod.containers] == ["train", "idle"]
+    assert pod.containers[0].devices == (DeviceEntry(GPU, ("gpu-1",), None),)
+    assert counted == [("list", "v1alpha1", False)]
+
+
+async def test_the_eleventh_quick_call_is_turned_away(short_dir: Path) -> None:
+    """All methods share ten calls in a burst; the next is RESOURCE_EXHAUSTED."""
+    async with serving(short_dir, FakeNode()) as (client, counted):
+        turned_away: list[RpcError] = []
+        for number in range(20):
+            ask = client.get_allocatable if number % 2 else client.list_pods
+            try:
+                await ask(timeout=5)
+            except RpcError as error:
+                turned_away.append(error)
+    assert turned_away
+    assert {error.code for error in turned_away} == {StatusCode.RESOURCE_EXHAUSTED}
+    assert {error.message for error in turned_away} == {"rejected by rate limit"}
+    assert len(counted) < 20
+
+
+async def test_the_socket_appears_ready_in_a_directory_of_its_own(short_dir: Path) -> None:
+    """The directory is for root and its group, and nothing but the socket is in it."""
+    async with serving(short_dir, FakeNode()):
+        folder = short_dir / "pod-resources"
+        assert folder.stat().st_mode & 0o777 == 0o750
+        assert [path.name for path in folder.iterdir()] == ["kubelet.sock"]
