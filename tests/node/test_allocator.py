@@ -272,6 +272,14 @@ def test_what_the_plugin_is_asked() -> None:
     )
 
 
+def test_only_aligned_devices_are_offered_when_they_suffice() -> None:
+    """The plugin chooses among devices on the wanted nodes, as long as there are enough."""
+    node = Node(THREE_EACH, prefers=True)
+    assert node.ask(2, affinity=(1,)).available == ("d3", "d4", "d5")
+    assert node.ask(4, affinity=(1,)).available == tuple(THREE_EACH)
+    assert node.ask(2).available == tuple(THREE_EACH)
+
+
 def test_the_plugin_is_not_asked_when_it_does_not_offer_it_or_there_is_no_choice() -> None:
     """No call without the option, for reused devices only, or when aligned ones just suffice."""
     assert isinstance(Node(THREE_EACH).plan(2), Chosen)

@@ -158,6 +158,19 @@ def test_names_in_any_case_unknown_fields_and_doubles_are_read_as_in_the_kubelet
     assert parsed(odd) == parsed(good)
 
 
+def test_texts_are_escaped_and_keys_sorted_as_in_the_kubelet() -> None:
+    """Keys are in the order of their texts, also numbers; five characters more are escaped."""
+    odd = '<a>&\u2028\u2029\x7f\x01\t"\\é'
+    entry = CheckpointEntry("p", "c", "r/a", {2: ("b",), 10: (), -1: None}, b"")
+    data = format_checkpoint(Checkpoint((entry,), {"r/b": (odd,), "r/a": ()}))
+    assert b'"DeviceIDs":{"-1":null,"10":[],"2":["b"]}' in data
+    assert (
+        rb'"RegisteredDevices":{"r/a":[],"r/b":["\u003ca\u003e\u0026\u2028\u2029'
+        b"\x7f"
+        rb"\u0001\t\"\\" + 'é"]}'.encode()
+    ) in data
+
+
 def test_a_null_leaves_texts_and_numbers_alone() -> None:
     """A null for a text or number changes nothing; a whole null document is just corrupt."""
     good = format_checkpoint(Checkpoint(None, {}))

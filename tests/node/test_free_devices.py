@@ -63,6 +63,7 @@ def test_ten_thousand_ids_come_and_go_in_order() -> None:
     for device_id in reversed(taken):
         found.add(device_id)
     assert list(found) == every
+    assert max(map(len, found._blocks or [])) <= 2 * free_devices._BLOCK, "blocks stay short"
 
 
 @given(st.dictionaries(ids, st.sampled_from([0, 1, 2, 3]), max_size=12), st.integers(0, 12))

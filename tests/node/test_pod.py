@@ -235,6 +235,29 @@ def test_the_request_of_a_pod_is_the_kubelets(number: int, case: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("steps", "app", "request_of_pod"),
+    [
+        ("s2 i3", 1, 5),
+        ("i3 s2", 1, 3),
+        ("s1 s2 i4", 1, 7),
+        ("s1 i4 s2", 3, 6),
+        ("s1 s2", 1, 4),
+        ("i1 s5", 0, 5),
+    ],
+)
+def test_an_init_step_runs_beside_the_sidecars_before_it(
+    steps: str, app: int, request_of_pod: int
+) -> None:
+    """Sidecars count from their start on: with init steps after them, and with the apps."""
+    init = tuple(
+        Container(f"c{n}", {R: int(step[1:])}, is_sidecar=step[0] == "s")
+        for n, step in enumerate(steps.split())
+    )
+    pod = Pod("p", init_containers=init, containers=(Container("app", {R: app}),))
+    assert pod_device_request(pod, lambda _: True) == {R: request_of_pod}
+
+
+@pytest.mark.parametrize(
     ("init", "app", "request_of_pod"),
     [
         ([], [], 0),

@@ -226,6 +226,29 @@ def test_the_closer_pair_wins_only_when_asked_for() -> None:
     assert shown(decide(settings("restricted", (0, 1, 2), far), pairs))[0] == "02+"
 
 
+def test_without_a_set_of_the_wanted_size_the_largest_smaller_one_is_best() -> None:
+    """One wants three nodes; of the intersections {0} and {1,2} the one that gives it two wins."""
+    providers = [provider("012-"), provider("0-", "12-")]
+    assert shown(decide(settings("best-effort", (0, 1, 2)), providers))[0] == "12-"
+
+
+def test_a_larger_set_than_wanted_is_the_last_choice() -> None:
+    """With a smaller and a larger set than the most demanding list needs the smaller one wins."""
+    providers = [provider("01-", "0123-"), provider("0-", "*-")]
+    chosen = settings("best-effort", (0, 1, 2, 3))
+    assert shown(decide(chosen, providers))[0] == "01-", "the wanted size is best"
+    providers = [provider("02-", "0123-"), provider("012-", "13-")]
+    assert shown(decide(chosen, providers))[0] == "02-"
+
+
+def test_distances_do_not_matter_for_a_single_node() -> None:
+    """With single-numa-node the lower of two nodes wins, however far a node is from itself."""
+    rows = [[13, 20], [20, 10]]
+    either = [provider("0+", "1+")]
+    assert shown(decide(settings("single-numa-node", (0, 1), rows), either))[0] == "0+"
+    assert shown(decide(settings("restricted", (0, 1), rows), either))[0] == "1+"
+
+
 def test_a_topology_rejection_has_the_kubelets_words() -> None:
     """Reason and message are what tools look for in a rejected pod."""
     with pytest.raises(AdmissionRejected, match="Resources cannot be allocated with Topology") as e:

@@ -21,7 +21,10 @@ def _key(device_id: str) -> _Key:
 
 
 class SortedIds:
-    """A set of device IDs in natural order, as a list of short sorted blocks."""
+    """A set of device IDs in natural order, as a list of short sorted blocks.
+
+    `_last` has for each block a key that nothing in it exceeds and everything after it does.
+    """
 
     __slots__ = ("_blocks", "_ids", "_last")
 
@@ -67,9 +70,7 @@ class SortedIds:
         index = bisect_left(self._last, key)
         block = self._blocks[index]
         del block[bisect_left(block, key)]
-        if block:
-            self._last[index] = block[-1]
-        else:
+        if not block:
             del self._blocks[index], self._last[index]
 
     def first(self, count: int) -> list[_Key]:
