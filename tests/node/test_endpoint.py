@@ -38,10 +38,11 @@ class Recorder:
         self.lists: list[list[str]] = []
         self.ends: list[str] = []
         self.wants_more = True
+        self.is_new = True
 
     def list_received(self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...]) -> bool:
         self.lists.append([device.id for device in devices])
-        return True
+        return self.is_new
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
         self.ends.append(reason)
@@ -356,6 +357,20 @@ async def test_a_flood_leaves_the_loop_to_others(short_dir: Path) -> None:
             for _ in range(10):
                 await asyncio.wait_for(endpoint.allocate(("a",)), 5)
             assert len(seen.lists) > before
+
+
+async def test_lists_that_say_nothing_new_are_read_slowly(short_dir: Path) -> None:
+    """A plugin that sends the same list for ever costs next to nothing."""
+    plugin = FakePlugin(short_dir, devices=healthy("a"))
+    loop = asyncio.get_running_loop()
+    async with connected(plugin) as endpoint:
+        with following(endpoint) as seen:
+            seen.is_new = False
+            await plugin.flood()
+            await until(lambda: seen.lists)
+            began = loop.time()
+            await until(lambda: len(seen.lists) > 10)
+            assert loop.time() - began > 0.15
 
 
 def test_an_endpoint_says_which_instance_it_is() -> None:

@@ -298,6 +298,21 @@ async def test_identical_lists_are_no_events(plugins: Path) -> None:
             assert [event.kind for event in events.backlog] == [EventKind.LIST_CHANGED]
 
 
+async def test_it_is_known_which_lists_said_something(plugins: Path) -> None:
+    """The first, even an empty one, and every change; not one that is repeated or not heard."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=0)
+        table = manager._endpoints
+        endpoint = table.find(RESOURCE)
+        assert endpoint is not None
+        lists = [healthy("a"), healthy("a"), healthy("b"), []]
+        said = [table.list_received(endpoint, tuple(devices)) for devices in lists]
+        assert said == [True, False, True, True]
+        stranger = Endpoint(RESOURCE, plugins / "stranger.sock")
+        assert not table.list_received(stranger, tuple(healthy("x")))
+
+
 async def test_events_tell_what_changed(plugins: Path) -> None:
     """Appeared, vanished and moved devices in one event, health in another."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:

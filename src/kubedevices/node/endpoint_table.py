@@ -55,6 +55,17 @@ class EndpointTable:
         instance = self._inventory.endpoint(resource)
         return self._endpoints.get((resource, instance.generation)) if instance else None
 
+    def is_connected(self, resource: str, socket: Path) -> bool:
+        """Whether an instance at `socket` answers."""
+        return any(not each.is_stopped for each in self._at(resource, socket))
+
+    def _at(self, resource: str, socket: Path) -> list[Endpoint]:
+        return [
+            endpoint
+            for (name, _), endpoint in self._endpoints.items()
+            if name == resource and endpoint.socket == socket
+        ]
+
     # ------------------------------------------------------------ plugins come
 
     async def connect(self, resource: str, socket: Path) -> None:
@@ -67,7 +78,6 @@ class EndpointTable:
         )
         connected = self._inventory.connect(resource, endpoint.options, str(socket))
         endpoint.generation = connected.generation
-        self._cancel_expiry(resource)
         for generation in connected.replaced:
             if old := self._endpoints.pop((resource, generation), None):
                 self._replace(old, endpoint)
@@ -115,7 +125,6 @@ class EndpointTable:
             self._close(old)
         if change is None:
             return False
-        self._cancel_expiry(resource)
         if change.duplicates and not change.is_empty:
             logger.warning("%s: the list names %d devices twice", resource, change.duplicates)
         self._publish(resource, change, is_first=is_first)
@@ -167,6 +176,12 @@ class EndpointTable:
             self._events.publish(NodeEvent(EventKind.HEALTH_CHANGED, resource, details=details))
 
     # ------------------------------------------------------------ plugins go
+
+    def disconnect(self, resource: str, socket: Path, reason: str = "its socket is gone") -> None:
+        """Let every instance at `socket` go; others of the resource are not touched."""
+        for endpoint in self._at(resource, socket):
+            self._lose(endpoint, reason)
+            self._close(endpoint)
 
     async def _read(self, endpoint: Endpoint) -> None:
         reopen_for = self._inventory.grace_period if self._reopen_streams else 0
