@@ -85,6 +85,17 @@ async def test_it_waits_for_a_directory_that_does_not_exist(
             await kubelet.wait_for(RESOURCE, 1)
 
 
+async def test_a_directory_that_is_none(short_dir: Path) -> None:
+    """A file where the directory should be, or no directory when only serving, is an error."""
+    (short_dir / "file").touch()
+    async with registrar(short_dir / "file") as rig:
+        with pytest.raises(CannotAsk, match="file is not a directory"):
+            await rig.ended()
+    async with registrar(short_dir / "missing", register=False) as rig:
+        with pytest.raises(CannotAsk, match="missing: it does not exist"):
+            await rig.ended()
+
+
 async def test_the_directory_may_vanish_and_come_back(short_dir: Path) -> None:
     """When the whole plugin directory is replaced, it binds and registers in the new one."""
     directory = short_dir / "device-plugins"
@@ -157,6 +168,10 @@ async def test_missing_permission_is_an_error_that_says_so(short_dir: Path) -> N
         with as_nobody(short_dir, 0o755):
             async with registrar(short_dir) as rig:
                 with pytest.raises(CannotAsk, match=f"{NAME}: Permission denied"):
+                    await rig.ended()
+        with as_nobody(short_dir, 0o700):
+            async with registrar(short_dir / "below") as rig:
+                with pytest.raises(CannotAsk, match=r"cannot look at .*/below: Permission denied"):
                     await rig.ended()
 
 
@@ -294,6 +309,21 @@ async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
             await until(lambda: rig.server.counts["failed_registrations"] >= 2)
             async with FakeKubelet(short_dir) as kubelet:
                 await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_a_lack_of_file_descriptors_passes(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dial that this host cannot make now is tried again like any other."""
+
+    async def fail(*_: object, **__: object) -> GrpcChannel:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("kubedevices.plugin.registrar.GrpcChannel.dial", fail)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        await until(lambda: rig.server.counts["failed_registrations"] >= 3)
+        monkeypatch.undo()
+        await kubelet.wait_for(RESOURCE, 1)
 
 
 async def test_a_peer_that_talks_nonsense_is_tried_again(short_dir: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kubedevices as kd
+from kubedevices.allocation import ContainerAllocateRequest
 from kubedevices.errors import (
     DeviceListTooLarge,
     InvalidResourceName,
@@ -125,6 +126,34 @@ async def test_a_type_removed_while_it_starts(
         await kubelet.wait_for("example.com/other", healthy("o2"))
         assert not kubelet.connected(RESOURCE)
         assert sockets(short_dir) == ["example.com-other.sock"]
+
+
+async def test_calls_under_way_of_a_removed_type_hold_up_nobody(short_dir: Path) -> None:
+    """A hook that still runs delays neither other types nor, for long, its own type's return."""
+    hanging = threading.Event()
+
+    class Hanging(Widgets, kd.Allocator):
+        def allocate(self, request: kd.AllocateRequest) -> Any:
+            hanging.set()
+            may_go_on.wait(10)
+            return kd.USE_DEFAULT
+
+    may_go_on = threading.Event()
+    scanner = Hanging(widget=widgets("w1"), other=widgets("o1"))
+    timing = replace(QUICK, call_grace=1)
+    async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, timing=timing):
+        connected = await kubelet.wait_for(RESOURCE, 1)
+        asked = kd.AllocateRequest((ContainerAllocateRequest(("w1",)),))
+        call = asyncio.create_task(connected.client.allocate(asked, timeout=10))
+        await until(hanging.is_set)
+        scanner.show(other=widgets("o1"))
+        await until(lambda: not kubelet.connected(RESOURCE))
+        scanner.show(other=widgets("o1", "o2"), widget=widgets("w2"))
+        await kubelet.wait_for("example.com/other", 2)
+        assert not call.done()
+        may_go_on.set()
+        assert len((await call).containers) == 1
+        await kubelet.wait_for(RESOURCE, healthy("w2"))
 
 
 async def test_a_kubelet_that_does_not_read_stops_nobody(short_dir: Path) -> None:

@@ -260,6 +260,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 def _nearest_existing(path: Path) -> Path:
     """Return `path`, or the closest ancestor that exists: there it will begin to appear."""
-    while not path.is_dir() and path != path.parent:
+    while _identity(path) is None and path != path.parent:
         path = path.parent
     return path

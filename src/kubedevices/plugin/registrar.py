@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import stat
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,7 @@ class Registrar:
                         async with self._serving() as grpc:
                             await self._stay_registered(grpc)
                     except CannotAsk:
-                        if self._socket.parent.is_dir():
+                        if self._is_there(self._socket.parent):
                             raise
                         continue  # the directory was removed under our hands
                     lasted = self._now() - bound_at >= self._timing.socket_lasted
@@ -129,15 +130,27 @@ class Registrar:
     async def _wait_for_directory(self) -> None:
         """The first kubelet of a host makes the directory; until then there is nothing to do."""
         directory = self._socket.parent
-        if directory.is_dir():
+        if self._is_there(directory):
             return
+        if self._kubelet_socket is None:
+            raise CannotAsk(f"cannot serve in {directory}: it does not exist")
         _log.warning(
             "%s: waiting for %s, which does not exist: is a kubelet installed here?",
             self._server.resource, directory,
         )  # fmt: skip
         with self._watch.subscribe(directory, event=self._wake):
-            while not directory.is_dir():
+            while not self._is_there(directory):
                 await self._wait(None)
+
+    def _is_there(self, directory: Path) -> bool:
+        try:
+            if stat.S_ISDIR(directory.stat().st_mode):
+                return True
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise CannotAsk(f"cannot look at {directory}: {error.strerror}") from error
+        raise CannotAsk(f"{directory} is not a directory")
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[GrpcServer]:
@@ -277,6 +290,8 @@ class Registrar:
             if isinstance(error, DialError) and error.errno in _NO_PERMISSION:
                 raise
             return error
+        except OSError as error:  # out of file descriptors, for example
+            return DialError(str(kubelet_socket), error.strerror or str(error))
         finally:
             call.cancel()
             await asyncio.wait({call})

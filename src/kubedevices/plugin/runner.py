@@ -9,6 +9,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Unpack
 
@@ -41,19 +42,19 @@ class PluginRunner:
             raise InvalidResourceName(f"{domain}/…", problem)
         self.domain = domain
         self._scanner = scanner
-        self._settings = Settings(**options)
+        self.settings = Settings(**options)
         self._hooks = Hooks(scanner)
-        self._types: dict[str, ServedType] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._watch = FileWatch(interval=self._settings.timing.look_interval)
+        self._running: dict[str, _Running] = {}
+        self._ending: set[_Running] = set()
+        self._watch = FileWatch(interval=self.settings.timing.look_interval)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = False
 
     def __repr__(self) -> str:
         types = ", ".join(
-            f"{name}{'' if served.is_registered else ' (not registered)'}"
-            for name, served in self._types.items()
+            f"{name}{'' if running.served.is_registered else ' (not registered)'}"
+            for name, running in self._running.items()
         )
         return f"<PluginRunner {self.domain}: {types or 'no devices'}>"
 
@@ -61,18 +62,22 @@ class PluginRunner:
     def servers(self) -> Mapping[str, PluginServer]:
         """The running plugin server of each device type that has one now."""
         return MappingProxyType(
-            {name: served.server for name, served in self._types.items() if served.server}
+            {
+                name: running.served.server
+                for name, running in self._running.items()
+                if running.served.server is not None
+            }
         )
 
     def is_serving(self, device_type: str) -> bool:
         """Whether the socket of `device_type` is bound and accepts calls."""
-        served = self._types.get(device_type)
-        return served is not None and served.is_serving
+        running = self._running.get(device_type)
+        return running is not None and running.served.is_serving
 
     def is_registered(self, device_type: str) -> bool:
         """Whether a kubelet knows `device_type` from us."""
-        served = self._types.get(device_type)
-        return served is not None and served.is_registered
+        running = self._running.get(device_type)
+        return running is not None and running.served.is_registered
 
     def stop(self) -> None:
         """End `run`. From any thread, any number of times, also before it began."""
@@ -84,9 +89,9 @@ class PluginRunner:
 
     def unlink_sockets(self) -> None:
         """Remove our socket files at once: for an exit that cannot wait for `run`."""
-        for served in list(self._types.values()):
-            if served.registrar is not None:
-                served.registrar.unlink_socket()
+        for running in [*self._running.values(), *self._ending]:
+            if running.served.registrar is not None:
+                running.served.registrar.unlink_socket()
 
     async def run(self) -> None:
         """Scan and serve until the scanner ends, `stop` is called, or something fails for good.
@@ -110,7 +115,7 @@ class PluginRunner:
             await asyncio.wait({scan})
             if not scan.cancelled() and (error := scan.exception()):
                 _log.debug("the scanner ended with an error", exc_info=error)
-            await hook_threads.settle(self._settings.timing.hook_grace)
+            await hook_threads.settle(self.settings.timing.hook_grace)
 
     async def _wait_stopped(self, updates: TreeUpdates) -> None:
         await self._stopped.wait()
@@ -134,28 +139,31 @@ class PluginRunner:
         change = asyncio.create_task(updates.next(), name="next tree")
         try:
             while True:
-                await asyncio.wait(
-                    {scan, change, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED
-                )
-                for task in self._tasks.values():
+                tasks = [running.task for running in self._running.values()]
+                await asyncio.wait({scan, change, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
                     if task.done():
                         task.result()  # raises: a served type only ends with an error
                 if scan.done():
                     scan.result()
                     return
                 if change.done():
-                    await self._apply(*change.result())
+                    self._apply(*change.result())
                     change = asyncio.create_task(updates.next(), name="next tree")
         finally:
             change.cancel()
-            await self._remove(*self._types)
+            for name in list(self._running):
+                self._remove(name)
+            if self._ending:
+                await asyncio.wait({running.task for running in self._ending})
 
-    async def _apply(self, tree: DeviceTree, change: TreeChange) -> None:
+    def _apply(self, tree: DeviceTree, change: TreeChange) -> None:
         for name in change.added:
             self._add(name, tree)
         for name in change.updated:
-            self._types[name].update(tree.devices(name))
-        await self._remove(*change.removed)
+            self._running[name].served.update(tree.devices(name))
+        for name in change.removed:
+            self._remove(name)
 
     def _add(self, device_type: str, tree: DeviceTree) -> None:
         resource = ResourceName(self.domain, device_type)
@@ -163,25 +171,39 @@ class PluginRunner:
             resource,
             tree.devices(device_type),
             hooks=self._hooks,
-            settings=self._settings,
+            settings=self.settings,
             watch=self._watch,
         )
-        self._types[device_type] = served
-        self._tasks[device_type] = asyncio.create_task(served.run(), name=str(resource))
+        before = {old.task for old in self._ending if old.served.resource == served.resource}
 
-    async def _remove(self, *device_types: str) -> None:
-        """Stop these types and wait until their sockets are gone."""
-        tasks = [self._tasks[name] for name in device_types]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)  # when this is cancelled, the next one waits for them
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()):
-                _log.warning("%s ended with an error: %s", task.get_name(), error)
-        for name in device_types:
-            del self._tasks[name]
-            _log.info("%s: no longer served", self._types.pop(name).resource)
+        async def serve_when_free() -> None:
+            if before:  # it had the same socket
+                await asyncio.wait(before)
+            await served.run()
+
+        task = asyncio.create_task(serve_when_free(), name=str(resource))
+        self._running[device_type] = _Running(served, task)
+
+    def _remove(self, device_type: str) -> None:
+        """Stop a type; its calls under way may finish meanwhile, and hold nobody up."""
+        ending = self._running.pop(device_type)
+        self._ending.add(ending)
+        ending.task.add_done_callback(lambda _: self._forget(ending))
+        ending.task.cancel()
+
+    def _forget(self, ended: "_Running") -> None:
+        self._ending.discard(ended)
+        if not ended.task.cancelled() and (error := ended.task.exception()):
+            _log.debug("%s ended with an error", ended.served.resource, exc_info=error)
+        _log.info("%s: no longer served", ended.served.resource)
+
+
+@dataclass(frozen=True, eq=False)
+class _Running:
+    """A served type and the task that runs it."""
+
+    served: ServedType
+    task: asyncio.Task[None]
 
 
 def _check_scanner(scanner: object) -> None:
@@ -228,14 +250,9 @@ async def serve(
 
 def run_until_signal(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
     """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`."""
-
-    async def main() -> None:
-        runner = PluginRunner(scanner, domain=domain, **options)
-        grace = Settings(**options).timing.exit_grace
-        with StopSignals(runner.stop, runner.unlink_sockets, grace):
-            await runner.run()
-
-    asyncio.run(main())
+    runner = PluginRunner(scanner, domain=domain, **options)
+    with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):
+        asyncio.run(runner.run())
 
 
 def run(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.errors import CannotAsk, KubedevicesError, UsageError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
@@ -81,7 +81,9 @@ class ServedType:
                 raise
             except (KubedevicesError, OSError) as error:
                 if self._settings.on_server_error == "exit":
-                    raise
+                    if isinstance(error, KubedevicesError):
+                        raise
+                    raise CannotAsk(f"{self.resource}: {error}") from error
                 if loop.time() - started > timing.isolate_last:
                     failures = 0
                 pause = back_off(timing.isolate_first, timing.isolate_last, failures)
