@@ -1,5 +1,9 @@
 """Sums over subsets, against going through all of them."""
 
+from functools import reduce
+from itertools import product
+from operator import or_
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +25,11 @@ def test_a_sum_is_over_every_subset(table: list[int]) -> None:
     assert undo_sum_over_subsets(expected) == table
 
 
-@given(st.lists(st.integers(0, 31)), st.lists(st.integers(0, 31)))
-def test_all_unions_are_those_of_all_pairs(one: list[int], other: list[int]) -> None:
-    """Counting finds exactly the unions that pairing finds."""
-    assert all_unions(one, other, 5) == {a | b for a in one for b in other}
+few_sets = st.lists(st.integers(0, 31), max_size=6)
+
+
+@given(st.lists(few_sets, max_size=3))
+def test_all_unions_are_those_of_the_product(lists: list[list[int]]) -> None:
+    """Counting finds exactly the unions of one set from each list; without lists the empty one."""
+    unions = {reduce(or_, chosen, 0) for chosen in product(*lists)}
+    assert all_unions(lists, 5) == unions

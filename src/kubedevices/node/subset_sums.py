@@ -4,41 +4,40 @@ A table has one entry per subset, at the index whose bits are its members: 2**n 
 and n * 2**n additions where going through all pairs of subsets would take 4**n steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from operator import add, mul, sub
 
 
 def sum_over_subsets(table: list[int]) -> list[int]:
-    """Return for each set the sum of `table` over all its subsets, itself included."""
-    if len(table) == 1:
-        return table
-    half = len(table) // 2
-    low, high = sum_over_subsets(table[:half]), sum_over_subsets(table[half:])
-    return low + list(map(add, low, high))
+    """Return for each set the sum of `table` over all its subsets, itself included.
+
+    Each round adds the entries without the lowest member to those with it, and moves that member to
+    the top of the index; after one round per member all are back in their places.
+    """
+    for _ in range(len(table).bit_length() - 1):
+        without, having = table[0::2], table[1::2]
+        table = without + list(map(add, without, having))
+    return table
 
 
 def undo_sum_over_subsets(sums: list[int]) -> list[int]:
     """Return the table that `sum_over_subsets` turns into `sums`."""
-    if len(sums) == 1:
-        return sums
-    half = len(sums) // 2
-    low, high = sums[:half], sums[half:]
-    return undo_sum_over_subsets(low) + undo_sum_over_subsets(list(map(sub, high, low)))
+    for _ in range(len(sums).bit_length() - 1):
+        without, having = sums[0::2], sums[1::2]
+        sums = without + list(map(sub, having, without))
+    return sums
 
 
-def all_unions(one: Sequence[int], other: Sequence[int], places: int) -> set[int]:
-    """Return every union of a set of `one` and a set of `other`, all given as bits.
+def all_unions(lists: Iterable[Iterable[int]], places: int) -> set[int]:
+    """Return every union of one set from each list, all given as bits below `places`.
 
-    Counts for each set how many pairs lie within it, which is a product; what the sets within it
-    do not account for are the pairs whose union it is.
+    Counts for each set how many choices lie within it, which is a product; what the sets within it
+    do not account for are the choices whose union it is.
     """
-    products = map(mul, _within(one, places), _within(other, places))
-    pairs = undo_sum_over_subsets(list(products))
-    return {union for union, count in enumerate(pairs) if count}
-
-
-def _within(sets: Sequence[int], places: int) -> list[int]:
-    table = [0] * (1 << places)
-    for each in sets:
-        table[each] += 1
-    return sum_over_subsets(table)
+    choices = [1] * (1 << places)
+    for sets in lists:
+        table = [0] * (1 << places)
+        for each in sets:
+            table[each] += 1
+        choices = list(map(mul, choices, sum_over_subsets(table)))
+    return {union for union, count in enumerate(undo_sum_over_subsets(choices)) if count}

@@ -167,31 +167,36 @@ def _choices(each: _List, everything: int) -> set[int]:
 def _intersections(lists: Iterable[Collection[int]], everything: int) -> set[int]:
     """Return every non-empty intersection of one mask from each list.
 
-    The product of the lists grows beyond any bound, the number of different results does not: one
-    list is folded in after the other, by going through pairs or, when those are many, by counting.
+    The product of the lists grows beyond any bound, the number of different results does not. With
+    few masks one list is folded in after the other; with many it is cheaper to count.
     """
-    found = {everything} - {0}
+    in_order = sorted(lists, key=len)
     nodes = everything.bit_count()
-    by_counting = 4 * nodes << nodes if nodes <= _COUNTING_LIMIT else None
-    for masks in sorted(lists, key=len):
-        if by_counting is None or len(found) * len(masks) <= by_counting:
-            found = {one & other for one in found for other in masks}
-        else:
-            found = _count_intersections(found, masks, everything)
+    steps, results = 0, 1
+    for masks in in_order:
+        steps += results * len(masks)
+        results = min(results * len(masks), 1 << nodes)
+    if nodes <= _COUNTING_LIMIT and steps > (len(in_order) + 1) * (nodes << nodes):
+        return _count_intersections(in_order, everything)
+    found = {everything} - {0}
+    for masks in in_order:
+        found = {one & other for one in found for other in masks}
         found.discard(0)
     return found
 
 
-def _count_intersections(one: Collection[int], other: Collection[int], everything: int) -> set[int]:
-    """Do the same for two lists: what an intersection lacks is the union of what both lack."""
+def _count_intersections(lists: Iterable[Collection[int]], everything: int) -> set[int]:
+    """Do the same by counting: what an intersection lacks is the union of what each mask lacks."""
     bits = [1 << node for node in nodes_of(everything)]
+    all_places = (1 << len(bits)) - 1
 
-    def lacking(masks: Collection[int]) -> list[int]:
-        return [
-            sum(1 << place for place, bit in enumerate(bits) if not mask & bit) for mask in masks
-        ]
+    def lacking(mask: int) -> int:
+        if everything == all_places:
+            return everything ^ mask
+        return sum(1 << place for place, bit in enumerate(bits) if not mask & bit)
 
+    unions = all_unions(([lacking(mask) for mask in masks] for masks in lists), len(bits))
     return {
         sum(bit for place, bit in enumerate(bits) if not union >> place & 1)
-        for union in all_unions(lacking(one), lacking(other), len(bits))
+        for union in unions - {all_places}
     }
