@@ -1,7 +1,7 @@
 """Which devices a container gets, and what is said when it gets none."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kubedevices.allocation import (
     ContainerAllocateResponse,
-    ContainerPreferredRequest,
     PluginOptions,
 )
 from kubedevices.device import ReportedDevice, natural_key
@@ -26,65 +25,11 @@ from kubedevices.errors import (
     RequestChanged,
     UnregisteredResource,
 )
-from kubedevices.node.allocator import AskPlugin, Chosen, DeviceRequest, NumaSplit, Plan, plan
+from kubedevices.node.allocator import AskPlugin, Chosen, DeviceRequest, NumaSplit, plan
 from kubedevices.node.inventory import Inventory
 from kubedevices.node.pod_devices import HeldDevices, PodDevices
+from tests.allocator_rig import THREE_EACH, Node, Nodes, R
 from tests.golden_data import cases, load
-
-R = "v.example/r"
-
-Nodes = tuple[int, ...] | None
-
-
-class Node:
-    """One resource with its devices, and the pods that hold some."""
-
-    def __init__(
-        self, devices: Mapping[str, Nodes] | Iterable[str] = (), *, prefers: bool = False
-    ) -> None:
-        self.inventory = Inventory()
-        self.pod_devices = PodDevices(self.inventory)
-        options = PluginOptions(get_preferred_allocation_available=prefers)
-        self.generation = self.inventory.connect(R, options).generation
-        if devices:
-            self.list(devices)
-
-    def list(self, devices: Mapping[str, Nodes] | Iterable[str]) -> None:
-        nodes = devices if isinstance(devices, Mapping) else dict.fromkeys(devices)
-        self.inventory.report(
-            R,
-            self.generation,
-            tuple(
-                ReportedDevice(name.lstrip("!"), "Unhealthy" if "!" in name else "Healthy", on)
-                for name, on in nodes.items()
-            ),
-        )
-
-    def hold(self, *ids: str, pod: str = "another", container: str = "c") -> None:
-        held = HeldDevices(self.inventory.per_numa(R, ids), ContainerAllocateResponse())
-        self.pod_devices.insert(pod, container, R, held)
-
-    def plan(
-        self,
-        count: int,
-        *,
-        answer: Sequence[str] | None = None,
-        compat: bool = False,
-        **kwargs: Any,
-    ) -> Plan:
-        request = DeviceRequest("p", "c", R, count, **kwargs)
-        return plan(request, self.inventory, self.pod_devices, answer=answer, compat=compat)
-
-    def choose(self, count: int, **kwargs: Any) -> tuple[str, ...]:
-        chosen = self.plan(count, **kwargs)
-        assert isinstance(chosen, Chosen)
-        return chosen.device_ids
-
-    def ask(self, count: int, **kwargs: Any) -> ContainerPreferredRequest:
-        asked = self.plan(count, **kwargs)
-        assert isinstance(asked, AskPlugin)
-        return asked.request
-
 
 # ---------------------------------------------------------------- golden vectors
 
@@ -195,9 +140,6 @@ def test_devices_vanish_while_the_plugin_is_asked() -> None:
         node.plan(1, answer=("d1",))
 
 
-THREE_EACH: Mapping[str, Nodes] = {f"d{n}": (0 if n < 3 else 1,) for n in range(6)}
-
-
 @pytest.mark.parametrize(
     ("devices", "affinity", "count", "chosen"),
     [
@@ -219,99 +161,6 @@ def test_aligned_devices_come_first(
 ) -> None:
     """TopologyAlignedAllocation: from the wanted nodes, then from others, then from none."""
     assert Node(devices).choose(count, affinity=affinity) == chosen
-
-
-@pytest.mark.parametrize(
-    ("affinity", "count", "answer", "chosen"),
-    [
-        ((0,), 2, ("d1", "d2"), ("d1", "d2")),
-        ((0,), 2, ("d3", "d2"), ("d2", "d0")),
-        ((0,), 2, ("d5", "d4", "d3"), ("d0", "d1")),
-        ((0,), 2, ("bogus", "d1"), ("d1", "d0")),
-        ((0,), 4, ("d0", "d1", "d2", "d5"), ("d0", "d1", "d2", "d5")),
-        ((0,), 4, ("d5", "bogus"), ("d0", "d1", "d2", "d5")),
-        (None, 2, ("d5", "d3"), ("d5", "d3")),
-        (None, 2, ("d5", "d3", "d1", "d0"), ("d5", "d3")),
-        (None, 2, ("d5", "d5"), ("d5", "d0")),
-        (None, 2, (), ("d0", "d1")),
-    ],
-)
-def test_a_preference_counts_as_far_as_it_makes_sense(
-    affinity: Nodes, count: int, answer: tuple[str, ...], chosen: tuple[str, ...]
-) -> None:
-    """TopologyAlignedAllocation: unaligned, unknown, double and surplus answers do no harm."""
-    node = Node(THREE_EACH, prefers=True)
-    assert node.choose(count, affinity=affinity, answer=answer) == chosen
-
-
-def test_what_the_plugin_is_asked() -> None:
-    """GetPreferredAllocationParameters: available, must-include and size in its five cases."""
-    on_zero = {f"d{n}": (0,) for n in range(8)}
-    node = Node({f"d{n}": (0,) for n in range(4)}, prefers=True)
-    asked = node.ask(1, affinity=(0,))
-    assert asked == ContainerPreferredRequest(("d0", "d1", "d2", "d3"), (), 1)
-    node = Node(on_zero, prefers=True)
-    node.hold("d0", "d1", pod="p", container="init")
-    asked = node.ask(4, affinity=(0,), reusable=("d0", "d1"))
-    assert asked == ContainerPreferredRequest(tuple(on_zero), ("d0", "d1"), 4)
-    node.hold("d6", "d7")
-    asked = node.ask(4, affinity=(0,), reusable=("d0", "d1"))
-    assert asked.available == ("d0", "d1", "d2", "d3", "d4", "d5")
-    assert asked.must_include == ("d0", "d1")
-    two_nodes = {f"d{n}": (n // 4,) for n in range(8)}
-    node = Node(two_nodes, prefers=True)
-    asked = node.ask(6, affinity=(0,))
-    assert asked == ContainerPreferredRequest(tuple(two_nodes), ("d0", "d1", "d2", "d3"), 6)
-    ten = {f"d{n}": (n // 5,) for n in range(10)}
-    node = Node(ten, prefers=True)
-    node.hold("d0", "d1", pod="p", container="init")
-    node.hold("d5", "d6")
-    asked = node.ask(6, affinity=(0,), reusable=("d0", "d1"))
-    assert asked == ContainerPreferredRequest(
-        ("d0", "d1", "d2", "d3", "d4", "d7", "d8", "d9"), ("d0", "d1", "d2", "d3", "d4"), 6
-    )
-
-
-def test_only_aligned_devices_are_offered_when_they_suffice() -> None:
-    """The plugin chooses among devices on the wanted nodes, as long as there are enough."""
-    node = Node(THREE_EACH, prefers=True)
-    assert node.ask(2, affinity=(1,)).available == ("d3", "d4", "d5")
-    assert node.ask(4, affinity=(1,)).available == tuple(THREE_EACH)
-    assert node.ask(2).available == tuple(THREE_EACH)
-
-
-def test_the_plugin_is_not_asked_when_it_does_not_offer_it_or_there_is_no_choice() -> None:
-    """No call without the option, for reused devices only, or when aligned ones just suffice."""
-    assert isinstance(Node(THREE_EACH).plan(2), Chosen)
-    node = Node(THREE_EACH, prefers=True)
-    assert node.choose(3, affinity=(0,)) == ("d0", "d1", "d2")
-    node.hold("d0", "d1", pod="p", container="init")
-    assert node.choose(2, reusable=("d0", "d1")) == ("d0", "d1")
-
-
-def test_a_bad_preference_is_reported() -> None:
-    """Requirement 25: size, membership, doubles and must-include are checked, and said."""
-    node = Node([f"d{n}" for n in range(9)], prefers=True)
-    node.hold("d0", pod="p", container="init")
-    node.hold("d8")
-
-    def warnings(*answer: str) -> tuple[str, ...]:
-        found = node.plan(2, reusable=("d0",), answer=answer)
-        assert isinstance(found, Chosen)
-        assert found.device_ids[0] == "d0", "must-include is always included"
-        assert len(found.device_ids) == 2
-        return tuple(
-            text.removeprefix(f"{R}: the preferred allocation ") for text in found.warnings
-        )
-
-    assert warnings("d0", "d5") == ()
-    assert warnings() == ()
-    assert warnings("d1", "d2") == ("leaves out devices it must include: d0",)
-    assert warnings("d0", "d1", "d2") == ("names 3 devices instead of 2",)
-    assert warnings("d0", "d1", "d1") == ("names a device twice",)
-    assert warnings("d0", "d8") == ("names devices that are not available: d8",)
-    bogus = [f"x{n}" for n in range(6)]
-    assert warnings("d0", *bogus)[0].endswith("not available: x0, x1, x2, x3, x4 …")
 
 
 # ---------------------------------------------------------------- right where a kubelet is not

@@ -1,0 +1,37 @@
+"""An inventory with plugin instances that list, end and come back, for its tests."""
+
+from typing import Any
+
+from kubedevices.allocation import PluginOptions
+from kubedevices.device import ReportedDevice
+from kubedevices.node.inventory import Inventory
+
+R, S = "v.example/r", "v.example/s"
+OPTIONS = PluginOptions()
+
+
+def listed(*texts: str) -> tuple[ReportedDevice, ...]:
+    """`"a"` is healthy, `"!a"` is not."""
+    return tuple(
+        ReportedDevice(text.lstrip("!"), "Unhealthy" if text.startswith("!") else "Healthy")
+        for text in texts
+    )
+
+
+class Plugin:
+    """One instance, from its registration on."""
+
+    def __init__(self, inventory: Inventory, resource: str = R, socket: str = "") -> None:
+        self.inventory, self.resource = inventory, resource
+        self.generation = inventory.connect(resource, OPTIONS, socket).generation
+
+    def list(self, *texts: str) -> Any:
+        return self.inventory.report(self.resource, self.generation, listed(*texts))
+
+    def end(self, now: float) -> Any:
+        return self.inventory.disconnect(self.resource, self.generation, now)
+
+
+def numbers(inventory: Inventory, now: float = 0, resource: str = R) -> tuple[Any, Any]:
+    found = inventory.get_capacity(now)
+    return found.capacity.get(resource), found.allocatable.get(resource)
