@@ -17,6 +17,7 @@
     │   ├── CannotRead
     │   ├── NoTopology                     of a device file
     │   ├── BadSocketPath
+    │   ├── LedgerUnusable
     │   ├── CdiWriteFailed
     │   ├── NotADeviceFile
     │   ├── NoVfioGroup
@@ -36,9 +37,10 @@
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
     │       └── ConflictingDevices         two devices that want the same place
     └── NodeError                          the device manager, in the kubelet's words
-        ├── RegistrationError              …UnsupportedVersion, …InvalidResourceName, dial, options
+        ├── RegistrationError              …version, name, dial, options, what a watcher met
         ├── AllocationError                …why a container gets no devices
         ├── EndpointStopped
+        ├── LedgerDamaged, LedgerWriteFailed   the node's own durable state
         ├── ListenFailed                   kubelet.sock could not be bound; exit_code 3
         └── NotInTime
 
@@ -46,6 +48,7 @@ shared     root, usage, sockets and files, the wire
 container  what a container is to get: CDI, device files, runtimes
 plugin     a plugin process
 node       the device manager
+watcher    a plugin found in the plugin registry directory
 check      a plugin under check
 """
 
@@ -72,12 +75,16 @@ from kubedevices.errors.node import (
     DialPluginFailed,
     EndpointNotFound,
     EndpointStopped,
+    LedgerDamaged,
+    LedgerUnusable,
+    LedgerWriteFailed,
     ListenFailed,
     NoContainerResponse,
     NodeError,
     NoHealthyDevices,
     NothingAllocated,
     NotInTime,
+    PluginNotBack,
     PluginOptionsFailed,
     PreferredAllocationFailed,
     PreStartFailed,
@@ -119,6 +126,16 @@ from kubedevices.errors.shared import (
     UsageError,
     WireError,
 )
+from kubedevices.errors.watcher import (
+    BadPluginName,
+    GetInfoFailed,
+    NoHandlerForPlugin,
+    NotifyFailed,
+    PluginRegistrationFailed,
+    PluginValidationFailed,
+    VersionNotSupportedByPlugin,
+    WatchedSocketNotDialled,
+)
 
 __all__ = [
     "AdmissionRejected",
@@ -126,6 +143,7 @@ __all__ = [
     "AllocationRefused",
     "BadEndpoint",
     "BadHookAnswer",
+    "BadPluginName",
     "BadResourceName",
     "BadSocketPath",
     "CannotAsk",
@@ -144,6 +162,7 @@ __all__ = [
     "DirectoryInUse",
     "EndpointNotFound",
     "EndpointStopped",
+    "GetInfoFailed",
     "ImpossiblePreference",
     "InvalidCdiAnnotation",
     "InvalidCdiName",
@@ -151,8 +170,12 @@ __all__ = [
     "InvalidDevice",
     "InvalidResourceName",
     "KubedevicesError",
+    "LedgerDamaged",
+    "LedgerUnusable",
+    "LedgerWriteFailed",
     "ListenFailed",
     "NoContainerResponse",
+    "NoHandlerForPlugin",
     "NoHealthyDevices",
     "NoPrivateView",
     "NoTopology",
@@ -163,9 +186,13 @@ __all__ = [
     "NotExpressible",
     "NotInTime",
     "NothingAllocated",
+    "NotifyFailed",
     "PluginError",
+    "PluginNotBack",
     "PluginNotStarted",
     "PluginOptionsFailed",
+    "PluginRegistrationFailed",
+    "PluginValidationFailed",
     "PreStartFailed",
     "PreferredAllocationFailed",
     "ProtocolError",
@@ -183,5 +210,7 @@ __all__ = [
     "UnresolvableCdiDevices",
     "UnsupportedVersion",
     "UsageError",
+    "VersionNotSupportedByPlugin",
+    "WatchedSocketNotDialled",
     "WireError",
 ]

@@ -17,6 +17,30 @@ class ListenFailed(NodeError, CannotAsk):
         )
 
 
+class LedgerUnusable(CannotAsk):
+    """The node's own state could not be opened; nothing says that it is damaged."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot use the ledger {path}: {reason}")
+
+
+class LedgerDamaged(NodeError):
+    """What the node's own state file says cannot be trusted."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"the ledger {path} is damaged: {reason}")
+
+
+class LedgerWriteFailed(NodeError):
+    """An allocation or release could not be made durable, in the kubelet's words for that."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f'failed to write checkpoint file "kubelet_internal_checkpoint": {reason}')
+
+
 class NotInTime(NodeError):
     """A resource did not become what was waited for; `seen` says what it was at the end."""
 
@@ -199,6 +223,17 @@ class NothingAllocated(AllocationError):
         super().__init__(
             f"no devices found allocated in local cache for pod {pod_uid}, "
             f"container {container}, resource {resource}"
+        )
+
+
+class PluginNotBack(AllocationError):
+    """A container cannot start yet: nobody has vouched for its devices since the node started."""
+
+    def __init__(self, resource: str, waited: float) -> None:
+        self.resource, self.waited = resource, waited
+        super().__init__(
+            f"{resource}: its plugin has not reported the container's devices since the node "
+            f"started (waited {waited:g} s); start the container again later"
         )
 
 

@@ -4,6 +4,8 @@ In the order a device takes:
 
 registration         the Registration service on kubelet.sock
 plugin_directory     the directory plugins register in, cleaned before it is used
+plugin_watcher       the other way to arrive: sockets in the plugin registry directory
+registry_state       which of those sockets need something done
 endpoint             one connected plugin: its calls, its stream of lists
 endpoint_table       every connected plugin, and which instance of it counts
 inventory            devices and health per resource; capacity, allocatable, grace period

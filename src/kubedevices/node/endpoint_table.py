@@ -68,6 +68,12 @@ class EndpointTable:
 
     # ------------------------------------------------------------ plugins come
 
+    def expect(self, resource: str) -> None:
+        """Know a resource from before our start: its plugin has the grace period to come back."""
+        now = asyncio.get_running_loop().time()
+        self._inventory.restore(resource, now)
+        self._schedule_expiry(resource, now)
+
     async def connect(self, resource: str, socket: Path) -> None:
         """Connect to a plugin that registered; raises `RegistrationError`.
 

@@ -1,0 +1,83 @@
+"""Why a plugin found in the plugin registry directory is not accepted, in the kubelet's words."""
+
+from collections.abc import Sequence
+
+from kubedevices.errors.node import RegistrationError
+
+
+class NoHandlerForPlugin(RegistrationError):
+    """The socket says it is another type of plugin, a CSI driver for instance."""
+
+    def __init__(self, plugin_type: str, socket: str) -> None:
+        self.plugin_type, self.socket = plugin_type, socket
+        super().__init__(
+            "RegisterPlugin error -- no handler registered for plugin type: "
+            f"{plugin_type} at socket {socket}"
+        )
+
+
+class VersionNotSupportedByPlugin(RegistrationError):
+    """The plugin speaks other versions of the device plugin API than we do."""
+
+    def __init__(self, version: str, supported: Sequence[str]) -> None:
+        self.version, self.supported = version, tuple(supported)
+        super().__init__(
+            f"manager version, {version}, is not among plugin supported versions "
+            f"[{' '.join(supported)}]"
+        )
+
+
+class BadPluginName(RegistrationError):
+    """The plugin's name is not an extended resource."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
+        super().__init__(
+            f'invalid name of device plugin socket: the ResourceName "{resource}" is invalid'
+        )
+
+
+class PluginValidationFailed(RegistrationError):
+    """What the plugin says about itself was refused; sent to the plugin."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"RegisterPlugin error -- plugin validation failed with err: {reason}")
+
+
+class PluginRegistrationFailed(RegistrationError):
+    """The plugin could not be connected to; sent to the plugin."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"RegisterPlugin error -- plugin registration failed with err: {reason}")
+
+
+class WatchedSocketNotDialled(RegistrationError):
+    """Nobody answers on a socket in the registry directory."""
+
+    def __init__(self, socket: str, reason: str) -> None:
+        self.socket, self.reason = socket, reason
+        super().__init__(f"RegisterPlugin error -- dial failed at socket {socket}, err: {reason}")
+
+
+class GetInfoFailed(RegistrationError):
+    """The socket did not say what it is."""
+
+    def __init__(self, socket: str, reason: str) -> None:
+        self.socket, self.reason = socket, reason
+        super().__init__(
+            "RegisterPlugin error -- failed to get plugin info using RPC GetInfo "
+            f"at socket {socket}, err: {reason}"
+        )
+
+
+class NotifyFailed(RegistrationError):
+    """The plugin could not be told how its registration went."""
+
+    def __init__(self, socket: str, reason: str) -> None:
+        self.socket, self.reason = socket, reason
+        super().__init__(
+            "RegisterPlugin error -- failed to send registration status "
+            f"at socket {socket}, err: {reason}"
+        )

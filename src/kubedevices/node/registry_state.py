@@ -1,0 +1,115 @@
+"""Which sockets of the plugin registry directory need something done: decides, does nothing.
+
+A socket is known by its path and by which file it is; one that is re-created is unregistered first
+and registered afterwards, as the kubelet does. `plugin_watcher` looks, asks here, and acts.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 122.0
+"""Seconds without a new try after a failure: 0.5, 1, 2 … 122, as in the kubelet."""
+
+
+class RegisteredPlugin(NamedTuple):
+    """A plugin that was found, and where it serves."""
+
+    resource: str
+    socket: Path
+
+
+class Plan(NamedTuple):
+    """What is to be done now; at most one thing per path."""
+
+    unregister: tuple[Path, ...]
+    register: tuple[Path, ...]
+
+
+@dataclass(slots=True)
+class _Socket:
+    """One path, from its appearance until it is gone and unregistered."""
+
+    desired: Hashable = None
+    actual: Hashable = None
+    plugin: RegisteredPlugin | None = None
+    is_busy: bool = False
+    failures: int = 0
+    not_before: float = 0.0
+    given_up: Hashable = None
+
+
+@dataclass
+class RegistryState:
+    """The sockets of one directory. `is_alive` says whether a registered plugin still answers."""
+
+    is_alive: Callable[[RegisteredPlugin], bool] = lambda _: False
+    _sockets: dict[Path, _Socket] = field(default_factory=dict)
+
+    def plan(self, found: Mapping[Path, Hashable], now: float) -> Plan:
+        """Compare what was `found`, path to file, with what is registered; mark it as under way."""
+        for path in found:
+            self._sockets.setdefault(path, _Socket())
+        unregister, register = [], []
+        for path, socket in [*self._sockets.items()]:
+            socket.desired = found.get(path)
+            if socket.is_busy:
+                continue
+            if socket.plugin is not None:
+                if not self._is_same(socket):
+                    socket.is_busy = True
+                    unregister.append(path)
+            elif socket.desired is None:
+                del self._sockets[path]
+            elif socket.desired != socket.given_up and now >= socket.not_before:
+                socket.is_busy = True
+                register.append(path)
+        return Plan(tuple(unregister), tuple(register))
+
+    def _is_same(self, socket: _Socket) -> bool:
+        """Whether the registered plugin's file is still there.
+
+        A change of mode or owner looks like another file; while the plugin answers it is not.
+        """
+        if socket.desired == socket.actual:
+            return True
+        if socket.desired is None or socket.plugin is None or not self.is_alive(socket.plugin):
+            return False
+        socket.actual = socket.desired
+        return True
+
+    def registered(self, path: Path, plugin: RegisteredPlugin, file: Hashable) -> None:
+        """Take note of a success: `file` is what was at `path` when it began."""
+        socket = self._sockets[path]
+        socket.plugin, socket.actual = plugin, file
+        socket.is_busy, socket.failures, socket.not_before = False, 0, 0.0
+
+    def failed(self, path: Path, now: float, *, give_up_on: Hashable = None) -> float:
+        """Take note of a failure; return the pause. `give_up_on` is a file never to try again."""
+        socket = self._sockets[path]
+        pause = min(FIRST_PAUSE * 2**socket.failures, LONGEST_PAUSE)
+        socket.failures = min(socket.failures + 1, 16)
+        socket.not_before, socket.is_busy = now + pause, False
+        socket.given_up = give_up_on
+        return pause
+
+    def unregistered(self, path: Path) -> RegisteredPlugin | None:
+        """Take note that the plugin at `path` was let go; return which one it was."""
+        socket = self._sockets[path]
+        plugin, socket.plugin, socket.actual = socket.plugin, None, None
+        socket.is_busy, socket.failures, socket.not_before = False, 0, 0.0
+        return plugin
+
+    def plugin_at(self, path: Path) -> RegisteredPlugin | None:
+        """Return the plugin that is registered at `path`."""
+        socket = self._sockets.get(path)
+        return socket.plugin if socket else None
+
+    def counts(self) -> dict[Path, tuple[int, int]]:
+        """Return per path 1 or 0 for desired and for actual: the kubelet's two gauges."""
+        return {
+            path: (int(socket.desired is not None), int(socket.plugin is not None))
+            for path, socket in self._sockets.items()
+        }

@@ -1,0 +1,229 @@
+"""kubedevices.node.plugin_watcher, over sockets"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from kubedevices.allocation import PluginInfo
+from kubedevices.errors import DialPluginFailed, RpcError, StatusCode
+from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming, find_sockets
+from kubedevices.wire.services import plugin_registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.waiting import until
+
+RESOURCE = "example.com/widget"
+QUICK = WatcherTiming(interval=0.02, dial=0.5, get_info=0.5, notify=0.5)
+
+
+class WatchedPlugin:
+    """A socket in the registry directory; notes what it is told."""
+
+    def __init__(self, path: Path, **said: object) -> None:
+        self.path = path
+        info: dict[str, object] = {"type": "DevicePlugin", "name": RESOURCE, "endpoint": ""}
+        info |= {"supported_versions": ("v1beta1",), **said}
+        self.info = PluginInfo(**info)  # type: ignore[arg-type]
+        self.told: list[tuple[bool, str]] = []
+        self.asked = 0
+        self.get_info_error: RpcError | None = None
+        self.notify_error: RpcError | None = None
+        self.server = GrpcServer(plugin_registration_methods(self), name="plugin")
+
+    async def __aenter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        await self.server.start(self.path)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.stop()
+
+    async def get_info(self) -> PluginInfo:
+        self.asked += 1
+        if self.get_info_error:
+            raise self.get_info_error
+        return self.info
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        self.told.append((registered, error))
+        if self.notify_error:
+            raise self.notify_error
+
+
+class Table:
+    """Stands for the endpoint table: notes what is connected, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, Path]] = []
+        self.error: DialPluginFailed | None = None
+
+    async def connect(self, resource: str, socket: Path) -> None:
+        if self.error:
+            raise self.error
+        self.calls.append(("connect", resource, socket))
+
+    def disconnect(self, resource: str, socket: Path) -> None:
+        self.calls.append(("disconnect", resource, socket))
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for verb, _, _ in self.calls]
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    directory: Path, table: Table, *, compat: bool = False
+) -> AsyncIterator[PluginWatcher]:
+    watcher = PluginWatcher(directory, table.connect, table.disconnect, timing=QUICK, compat=compat)
+    await watcher.start()
+    try:
+        yield watcher
+    finally:
+        await watcher.stop()
+
+
+async def test_a_plugin_that_is_there_and_one_that_comes_are_registered(short_dir: Path) -> None:
+    """Each is asked what it is, connected to at its own socket, and told that it is registered."""
+    table = Table()
+    async with WatchedPlugin(short_dir / "old.sock") as old, watching(short_dir, table):
+        await until(lambda: old.told)
+        async with WatchedPlugin(short_dir / "deep/er/new.sock", name="a.b/new") as new:
+            await until(lambda: new.told)
+    assert table.calls == [("connect", RESOURCE, old.path), ("connect", "a.b/new", new.path)]
+    assert old.told == new.told == [(True, "")]
+
+
+async def test_an_endpoint_that_is_named_is_used_as_it_is(short_dir: Path) -> None:
+    """The device plugin service may be on another socket, given by its whole path."""
+    table = Table()
+    async with (
+        WatchedPlugin(short_dir / "p.sock", endpoint="/elsewhere/plugin.sock") as plugin,
+        watching(short_dir, table),
+    ):
+        await until(lambda: plugin.told)
+    assert table.calls == [("connect", RESOURCE, Path("/elsewhere/plugin.sock"))]
+
+
+async def test_a_socket_that_goes_disconnects_its_plugin(short_dir: Path) -> None:
+    """And one that is re-created comes back after that."""
+    table = Table()
+    async with watching(short_dir, table):
+        async with WatchedPlugin(short_dir / "p.sock") as plugin:
+            await until(lambda: plugin.told)
+        await until(lambda: table.verbs == ["connect", "disconnect"])
+        async with WatchedPlugin(short_dir / "p.sock") as plugin:
+            await until(lambda: plugin.told)
+    assert table.verbs == ["connect", "disconnect", "connect"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            {"type": "CSIPlugin"},
+            (
+                "RegisterPlugin error -- no handler registered for plugin type: "
+                "CSIPlugin at socket {path}"
+            ),
+        ),
+        (
+            {"supported_versions": ("v1alpha", "v2")},
+            (
+                "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, "
+                "is not among plugin supported versions [v1alpha v2]"
+            ),
+        ),
+        (
+            {"name": "bad"},
+            (
+                "RegisterPlugin error -- plugin validation failed with err: "
+                'invalid name of device plugin socket: the ResourceName "bad" is invalid'
+            ),
+        ),
+    ],
+)
+async def test_a_plugin_is_told_why_it_is_not_accepted(
+    said: dict[str, object], told: str, short_dir: Path
+) -> None:
+    """The kubelet's words, again after each pause; nothing is connected."""
+    table = Table()
+    async with (
+        WatchedPlugin(short_dir / "p.sock", **said) as plugin,
+        watching(short_dir, table),
+    ):
+        await until(lambda: len(plugin.told) >= 2)
+    assert plugin.told[:2] == [(False, told.format(path=plugin.path))] * 2
+    assert not table.calls
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_a_registration_that_failed_is_tried_again(compat: bool, short_dir: Path) -> None:
+    """Unless we are to be like kubelets before 1.36, which wait for the socket's re-creation."""
+    table = Table()
+    table.error = DialPluginFailed("context deadline exceeded")
+    async with (
+        WatchedPlugin(short_dir / "p.sock") as plugin,
+        watching(short_dir, table, compat=compat),
+    ):
+        await until(lambda: plugin.told)
+        table.error = None
+        if not compat:
+            await until(lambda: (True, "") in plugin.told)
+        else:
+            with pytest.raises(AssertionError):
+                await until(lambda: len(plugin.told) > 1, timeout=1)
+    assert plugin.told[0] == (
+        False,
+        (
+            "RegisterPlugin error -- plugin registration failed with err: "
+            "failed to dial device plugin: context deadline exceeded"
+        ),
+    )
+    assert table.verbs == ([] if compat else ["connect"])
+
+
+async def test_a_plugin_that_cannot_be_told_is_let_go_and_tried_again(short_dir: Path) -> None:
+    """A failing NotifyRegistrationStatus undoes the registration."""
+    table = Table()
+    async with WatchedPlugin(short_dir / "p.sock") as plugin:
+        plugin.notify_error = RpcError(StatusCode.INTERNAL, "no")
+        async with watching(short_dir, table):
+            await until(lambda: table.verbs == ["connect", "disconnect"])
+            plugin.notify_error = None
+            await until(lambda: table.verbs == ["connect", "disconnect", "connect"])
+
+
+async def test_a_socket_without_answers_is_asked_again_and_holds_up_nobody(short_dir: Path) -> None:
+    """GetInfo that fails is retried; another plugin is registered meanwhile."""
+    table = Table()
+    async with WatchedPlugin(short_dir / "bad.sock", name="a.b/bad") as bad:
+        bad.get_info_error = RpcError(StatusCode.UNAVAILABLE, "not yet")
+        async with watching(short_dir, table), WatchedPlugin(short_dir / "good.sock") as good:
+            await until(lambda: good.told)
+            await until(lambda: bad.asked >= 2)
+            bad.get_info_error = None
+            await until(lambda: bad.told == [(True, "")])
+
+
+async def test_a_dead_socket_file_is_no_plugin_and_is_left_alone(short_dir: Path) -> None:
+    """Nothing is removed from the directory; a plugin that binds there later is found."""
+    table = Table()
+    server = await asyncio.start_unix_server(lambda *_: None, short_dir / "p.sock")
+    server.close()
+    await server.wait_closed()
+    async with watching(short_dir, table) as watcher:
+        await until(lambda: watcher.counts() == {short_dir / "p.sock": (1, 0)})
+        async with WatchedPlugin(short_dir / "p.sock") as plugin:
+            await until(lambda: plugin.told)
+
+
+def test_only_sockets_without_a_dot_are_found(short_dir: Path) -> None:
+    """Files, links, and whatever begins with a dot are passed over; folders are walked."""
+    (short_dir / "file").touch()
+    (short_dir / ".hidden").mkdir()
+    (short_dir / "link").symlink_to("nowhere")
+    assert find_sockets(short_dir) == {}
+    assert find_sockets(short_dir / "missing") == {}
