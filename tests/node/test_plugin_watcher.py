@@ -132,8 +132,8 @@ async def test_a_socket_that_goes_disconnects_its_plugin(short_dir: Path) -> Non
         (
             {"supported_versions": ("v1alpha", "v2")},
             (
-                "RegisterPlugin error -- plugin validation failed with err: manager version, v1beta1, "
-                "is not among plugin supported versions [v1alpha v2]"
+                "RegisterPlugin error -- plugin validation failed with err: "
+                "manager version, v1beta1, is not among plugin supported versions [v1alpha v2]"
             ),
         ),
         (
