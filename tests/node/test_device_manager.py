@@ -115,7 +115,7 @@ async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) 
     """The golden trace, over real sockets: connected, listed, lost, expired, back."""
     wanted = [numbers(event) for event in TRACE["sequence"]]
     resource = TRACE["resource"]
-    async with DeviceManager(plugins, compat=True, grace_period=0.3) as manager:
+    async with DeviceManager(plugins, compat=True) as manager:
         async with FakePlugin(plugins, resource) as one:
             await one.send_bytes(None)
             await one.register()
@@ -123,8 +123,10 @@ async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) 
             await one.send([*healthy("a", "b"), *unhealthy("c")])
             await until(lambda: now(manager) == wanted[1])
         await until(lambda: now(manager) == wanted[2])
-        await until(lambda: now(manager) == wanted[3])
+        manager.inventory.grace_period = 0
+        assert now(manager) == wanted[3]
         assert now(manager) == wanted[4]
+        manager.inventory.grace_period = 300
         async with FakePlugin(plugins, resource) as two:
             await two.send_bytes(None)
             await two.register()
