@@ -272,7 +272,19 @@ def test_text_that_is_not_json_is_one_mistake() -> None:
 def test_a_key_that_is_there_twice_is_a_mistake() -> None:
     """Strict readers refuse it; taking the last one would hide a slip."""
     with pytest.raises(InvalidCdiSpec, match="the key 'kind' is there twice"):
-        from_json('{"kind": "a/b", "kind": "c/d"}')
+        from_json('{"cdiVersion": "0.3.0", "kind": "a/b", "kind": "c/d"}')
+
+
+def test_numbers_end_where_readers_end() -> None:
+    """Readers hold device numbers in 64 bits and IDs in 32."""
+
+    def node(**numbers: int) -> dict[str, Any]:
+        return {"containerEdits": {"deviceNodes": [numbers]}}
+
+    for good in (node(major=2**63 - 1), node(minor=-(2**63)), node(uid=2**32 - 1)):
+        from_dict(good)
+    for bad in (node(major=2**63), node(minor=-(2**63) - 1), node(gid=2**32)):
+        assert len(problems_of(bad)) == 1
 
 
 def test_a_plugins_answer_in_words_of_cdi() -> None:

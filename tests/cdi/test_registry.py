@@ -123,6 +123,8 @@ def test_a_missing_device_is_explained_by_its_neighbours() -> None:
     assert reason(found, "v.com/c=0000:3b:00.0").endswith(
         "there is gpu0, gpu1, gpu2, gpu3, gpu4 and 2 more"
     )
+    five = registry(a_file("/a.json", *"abcde"))
+    assert reason(five, "v.com/c=zzz").endswith("there is a, b, c, d, e")
     few = registry(a_file("/a.json", "left", "right"))
     assert reason(few, "v.com/c=0000:3b:00.0") == (
         "no such device of v.com/c in /a.json; there is left, right"
@@ -145,6 +147,15 @@ def test_an_invalid_file_of_the_kind_is_the_reason() -> None:
     )
     assert reason(found, "v.com/c=w") == "/etc/cdi/a.json is invalid: /devices: empty"
     assert found.errors == {"/etc/cdi/a.json": ("/devices: empty",)}
+
+
+def test_an_invalid_file_of_another_kind_is_not_the_reason() -> None:
+    """It would lead astray; neither is a valid file."""
+    problems = (CdiProblem("/devices", "empty"),)
+    found = registry(
+        SpecFile("/etc/cdi/a.json", problems=problems, kind="v.com/d"), a_file("/b.json", "w")
+    )
+    assert reason(found, "v.com/z=w").endswith("did you mean v.com/c?)")
 
 
 def test_what_could_not_be_read_is_mentioned_for_an_unknown_kind() -> None:

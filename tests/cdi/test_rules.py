@@ -178,6 +178,12 @@ def test_a_bad_device_node_is_invalid(node: DeviceNode, problem: str) -> None:
     assert edits_problem(ContainerEdits(device_nodes=(node,))).startswith(problem)
 
 
+def test_zero_is_a_device_number() -> None:
+    """Only what is below it is not."""
+    node = DeviceNode("/d", major=0, minor=0)
+    assert problems_of(spec_with(ContainerEdits(device_nodes=(node,)))) == []
+
+
 @pytest.mark.parametrize("permissions", ["", "r", "w", "m", "rwm", "mw"])
 def test_letters_of_rwm_are_permissions(permissions: str) -> None:
     """No permissions at all mean rwm."""
@@ -253,7 +259,15 @@ def test_what_we_write_is_held_to_more(edits: ContainerEdits, problem: str) -> N
 
 @pytest.mark.parametrize(
     "annotations",
-    [{"a b": "c"}, {"A.com/x": "c"}, {"a/b/c": "d"}, {"": "x"}, {"a": "x" * (256 * 1024)}],
+    [
+        {"n" * 64: ""},
+        {f"{'d' * 254}/n": ""},
+        {"a b": "c"},
+        {"A.com/x": "c"},
+        {"a/b/c": "d"},
+        {"": "x"},
+        {"a": "x" * (256 * 1024)},
+    ],
 )
 def test_annotations_that_kubernetes_would_refuse_are_not_written(
     annotations: dict[str, str],
@@ -267,8 +281,13 @@ def test_annotations_that_kubernetes_would_refuse_are_not_written(
 
 
 def test_good_annotations_are_written() -> None:
-    """With and without a domain."""
-    assert problems_of(spec_with(annotations={"a.com/b": "ä", "c": ""}), strict=True) == []
+    """With and without a domain, up to the limits."""
+    for annotations in (
+        {"a.com/b": "ä", "c": ""},
+        {f"{'d' * 253}/{'n' * 63}": "x"},
+        {"a": "x" * (256 * 1024 - 1)},
+    ):
+        assert problems_of(spec_with(annotations=annotations), strict=True) == []
 
 
 def test_validate_raises_with_all_problems() -> None:
