@@ -44,6 +44,8 @@ def test_wildcards_are_resolved_at_every_level(dev: Path) -> None:
     assert find(dev, "/dev/a1/?") == ["/dev/a1/x", "/dev/a1/y"]
     assert find(dev, "/dev/nothing/*") == []
     assert find(dev, "/dev/.a*/x") == ["/dev/.a3/x"]
+    assert find(dev, "/dev/*/y") == ["/dev/a1/y"]
+    assert find(dev, "/dev/*3/x") == []
     assert find(dev, "/dev/b/x") == ["/dev/b/x"]
     assert find(dev, "/dev/b/y") == []
 

@@ -173,6 +173,13 @@ def test_a_mistake_in_the_file_names_its_place(tmp_path: Path) -> None:
     ]
 
 
+def test_a_value_is_told_wrong_once(tmp_path: Path) -> None:
+    """Not for what it replaces as well."""
+    with pytest.raises(ConfigError) as caught:
+        from_file(tmp_path, "numberDevicesOnNode: -2", NUMBER_DEVICES="x")
+    assert str(caught.value) == "environment: NUMBER_DEVICES: 'x' is not a whole number"
+
+
 def test_a_value_that_is_replaced_need_not_be_right(tmp_path: Path) -> None:
     """A template may carry what every deployment sets."""
     config = from_file(tmp_path, "resourceName: RESOURCE_NAME", RESOURCE_NAME="example.com/x")

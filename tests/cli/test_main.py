@@ -1,7 +1,9 @@
 """The frame of the command line: verbs, errors, exit codes, log lines."""
 
+import io
 import json
 import logging
+import re
 import subprocess
 import sys
 import types
@@ -234,6 +236,20 @@ def test_log_lines_can_be_json(make_verb: MakeVerb, capsys: pytest.CaptureFixtur
     assert entries[1]["exception"].startswith("ValueError: bad thing (test_main.py:")
     assert "Traceback" in entries[1]["traceback"]
     assert all(entry["time"].endswith("Z") for entry in entries)
+
+
+def test_log_lines_for_eyes_are_short_and_coloured(
+    make_verb: MakeVerb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal; without colours where NO_COLOR is set."""
+    make_verb(log_something)
+    for no_color, level in (("", r"\x1b\[33mWARNING\x1b\[0m"), ("1", "WARNING")):
+        terminal = io.StringIO()
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        monkeypatch.setattr("sys.stderr", terminal)
+        monkeypatch.setenv("NO_COLOR", no_color)
+        main(["pretend"])
+        assert re.match(rf"\d\d:\d\d:\d\d {level} plugin.pretend: it", terminal.getvalue())
 
 
 def test_a_verb_chooses_what_is_worth_a_line(

@@ -143,6 +143,7 @@ def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["scanners.py:Widgets", "--domain", "foo_bar"], 2, "'foo_bar' is not a domain"),
         ([], 2, "scan needs either MODULE:CLASS or --config FILE"),
         (["a:B", "--config", "x"], 2, "scan needs either MODULE:CLASS or --config FILE"),
+        (["--config", "host.yaml", "--arg", "a=b"], 2, "--arg is for MODULE:CLASS"),
         (["--config", "nope.yaml"], 3, "cannot read nope.yaml: No such file or directory"),
     ],
 )
