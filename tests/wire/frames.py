@@ -36,7 +36,7 @@ def raw(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> byt
 
 def block(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return a header block that needs nothing of what came before."""
-    return Encoder().encode([(name, value, True) for name, value in headers])
+    return Encoder().encode([(name, value, True) for name, value in headers], huffman=False)
 
 
 def headers(

@@ -19,6 +19,8 @@ LAST_WORDS = 0.05
 
 READ_SIZE = 262144
 
+LOST = "the connection was lost"
+
 C = TypeVar("C", bound=GrpcConnection)
 
 
@@ -35,7 +37,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._is_leaving = False
-        self.reason = "the connection was lost"
+        self.reason = LOST
         self._closing: asyncio.TimerHandle | None = None
 
     def on_event(self, event: Event) -> None:
@@ -74,8 +76,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         """End every call and tell the owner."""
         if self._closing is not None:
             self._closing.cancel()
-        if exc is not None:
-            self.reason = f"the connection was lost: {exc}"
+        if exc is not None and self.reason == LOST:
+            self.reason = f"{LOST}: {exc}"
         self._transport = None
         self.connection.lose(self.reason)
         self.dispatch()

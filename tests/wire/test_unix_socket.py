@@ -1,0 +1,246 @@
+"""Socket files: whose they are, what may be removed, how they appear."""
+
+import errno
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import CannotAsk, SocketInUse, SocketPathTooLong
+from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
+
+
+def bound(path: Path, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    """Return a socket bound at `path` that does not listen."""
+    endpoint = socket.socket(socket.AF_UNIX, kind)
+    endpoint.bind(str(path))
+    return endpoint
+
+
+def test_listens(short_dir: Path) -> None:
+    """The file is there, with the identity told, and accepts."""
+    path = short_dir / "s.sock"
+    listener = listen(path, mode=0o600)
+    with listener.socket, socket.socket(socket.AF_UNIX) as client:
+        assert listener.identity == FileIdentity.of(path)
+        client.connect(str(path))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o660, 0o666, 0o777])
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_mode(short_dir: Path, mode: int, umask: int) -> None:
+    """The file has the mode asked for, whatever the umask says."""
+    path = short_dir / "s.sock"
+    before = os.umask(umask)
+    try:
+        with listen(path, mode=mode).socket:
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+    finally:
+        os.umask(before)
+
+
+def test_never_more_rights_than_asked_for(short_dir: Path) -> None:
+    """Between bind and listen the file never has another mode: nobody slips in."""
+    path = short_dir / "s.sock"
+    seen = set()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                seen.add(stat.S_IMODE(path.lstat().st_mode))
+            except OSError:
+                continue
+
+    before = os.umask(0)
+    watcher = threading.Thread(target=look, name="watcher")
+    watcher.start()
+    try:
+        for _ in range(200):
+            listen(path, mode=0o600).socket.close()
+            path.unlink()
+    finally:
+        done.set()
+        watcher.join()
+        os.umask(before)
+    assert seen <= {0o600}
+
+
+def test_rename(short_dir: Path) -> None:
+    """With `rename_from` the final name appears listening; the first name is gone."""
+    path, first = short_dir / "s.sock", short_dir / ".s.sock.new"
+    refused = []
+    done = threading.Event()
+
+    def dial() -> None:
+        while not done.is_set():
+            with socket.socket(socket.AF_UNIX) as client:
+                client.setblocking(False)
+                if client.connect_ex(str(path)) == errno.ECONNREFUSED:
+                    refused.append(path)
+
+    listeners = []
+    watcher = threading.Thread(target=dial, name="watcher")
+    watcher.start()
+    try:
+        for _ in range(30):
+            listener = listen(path, mode=0o600, rename_from=first)
+            assert not first.exists()
+            assert listener.identity == FileIdentity.of(path)
+            listeners.append(listener.socket)
+            path.unlink()
+    finally:
+        done.set()
+        watcher.join()
+        for each in listeners:
+            each.close()
+    assert not refused
+
+
+def test_rename_replaces_a_stale_file_without_a_gap(short_dir: Path) -> None:
+    """The path of a stale socket never is without a file while it is replaced."""
+    path = short_dir / "s.sock"
+    bound(path).close()
+    missing = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            if not path.exists():
+                missing.append(path)
+
+    watcher = threading.Thread(target=look, name="watcher")
+    watcher.start()
+    try:
+        for _ in range(50):
+            listen(path, mode=0o600, rename_from=short_dir / "new").socket.close()
+    finally:
+        done.set()
+        watcher.join()
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["s.sock", "new.sock"])
+def test_stale_file_is_replaced(short_dir: Path, name: str) -> None:
+    """A socket file that refuses is left over from the dead, under either name."""
+    bound(short_dir / name).close()
+    before = FileIdentity.of(short_dir / name)
+    listener = listen(short_dir / "s.sock", mode=0o600, rename_from=short_dir / "new.sock")
+    with listener.socket:
+        assert listener.identity != before
+
+
+def test_live_socket_is_in_use(short_dir: Path) -> None:
+    """Somebody who accepts keeps the path."""
+    path = short_dir / "s.sock"
+    with listen(path, mode=0o600).socket:
+        before = FileIdentity.of(path)
+        with pytest.raises(SocketInUse, match="already in use"):
+            listen(path, mode=0o600)
+        with pytest.raises(SocketInUse):
+            listen(path, mode=0o600, rename_from=short_dir / "new.sock")
+        assert FileIdentity.of(path) == before
+        assert not (short_dir / "new.sock").exists()
+
+
+def test_busy_socket_is_in_use(short_dir: Path) -> None:
+    """A full queue is a sign of life too, and asking takes no time."""
+    path = short_dir / "s.sock"
+    clients = []
+    with listen(path, mode=0o600).socket:
+        for _ in range(BACKLOG + 1):
+            client = socket.socket(socket.AF_UNIX)
+            client.setblocking(False)
+            client.connect_ex(str(path))
+            clients.append(client)
+        with pytest.raises(SocketInUse):
+            listen(path, mode=0o600)
+        for client in clients:
+            client.close()
+
+
+def test_datagram_socket_is_in_use(short_dir: Path) -> None:
+    """Somebody else's socket of another kind is not ours to remove."""
+    path = short_dir / "s.sock"
+    with bound(path, socket.SOCK_DGRAM), pytest.raises(SocketInUse):
+        listen(path, mode=0o600)
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "dangling link"])
+def test_other_files_are_left_alone(short_dir: Path, kind: str) -> None:
+    """What is no socket is in the way and stays."""
+    path = short_dir / "s.sock"
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(CannotAsk, match="no socket is in the way"):
+        listen(path, mode=0o600)
+    assert path.is_symlink() or path.exists()
+
+
+def test_missing_directory(short_dir: Path) -> None:
+    """The message names the path and the reason."""
+    path = short_dir / "missing" / "s.sock"
+    with pytest.raises(CannotAsk, match=rf"cannot listen on {path}: No such file"):
+        listen(path, mode=0o600)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission(short_dir: Path) -> None:
+    """A directory we may not write to is `CannotAsk` as well."""
+    short_dir.chmod(0o500)
+    try:
+        with pytest.raises(CannotAsk, match="Permission denied"):
+            listen(short_dir / "s.sock", mode=0o600)
+    finally:
+        short_dir.chmod(0o700)
+
+
+def test_rename_into_nowhere_leaves_nothing(short_dir: Path) -> None:
+    """When the rename fails, the first name is removed again."""
+    with pytest.raises(CannotAsk):
+        listen(short_dir / "missing" / "s.sock", mode=0o600, rename_from=short_dir / "new.sock")
+    assert list(short_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("which", ["path", "rename_from"])
+def test_path_too_long(short_dir: Path, which: str) -> None:
+    """A path of 108 bytes is refused with its length, before anything happens."""
+    long = short_dir / ("x" * (107 - len(bytes(short_dir))))
+    assert len(bytes(long)) == 108
+    paths = {"path": short_dir / "s.sock", "rename_from": short_dir / "new.sock", which: long}
+    with pytest.raises(SocketPathTooLong, match="108 bytes"):
+        listen(paths["path"], mode=0o600, rename_from=paths["rename_from"])
+    assert list(short_dir.iterdir()) == []
+
+
+def test_longest_path(short_dir: Path) -> None:
+    """A path of 107 bytes is accepted."""
+    path = short_dir / ("x" * (106 - len(bytes(short_dir))))
+    assert len(bytes(path)) == 107
+    listen(path, mode=0o600).socket.close()
+
+
+def test_only_our_own_file_is_removed(short_dir: Path) -> None:
+    """A file that replaced ours stays, even when it has our inode number."""
+    path = short_dir / "s.sock"
+    with listen(path, mode=0o600).socket:
+        own = FileIdentity.of(path)
+        assert own is not None
+        path.unlink()
+        path.write_text("somebody else's")
+        now = FileIdentity.of(path)
+        assert now is not None
+        reused = FileIdentity(now.st_dev, now.st_ino, own.st_ctime_ns)
+        for identity in (own, reused, None):
+            assert not unlink_own(path, identity)
+        assert path.exists()
+        assert unlink_own(path, now)
+        assert not path.exists()
+        assert not unlink_own(path, now)
