@@ -1,0 +1,220 @@
+"""Every metric of kubedevices: its name, and where its numbers go.
+
+Whoever counts something names one of these and a `Metrics`. `NO_METRICS` forgets it at once, so
+that nothing is paid where nobody asked; `PrometheusMetrics` keeps it for a scrape, and is the only
+place that loads prometheus-client. Names beginning with `kubelet_`, and the plugin manager's, are
+those of a kubelet.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Metric(NamedTuple):
+    """One metric; `buckets` are upper bounds of a histogram, in its unit."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+class Sample(NamedTuple):
+    """One number of a metric, with the values of its labels in their order."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+# ---------------------------------------------------------------- a kubelet's
+
+REGISTRATIONS = Metric(
+    "kubelet_device_plugin_registration_total",
+    "counter",
+    "Register calls, refused ones included.",
+    ("resource_name",),
+)
+ALLOCATION_SECONDS = Metric(
+    "kubelet_device_plugin_alloc_duration_seconds",
+    "histogram",
+    "How long a plugin took to answer Allocate, failures included.",
+    ("resource_name",),
+    DEFAULT_BUCKETS,
+)
+POD_RESOURCES_REQUESTS = Metric(
+    "kubelet_pod_resources_endpoint_requests_total",
+    "counter",
+    "Calls to the podresources service.",
+    ("server_api_version",),
+)
+POD_RESOURCES_BY_METHOD: Mapping[str, Metric] = {
+    method: Metric(
+        f"kubelet_pod_resources_endpoint_requests_{method}",
+        "counter",
+        f"Calls of {method} of the podresources service.",
+        ("server_api_version",),
+    )
+    for method in ("list", "get_allocatable", "get")
+}
+POD_RESOURCES_ERRORS: Mapping[str, Metric] = {
+    method: Metric(
+        f"kubelet_pod_resources_endpoint_errors_{method}",
+        "counter",
+        f"Failed calls of {method} of the podresources service.",
+        ("server_api_version",),
+    )
+    for method in ("list", "get_allocatable", "get")
+}
+TOPOLOGY_REQUESTS = Metric(
+    "kubelet_topology_manager_admission_requests_total",
+    "counter",
+    "Pods that asked for devices.",
+)
+TOPOLOGY_ERRORS = Metric(
+    "kubelet_topology_manager_admission_errors_total",
+    "counter",
+    "Pods that were refused because their devices could not be aligned.",
+)
+TOPOLOGY_MILLISECONDS = Metric(
+    "kubelet_topology_manager_admission_duration_ms",
+    "histogram",
+    "How long the admission of a pod took, in milliseconds.",
+    (),
+    tuple(0.05 * 2**power for power in range(15)),
+)
+ALIGNED_CONTAINERS = Metric(
+    "kubelet_container_aligned_compute_resources_count",
+    "counter",
+    "Containers whose devices are on one NUMA node.",
+    ("scope", "boundary"),
+)
+WATCHED_PLUGINS = Metric(
+    "plugin_manager_total_plugins",
+    "gauge",
+    "Sockets in the plugin registry directory, by state.",
+    ("socket_path", "state"),
+)
+
+# ---------------------------------------------------------------- our own, of a node
+
+CAPACITY = Metric(
+    "kubedevices_node_devices_capacity", "gauge", "Devices of a resource.", ("resource",)
+)
+ALLOCATABLE = Metric(
+    "kubedevices_node_devices_allocatable",
+    "gauge",
+    "Healthy devices of a resource, held or not.",
+    ("resource",),
+)
+HELD = Metric(
+    "kubedevices_node_devices_held", "gauge", "Devices that containers hold.", ("resource",)
+)
+ADMISSIONS = Metric(
+    "kubedevices_node_admissions_total", "counter", "Pods admitted or rejected.", ("result",)
+)
+DAMAGED_STATE = Metric(
+    "kubedevices_node_damaged_state_total",
+    "counter",
+    "Files of the node's own state that were found damaged and kept aside.",
+)
+
+Collect = Callable[[], Iterable[Sample]]
+
+
+class Metrics(Protocol):
+    """Where numbers go."""
+
+    def count(self, metric: Metric, *labels: str) -> None:
+        """Add one to a counter."""
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
+
+    def collect_from(self, collect: Collect) -> None:
+        """Ask `collect` for gauges at every scrape."""
+
+
+class NoMetrics:
+    """Forgets everything."""
+
+    def count(self, metric: Metric, *labels: str) -> None:
+        """Forget it."""
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Forget it."""
+
+    def collect_from(self, collect: Collect) -> None:
+        """Never ask."""
+
+
+NO_METRICS = NoMetrics()
+
+
+class PrometheusMetrics:
+    """Keeps everything for a scrape; `registry` is prometheus-client's."""
+
+    def __init__(self) -> None:
+        from prometheus_client.registry import CollectorRegistry  # noqa: PLC0415 - see above
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self._counts: dict[Metric, dict[tuple[str, ...], float]] = {}
+        self._histograms: dict[Metric, Any] = {}
+        self._sources: list[Collect] = []
+        self.registry.register(self)
+
+    def count(self, metric: Metric, *labels: str) -> None:
+        """Add one to a counter."""
+        counts = self._counts.setdefault(metric, {})
+        counts[labels] = counts.get(labels, 0) + 1
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add a value to a histogram."""
+        histogram = self._histograms.get(metric)
+        if histogram is None:
+            from prometheus_client import Histogram  # noqa: PLC0415 - see above
+
+            histogram = self._histograms[metric] = Histogram(
+                metric.name,
+                metric.help,
+                metric.labels,
+                registry=self.registry,
+                buckets=metric.buckets,
+            )
+        (histogram.labels(*labels) if metric.labels else histogram).observe(value)
+
+    def collect_from(self, collect: Collect) -> None:
+        """Ask `collect` for gauges at every scrape."""
+        self._sources.append(collect)
+
+    def collect(self) -> Iterator[Any]:
+        """Yield counters and gauges; called by the registry."""
+        from prometheus_client.metrics_core import Metric as Family  # noqa: PLC0415 - see above
+
+        samples = [
+            Sample(metric, labels, value)
+            for metric, counts in self._counts.items()
+            for labels, value in counts.items()
+        ]
+        samples += [sample for collect in self._sources for sample in collect()]
+        families: dict[Metric, Any] = {}
+        for metric, labels, value in samples:
+            if metric not in families:
+                # A kubelet has counters whose names do not end in _total. The format knows no such
+                # counter, so they keep their names and lose their type.
+                is_counter = metric.kind == "counter" and metric.name.endswith("_total")
+                kind = metric.kind if is_counter or metric.kind == "gauge" else "unknown"
+                name = metric.name.removesuffix("_total") if is_counter else metric.name
+                families[metric] = Family(name, metric.help, kind)
+            named = dict(zip(metric.labels, labels, strict=True))
+            families[metric].add_sample(metric.name, named, value)
+        yield from families.values()
+
+    def text(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        from prometheus_client.exposition import generate_latest  # noqa: PLC0415 - see above
+
+        return generate_latest(self.registry)
