@@ -171,6 +171,39 @@ def test_a_changed_foreign_file_is_read_again(
     assert defined(run) == [f"{KIND}=w0"]
 
 
+def test_an_unchanged_foreign_file_is_not_read_again(
+    inventory: CdiInventory, etc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Allocate stays cheap beside a vendor's long YAML file."""
+    write_spec(etc, "vendor.json", a_spec("w0", kind=KIND))
+    inventory.publish({KIND: [a_device("w0")]})
+
+    def unexpected(*_: object) -> None:
+        raise AssertionError("read the file again")
+
+    monkeypatch.setattr(cdi_specs, "read_spec_file", unexpected)
+    assert inventory.ensure([f"{KIND}=w0"]) == (f"{KIND}=w0",)
+
+
+def test_each_change_of_a_file_is_one_line_of_the_log(
+    inventory: CdiInventory, run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And what stays the same is none."""
+    caplog.set_level(logging.INFO)
+    write_spec(run, "kubedevices_example.com-old.json", a_spec("w", kind="example.com/old"))
+    left = run / "kubedevices_x.json.1.tmp"
+    left.touch()
+    for devices in ([a_device("w0")], [a_device("w0")], [], []):
+        inventory.publish({KIND: devices})
+    inventory.remove_dead({"example.com"})
+    assert [each.getMessage() for each in caplog.records] == [
+        f"removed {left}, left behind by a writer that died",
+        f"wrote the CDI file {run / FILE}",
+        f"removed the CDI file {run / FILE}: its devices are gone",
+        f"removed the CDI file {run}/kubedevices_example.com-old.json: no device of today is in it",
+    ]
+
+
 def test_dead_files_go_after_the_first_scan(run: Path, etc: Path) -> None:
     """T-24: files of ours that no device of today is in, of our vendor, and no other file."""
     for kind in (KIND, "example.com/gone", "other.com/x"):
@@ -249,10 +282,22 @@ def test_a_file_that_cannot_be_removed_is_tried_again(
         patch.setattr(Path, "unlink", _refuse)
         inventory.publish({})
         assert list(inventory.failures) == [KIND]
-        assert inventory.remove_dead({"example.com"}) == ()
     inventory.publish({})
     assert list(run.iterdir()) == []
     assert inventory.failures == {}
+
+
+def test_a_dead_file_that_cannot_be_removed_is_a_warning(
+    inventory: CdiInventory,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The plugin goes on without it."""
+    write_spec(run, "kubedevices_example.com-old.json", a_spec("w", kind="example.com/old"))
+    monkeypatch.setattr(Path, "unlink", _refuse)
+    assert inventory.remove_dead({"example.com"}) == ()
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
 
 
 def _refuse(*_: object, **__: object) -> None:
@@ -284,9 +329,20 @@ def test_kinds_that_share_a_file_name_have_a_file_each(run: Path, etc: Path) -> 
     again.publish({"a/b-c": [a_device("y")], "a-b/c": [a_device("x")]})
     assert len(list(run.iterdir())) == 2
     assert again.remove_dead({"a", "a-b"}) == ()
-    fresh = CdiInventory(run.parent / "other", read_also=[etc])
-    fresh.publish({"a/b-c": [a_device("y")], "a-b/c": [a_device("x")]})
-    assert defined(run.parent / "other") == ["a-b/c=x", "a/b-c=y"]
+    (run / "kubedevices_a-b-c.json").unlink()
+    CdiInventory(run, read_also=[etc]).publish({"a/b-c": [a_device("y")]})
+    assert len(list(run.iterdir())) == 1
+
+
+def test_kinds_that_share_a_file_name_find_theirs_after_a_failure(run: Path, etc: Path) -> None:
+    """Neither could be written at first, so no file tells whose the name is."""
+    run.parent.mkdir()
+    run.write_text("in the way")
+    inventory = CdiInventory(run, read_also=[etc])
+    inventory.publish({"a/b-c": [a_device("y")], "a-b/c": [a_device("x")]})
+    run.unlink()
+    inventory.ensure(["a/b-c=y", "a-b/c=x"])
+    assert defined(run) == ["a-b/c=x", "a/b-c=y"]
 
 
 def test_threads_may_publish_and_ensure_at_once(inventory: CdiInventory, run: Path) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_text_that_is_no_spec_has_a_problem(tmp_path: Path, text: str, problem: 
     assert problem in file.problem
 
 
+def test_a_file_that_breaks_a_rule_is_invalid(tmp_path: Path) -> None:
+    """Right in form is not enough: no reader takes a version that is too low."""
+    path = put(tmp_path / "a.json", content("0") | {"cdiVersion": "0.4.0"})
+    file = read_spec_file(path)
+    assert file.spec is None
+    assert "the spec version must be at least v0.5.0" in file.problem
+    assert file.kind == "v.com/c"
+
+
 def test_yaml_in_a_json_file_is_read(tmp_path: Path) -> None:
     """Readers use one parser for both; a flow mapping looks like JSON first."""
     text = "{cdiVersion: 0.5.0, kind: v.com/c, devices: [{name: w, containerEdits: {env: [A=1]}}]}"
@@ -193,6 +203,31 @@ def test_a_file_is_replaced_by_rename(tmp_path: Path) -> None:
         write_spec(tmp_path, "a.json", a_spec("x"))
         assert json.load(reader)["devices"][0]["name"] == "w"
     assert json.loads((tmp_path / "a.json").read_text())["devices"][0]["name"] == "x"
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole content, synced, then the name, synced; meanwhile nobody takes it for a leftover."""
+    steps: list[object] = []
+    sync, rename = os.fsync, os.rename
+
+    def seen_sync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        steps.append("directory" if stat.S_ISDIR(status.st_mode) else status.st_size)
+        assert cdi_specs.remove_leftovers(tmp_path) == ()
+        sync(descriptor)
+
+    def seen_rename(old: str, new: str) -> None:
+        steps.append("name")
+        rename(old, new)
+
+    monkeypatch.setattr("os.fsync", seen_sync)
+    monkeypatch.setattr("os.rename", seen_rename)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    write_spec(tmp_path, "kubedevices_a.json", a_spec("w"))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert steps == [(tmp_path / "kubedevices_a.json").stat().st_size, "name", "directory"]
 
 
 def test_a_file_is_kept_when_it_must_not_be_replaced(tmp_path: Path) -> None:

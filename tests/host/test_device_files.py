@@ -36,9 +36,10 @@ def test_the_numbers_of_a_device_file() -> None:
 
 
 def test_a_fifo_is_a_device_file_too(tmp_path: Path) -> None:
-    """CDI knows it as type p."""
+    """CDI knows it as type p; only what is below /dev is looked for elsewhere."""
     os.mkfifo(tmp_path / "pipe", 0o640)
     assert read_device_file(tmp_path / "pipe").type == "p"
+    assert read_device_file(tmp_path / "pipe", dev_root=tmp_path).type == "p"
 
 
 def test_a_link_is_followed_only_for_device_plugins(dev: Path) -> None:
@@ -80,7 +81,7 @@ def add_class_device(directory: Path, dev: Path, name: str) -> None:
     """Write what the kernel puts into the directory of a device that has a file in /dev."""
     directory.mkdir(parents=True)
     (directory / "dev").write_text("226:0\n")
-    (directory / "uevent").write_text(f"MAJOR=226\nMINOR=0\nDEVNAME={name}\nDEVTYPE=x\n")
+    (directory / "uevent").write_text(f"MAJOR=226\nMINOR=0\nDEVNAME={name}\nDEVTYPE=x\nrubbish\n")
     (dev / name).parent.mkdir(parents=True, exist_ok=True)
     (dev / name).touch()
 
@@ -101,7 +102,7 @@ def test_all_device_files_of_a_gpu_are_found(tmp_path: Path, dev: Path) -> None:
 
 
 def test_a_device_behind_another_one_does_not_belong_to_it(tmp_path: Path, dev: Path) -> None:
-    """What hangs on a hub or behind a bridge is a device of its own; interfaces are not."""
+    """What hangs on a hub or behind a bridge is one of its own; interfaces and disks are not."""
     hub = tmp_path / "sys/devices/pci0000:00/usb1/1-1"
     add_class_device(hub / "1-1:1.0/ttyUSB0/tty/ttyUSB0", dev, "ttyUSB0")
     add_class_device(hub / "1-1.4/1-1.4:1.0/ttyUSB1/tty/ttyUSB1", dev, "ttyUSB1")
@@ -110,8 +111,11 @@ def test_a_device_behind_another_one_does_not_belong_to_it(tmp_path: Path, dev: 
     add_class_device(bridge / "0000:01:00.0/nvme/nvme0", dev, "nvme0")
     for name in ("vendor", "class"):
         (bridge / f"0000:01:00.0/{name}").write_text("0x8086\n")
+    disk = bridge / "ata1/host0/target0:0:0/0:0:0:0"
+    add_class_device(disk / "block/sda", dev, "sda")
+    (disk / "vendor").write_text("ATA\n")
     assert device_files_below(hub, dev_root=dev) == ("/dev/ttyUSB0",)
-    assert device_files_below(bridge, dev_root=dev) == ()
+    assert device_files_below(bridge, dev_root=dev) == ("/dev/sda",)
 
 
 def test_a_device_file_that_is_not_there_yet_is_left_out(tmp_path: Path, dev: Path) -> None:

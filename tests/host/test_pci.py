@@ -17,7 +17,14 @@ def sys(tmp_path: Path) -> Path:
     add_pci(sys, "0000:3b:10.0", device="0x1565", driver="vfio-pci", group="12")
     add_pci(sys, "0000:3b:02.1", device="0x1565", group="13")
     add_virtual_functions(sys, "0000:3b:00.0", "0000:3b:10.0", "0000:3b:02.1")
-    add_pci(sys, "0000:a1:00.0", vendor="0x10DE", device_class="0x030200", driver="nvidia")
+    add_pci(
+        sys,
+        "0000:a1:00.0",
+        vendor="0x10DE",
+        device_class="0x030200",
+        driver="nvidia",
+        numa_node=0,
+    )
     add_pci(sys, "10000:01:00.0", device_class="0x010802", sriov_totalvfs=4, sriov_numvfs=0)
     return sys
 
@@ -52,6 +59,9 @@ def test_everything_known_of_a_function_is_read(sys: Path) -> None:
         None,
         None,
     )
+    gpu = pci.find("0000:a1:00.0", sysfs_root=sys)
+    assert gpu is not None
+    assert gpu.numa_node == 0
     assert pci.find("0000:00:00.0", sysfs_root=sys) is None
 
 

@@ -119,6 +119,8 @@ def test_cdi_names_need_the_files_that_define_them() -> None:
     result = oci.apply_to_oci({}, options, {}, registry=registry, look=FILES.__getitem__)
     assert result["process"]["env"] == ["A=2"]
     assert result["linux"]["devices"][0]["minor"] == 200
+    with pytest.raises(NotExpressible, match="without the files"):
+        oci.apply_to_oci({}, options, {}, registry=registry)
     with pytest.raises(UnresolvableCdiDevices, match=r"example\.com/w=0"):
         oci.apply_to_oci({}, options, {}, registry=CdiRegistry(), look=FILES.__getitem__)
 
@@ -131,6 +133,8 @@ def test_the_small_configuration_asks_for_little() -> None:
     assert config["process"]["terminal"] is False
     assert "rlimits" not in config["process"]
     assert config["root"] == {"path": "/r", "readonly": False}
+    assert config["mounts"][0] == {"destination": "/proc", "type": "proc", "source": "proc"}
+    assert "nosuid" in config["mounts"][1]["options"]
     assert not any("gid=5" in mount.get("options", ()) for mount in config["mounts"])
     assert {each["type"] for each in config["linux"]["namespaces"]} == {
         "pid",

@@ -118,7 +118,7 @@ class CdiInventory:
         serve different types under one domain would take each other's files for dead.
         """
         with self._lock:
-            live = {kind.path for kind in self._kinds.values() if kind.text}
+            live = {kind.path for kind in self._kinds.values()}
             dead = [
                 path
                 for path in cdi_specs.our_files(self._directory)
@@ -201,9 +201,11 @@ class CdiInventory:
             if identity is None:
                 continue
             before = self._foreign_files.get(path)
-            fresh = before is None or before[0] != identity
-            file = cdi_specs.read_spec_file(path) if before is None or fresh else before[1]
-            seen[path] = (identity, file)
+            is_known = before is not None and before[0] == identity
+            seen[path] = (
+                before if before and is_known else (identity, cdi_specs.read_spec_file(path))
+            )
+            file = seen[path][1]
             if file.spec is not None:
                 names.update({f"{file.kind}={each.name}": file.path for each in file.spec.devices})
         self._foreign_files = seen
