@@ -79,7 +79,7 @@ def checksum(
     for resource in sorted(registered):
         text = _utf8(f"{resource}:{_listed(registered[resource])}")
         hashed = fnv1a(separator, hashed)
-        hashed = _known_list(hashed & 0xFF, text).after(hashed)
+        hashed = _list_step(hashed & 0xFF, text).after(hashed)
         separator = b" "
     return fnv1a(b"]}" if registered else b"map[]}", hashed)
 
@@ -166,9 +166,17 @@ def _known_text(low: int, text: bytes) -> _Step:
     return _Step(pow(_PRIME, len(text), 1 << 32), fnv1a(text, low))
 
 
+def _list_step(low: int, text: bytes) -> _Step:
+    """Hash a device list, which may be long: remembered for each of the 256 ways to begin."""
+    steps = _known_list(text)
+    if low not in steps:
+        steps[low] = _Step(pow(_PRIME, len(text), 1 << 32), fnv1a(text, low))
+    return steps[low]
+
+
 @lru_cache(maxsize=_LISTS_REMEMBERED)
-def _known_list(low: int, text: bytes) -> _Step:
-    return _Step(pow(_PRIME, len(text), 1 << 32), fnv1a(text, low))
+def _known_list(text: bytes) -> dict[int, _Step]:
+    return {}
 
 
 @cache
