@@ -12,7 +12,7 @@ from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec
 from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, read_spec_file, write_spec
-from tests.host.test_cdi_specs import a_spec
+from tests.host.test_cdi_specs import a_spec, state_of
 
 KIND = "example.com/widget"
 FILE = "kubedevices_example.com-widget.json"
@@ -64,17 +64,17 @@ def test_files_follow_the_devices(inventory: CdiInventory, run: Path) -> None:
     inventory.publish({KIND: [a_device("w0", "/dev/new"), a_device("w10"), a_device("w9")]})
     [first, *_] = json.loads((run / FILE).read_text())["devices"]
     assert first["containerEdits"]["deviceNodes"] == [{"path": "/dev/new"}]
-    before = (run / FILE).stat()
+    before = state_of(run / FILE)
     inventory.publish({KIND: [a_device("w9"), a_device("w10"), a_device("w0", "/dev/new")]})
-    assert (run / FILE).stat() == before
+    assert state_of(run / FILE) == before
 
 
 def test_a_file_is_the_same_after_a_restart(run: Path, etc: Path) -> None:
     """A plugin that starts again wakes no reader."""
     CdiInventory(run, read_also=[etc]).publish({KIND: [a_device("w0")]})
-    before = (run / FILE).stat()
+    before = state_of(run / FILE)
     CdiInventory(run, read_also=[etc]).publish({KIND: [a_device("w0")]})
-    assert (run / FILE).stat() == before
+    assert state_of(run / FILE) == before
 
 
 def test_a_file_that_was_removed_or_edited_is_restored(inventory: CdiInventory, run: Path) -> None:
@@ -130,11 +130,11 @@ def test_a_foreign_definition_is_never_touched(
     run, etc = tmp_path / "run/cdi", tmp_path / "etc/cdi"
     theirs = tmp_path / place / "cdi/vendor.json"
     write_spec(theirs.parent, theirs.name, a_spec("w0", kind=KIND))
-    before = theirs.stat()
+    before = state_of(theirs)
     for _ in range(3):
         inventory.publish({KIND: [a_device("w0"), a_device("w1")]})
         assert inventory.ensure([f"{KIND}=w0", f"{KIND}=w1"]) == (f"{KIND}=w0", f"{KIND}=w1")
-    assert theirs.stat() == before
+    assert state_of(theirs) == before
     found = read_registry([etc, run])
     assert found.devices[f"{KIND}=w0"].file.path == str(theirs)
     assert found.devices[f"{KIND}=w1"].file.path == str(run / FILE)
@@ -309,12 +309,12 @@ def test_devices_that_no_reader_would_take_change_nothing(
 ) -> None:
     """The mistake is the author's and is raised before anything is written."""
     inventory.publish({KIND: [a_device("w0")]})
-    before = (run / FILE).stat()
+    before = state_of(run / FILE)
     with pytest.raises(InvalidCdiSpec, match="is there twice"):
         inventory.publish({KIND: [], "example.com/g": [a_device("g"), a_device("g")]})
     with pytest.raises(InvalidCdiSpec, match=r"the vendor '3dfx\.com' must be"):
         inventory.publish({"3dfx.com/voodoo": [a_device("g")]})
-    assert (run / FILE).stat() == before
+    assert state_of(run / FILE) == before
     assert [path.name for path in run.iterdir()] == [FILE]
 
 
