@@ -15,6 +15,7 @@ pod                  a pod as the node sees it, from a Kubernetes manifest
 quantity             "2" and "1500m" as whole units
 topology_hints       which sets of NUMA nodes could serve a request
 topology_policy      which of them a container gets: the merge of all hints
+topology_manager     asks for hints and remembers what was decided
 topology_options     the settings of the topology manager, checked
 subset_sums          sums over all sets of NUMA nodes at once
 allocator            which devices a container gets: decides, calls nobody
