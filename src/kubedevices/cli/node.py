@@ -44,6 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long the devices of a plugin that went away stay in the capacity (default: 300)",
     )
     parser.add_argument(
+        "--admission-wait",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long a pod waits, after a restart of the node, for a plugin that is not back yet "
+        "(default: 0, it is rejected at once)",
+    )
+    parser.add_argument(
         "-o",
         "--output",
         choices=("text", "json"),
@@ -73,7 +81,10 @@ async def _serve(args: argparse.Namespace) -> None:
     from kubedevices.node.device_manager import DeviceManager
 
     manager = DeviceManager(
-        args.socket_dir, state_dir=state_directory(args), grace_period=args.grace_period
+        args.socket_dir,
+        state_dir=state_directory(args),
+        grace_period=args.grace_period,
+        admission_wait=args.admission_wait,
     )
     show = _print_json if args.output == "json" else _print_text
     events = manager.subscribe()
@@ -121,25 +132,24 @@ def describe(event: Mapping[str, Any]) -> str:
     return f"{kind:<14} {': '.join(filter(None, (subject, _details(kind, event))))}".rstrip(" ")
 
 
+_DETAILS = {
+    "ready": "plugins register in {socket_dir} (kubedevices devices --socket-dir {socket_dir})",
+    "registered": "at {socket}",
+    "refused": "at {socket}: {reason}",
+    "disconnected": "{devices} devices unhealthy: {reason}",
+    "removed": "its plugin did not come back within the grace period",
+    "rejected": "{message}",
+    "damaged": "{file}: {reason} (kept as {kept_as})",
+    "missed": "{events} events: this output was too slow",
+}
+
+
 def _details(kind: str, event: Mapping[str, Any]) -> str:
     match kind:
-        case "ready":
-            directory = event["socket_dir"]
-            return f"plugins register in {directory} (kubedevices devices --socket-dir {directory})"
-        case "registered":
-            return f"at {event['socket']}"
-        case "refused":
-            return f"at {event['socket']}: {event['reason']}"
         case "list changed":
             return f"{_list_change(event)}{_totals(event)}"
         case "health changed":
             return f"{_health_change(event['devices'])}{_totals(event)}"
-        case "disconnected":
-            return f"{event['devices']} devices unhealthy: {event['reason']}"
-        case "removed":
-            return "its plugin did not come back within the grace period"
-        case "rejected":
-            return str(event["message"])
         case "allocated":
             return "; ".join(
                 f"{container}: " + ", ".join(_devices(resources))
@@ -147,9 +157,7 @@ def _details(kind: str, event: Mapping[str, Any]) -> str:
             )
         case "released":
             return ", ".join(_devices(event["devices"]))
-        case "missed":
-            return f"{event['events']} events: this output was too slow"
-    return ""
+    return _DETAILS.get(kind, "").format_map(event)
 
 
 def _totals(event: Mapping[str, Any]) -> str:

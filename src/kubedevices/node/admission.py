@@ -7,7 +7,7 @@ so everything is looked at again after each call.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.errors import (
@@ -42,8 +42,11 @@ class Admission:
         pod_devices: PodDevices,
         find_endpoint: Callable[[str], Endpoint | None],
         *,
+        settled: Collection[Part] = (),
         compat: bool = False,
     ) -> None:
+        """`settled` parts run since before our start and are left as they are."""
+        self._settled = settled
         self._pod, self._inventory, self._pod_devices = pod, inventory, pod_devices
         self._find_endpoint, self._compat = find_endpoint, compat
         self.reservation = Reservation(pod, inventory, pod_devices)
@@ -82,6 +85,7 @@ class Admission:
             resource,
             container.limits[resource],
             self.reservation.reusable(resource),
+            is_running=(container.name, resource) in self._settled,
         )
         answer: Sequence[str] | None = None
         while isinstance(step := self._decide(request, answer), AskPlugin):

@@ -20,13 +20,17 @@ from kubedevices.errors import (
     NotInTime,
     RegistrationError,
 )
+from kubedevices.host.boot_id import BOOT_ID_FILE
 from kubedevices.node.admission import UNEXPECTED, Admission, rejected
 from kubedevices.node.admitted_pods import AdmittedPods
+from kubedevices.node.after_restart import START_WAIT, AfterRestart, RunningContainers
+from kubedevices.node.checkpoint_writer import CheckpointWriter
 from kubedevices.node.container_start import ContainerStart
 from kubedevices.node.endpoint import RECEIVE_LIMIT, PluginTimeouts
 from kubedevices.node.endpoint_table import EndpointTable
 from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
 from kubedevices.node.inventory import GRACE_PERIOD, Capacity, Inventory
+from kubedevices.node.ledger import Ledger
 from kubedevices.node.plugin_directory import (
     StateLock,
     make_directory,
@@ -34,10 +38,10 @@ from kubedevices.node.plugin_directory import (
 )
 from kubedevices.node.pod import Pod
 from kubedevices.node.pod_devices import PodDevices
-from kubedevices.node.pod_devices_store import PodDevicesInMemory, PodDevicesStore
+from kubedevices.node.pod_devices_store import PodDevicesStore
 from kubedevices.node.registration import RegistrationServer
 from kubedevices.node.turns import Turns
-from kubedevices.socket_paths import default_state_dir
+from kubedevices.socket_paths import CHECKPOINT_NAME, default_state_dir
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +62,18 @@ class DeviceManager:
         receive_limit: int = RECEIVE_LIMIT,
         store: PodDevicesStore | None = None,
         active_pods: Callable[[], Collection[str]] | None = None,
+        running_containers: RunningContainers | None = None,
+        admission_wait: float = 0,
+        start_wait: float = START_WAIT,
+        boot_id_file: Path = BOOT_ID_FILE,
         compat: bool = False,
     ) -> None:
-        """`active_pods` gives the uids of the pods that live; without it, those not released."""
+        """`active_pods` gives the uids of the pods that live; without it, those not released.
+
+        `running_containers` asks the container runtime, if there is one. After a restart an
+        admission waits `admission_wait` seconds for plugins that have not come back, a container's
+        start `start_wait` seconds. `store` replaces the ledger in `state_dir`.
+        """
         self.state_dir = state_dir or default_state_dir(socket_dir)
         self.inventory = Inventory(grace_period=grace_period, compat=compat)
         self.pod_devices = PodDevices(self.inventory)
@@ -78,8 +91,22 @@ class DeviceManager:
             socket_dir, self._endpoints.connect, refused=self._tell_refused, compat=compat
         )
         self._lock = StateLock(self.state_dir)
-        self._store = store or PodDevicesInMemory()
+        checkpoint = socket_dir / CHECKPOINT_NAME
+        self._store = store or Ledger(self.state_dir, checkpoint, boot_id_file)
         self._admitted = AdmittedPods(self.pod_devices, self._store, self._events)
+        self._checkpoint = CheckpointWriter(
+            checkpoint, self.inventory, self.pod_devices, self._events, self._store.keep_resources
+        )
+        self._after_restart = AfterRestart(
+            self.inventory,
+            self.pod_devices,
+            self._events,
+            self._store.confirm,
+            running_containers=running_containers,
+            admission_wait=admission_wait,
+            start_wait=start_wait,
+            compat=compat,
+        )
         self._active_pods = active_pods
         self._turns = Turns()
         self._is_running = False
@@ -99,19 +126,27 @@ class DeviceManager:
         self._lock.acquire()
         try:
             prepare_plugin_directory(self._registration.socket, compat=self._compat)
-            await self._load()
+            resources = await self._load()
             await self._registration.start()
         except BaseException:
+            await self._store.close()
             self._lock.release()
             raise
+        self._checkpoint.start(resources)
         self._is_running = True
 
-    async def _load(self) -> None:
-        now = asyncio.get_running_loop().time()
+    async def _load(self) -> Collection[str]:
+        """Take over the pods from before; return the resources that are known from then."""
         kept = await self._admitted.load()
-        held = (holding.resource for pod in kept.pods for holding in pod.holdings)
-        for resource in {*kept.resources, *held}:
-            self.inventory.restore(resource, now)
+        resources = set(kept.resources)
+        for admitted in kept.pods:
+            self._after_restart.restore(admitted)
+            resources.update(holding.resource for holding in admitted.holdings)
+        for resource in resources:
+            self._endpoints.expect(resource)
+        for damage in kept.damage:
+            self._events.publish(NodeEvent(EventKind.DAMAGED, details=damage.as_dict()))
+        return kept.resources
 
     async def stop(self) -> None:
         """Disconnect every plugin and remove kubelet.sock; harmless when repeated."""
@@ -120,6 +155,7 @@ class DeviceManager:
         self._is_running = False
         await self._registration.stop()
         await self._turns.cancel_all()
+        await self._checkpoint.stop()
         await self._endpoints.close()
         self._events.close()
         await self._store.close()
@@ -161,14 +197,22 @@ class DeviceManager:
 
     async def _admit(self, pod: Pod) -> None:
         await self.update_allocated_devices(besides=pod.uid)
+        settled = await self._after_restart.settled(pod)
+        await self._after_restart.wait_for_plugins(pod, settled)
         admission = Admission(
-            pod, self.inventory, self.pod_devices, self._endpoints.find, compat=self._compat
+            pod,
+            self.inventory,
+            self.pod_devices,
+            self._endpoints.find,
+            settled=settled,
+            compat=self._compat,
         )
         responses = await admission.prepare()
         try:
             await self._admitted.add(pod, admission.reservation.commit(responses))
         except KubedevicesError as error:
             raise rejected(error) from error
+        await self._after_restart.note_admitted(pod)
 
     def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:
         details = {"reason": error.reason, "message": error.message}
@@ -177,7 +221,9 @@ class DeviceManager:
     async def release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         """Take back what the pod holds, by resource; an admission under way is given up."""
         self._turns.make_way(pod_uid)
-        return await self._turns.take(pod_uid, lambda: self._admitted.remove(pod_uid))
+        released = await self._turns.take(pod_uid, lambda: self._admitted.remove(pod_uid))
+        self._after_restart.forget(pod_uid)
+        return released
 
     async def update_allocated_devices(self, *, besides: str = "") -> None:
         """Release every pod that `active_pods` no longer names, except the pod `besides`."""
@@ -212,11 +258,13 @@ class DeviceManager:
         """Return what a container is to be started with now, None when no device is involved.
 
         Calls PreStartContainer where the plugin wants it; raises `AllocationError`. An admitted pod
-        whose resource became known only later gets its devices now.
+        whose resource became known only later gets its devices now. After a restart of the node a
+        container that does not run waits until its plugin has vouched for its devices.
         """
         named = next((each for each in pod if each.name == container), None)
         if named is None:
             raise NodeError(f'pod "{pod.full_name}" has no container "{container}"')
+        await self._after_restart.verify_start(pod, container)
         start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)
         await start.call_plugins()
         if start.lacks_devices and pod.uid in self._admitted:

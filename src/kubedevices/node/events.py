@@ -26,6 +26,7 @@ class EventKind(enum.StrEnum):
     RELEASED = "released"
     DISCONNECTED = "disconnected"
     REMOVED = "removed"
+    DAMAGED = "damaged"
     MISSED = "missed"
 
 

@@ -29,7 +29,11 @@ class Damage(NamedTuple):
 
     path: Path
     reason: str
-    kept_as: Path | None = None
+    kept_as: Path
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it as JSON would have it."""
+        return {"file": str(self.path), "kept_as": str(self.kept_as), "reason": self.reason}
 
 
 class Kept(NamedTuple):

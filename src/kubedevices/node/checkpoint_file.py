@@ -1,0 +1,99 @@
+"""The file kubelet_internal_checkpoint: read to move in from a kubelet, replaced atomically.
+
+For the ledger's first start and for `checkpoint_writer`. What its text means is for `checkpoint`.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from kubedevices.errors import CannotRead, NodeError
+from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_devices import Holding
+from kubedevices.node.pod_devices_store import AdmittedPod, Kept
+from kubedevices.node.set_aside import set_aside, sync_directory
+from kubedevices.wire.convert import container_response_from_wire
+
+logger = logging.getLogger(__name__)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Return what a checkpoint file holds, None when there is none; raises `CannotRead`."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CannotRead(str(path), error.strerror or str(error)) from error
+
+
+def move_in(path: Path, boot_id: str) -> Kept:
+    """Return what a kubelet left in `path`; a file that cannot be trusted is put aside.
+
+    Raises `CannotRead`: to start without knowing would be to give devices away twice.
+    """
+    data = read_bytes(path)
+    if data is None:
+        return Kept()
+    checkpoint = parse_checkpoint(data)
+    if isinstance(checkpoint, BadCheckpoint):
+        return Kept(damage=[set_aside(path, checkpoint.reason)])
+    restored = restore(checkpoint, container_response_from_wire)
+    for entry in restored.skipped:
+        logger.error(
+            "%s: what container %s of pod %s got with its %s cannot be read; they count as free",
+            path,
+            entry.container,
+            entry.pod_uid,
+            entry.resource,
+        )
+    is_of_this_boot = bool(boot_id) and checkpoint.boot_id == boot_id
+    pods = [AdmittedPod(*each, is_of_this_boot) for each in pods_of(restored.holdings)]
+    logger.info("moved in from %s: %d pods", path, len(pods))
+    return Kept(pods, restored.resources)
+
+
+def pods_of(holdings: Iterable[Holding]) -> list[tuple[Pod, list[Holding]]]:
+    """Return the pods of a checkpoint, which knows no more of them than uid and what they hold.
+
+    Until they are admitted again all their containers count as app containers.
+    """
+    by_pod: dict[str, list[Holding]] = {}
+    for holding in holdings:
+        by_pod.setdefault(holding.pod_uid, []).append(holding)
+    pods = []
+    for pod_uid, mine in by_pod.items():
+        limits: dict[str, dict[str, int]] = {}
+        for _, container, resource, held in mine:
+            limits.setdefault(container, {})[resource] = len(held.device_ids)
+        containers = tuple(Container(name, wanted) for name, wanted in limits.items())
+        pod = Pod("", "", pod_uid, containers=containers)
+        pods.append((pod, [each._replace(pod_uid=pod.uid) for each in mine]))
+    return pods
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Let `path` hold `data`, the old content or the new one at any moment; raises `NodeError`.
+
+    Blocks until it would survive a power cut.
+    """
+    unfinished = path.with_name(f".{path.name}.new")
+    try:
+        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with open(file, "wb", closefd=False) as stream:
+                stream.write(data)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        unfinished.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise NodeError(
+            f'failed to write checkpoint file "{path.name}": {error.strerror or error}'
+        ) from error
