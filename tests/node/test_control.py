@@ -148,6 +148,22 @@ async def test_watching_sends_the_state_and_every_change(node: Node) -> None:
             seen = allocatable(await asyncio.wait_for(anext(documents), 5))
 
 
+async def test_watching_makes_one_document_of_a_burst(node: Node) -> None:
+    """A person cannot read faster, and a document of many devices is work."""
+    async with aclosing(node.client.watch_devices()) as documents:
+        await anext(documents)
+        for count in range(30):
+            await node.plugin.send(healthy(*(f"d{n}" for n in range(count))))
+            await node.manager.wait_for(RESOURCE, capacity=count)
+        received = 0
+        while True:
+            received += 1
+            document = await asyncio.wait_for(anext(documents), 5)
+            if document["resources"][0]["capacity"] == 29:
+                break
+        assert received < 15
+
+
 async def test_watching_ends_when_the_node_stops(node: Node) -> None:
     """With an error that says so."""
     documents = node.client.watch_devices()
