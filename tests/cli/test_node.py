@@ -1,5 +1,6 @@
 """`kubedevices node`, in a process of its own."""
 
+import asyncio
 import json
 import os
 import signal
@@ -80,12 +81,12 @@ async def test_every_event_is_one_json_line(directory: Path) -> None:
         async with FakePlugin(directory) as plugin:
             await plugin.send([*healthy("a", "b"), *unhealthy("c")])
             await plugin.register()
-            assert event(process) == {
+            assert await asyncio.to_thread(event, process) == {
                 "event": "registered",
                 "resource": RESOURCE,
                 "socket": "widget.sock",
             }
-            assert event(process) == {
+            assert await asyncio.to_thread(event, process) == {
                 "event": "list changed",
                 "resource": RESOURCE,
                 "capacity": 3,
@@ -94,9 +95,9 @@ async def test_every_event_is_one_json_line(directory: Path) -> None:
                 "vanished": [],
                 "moved": [],
             }
-        gone = event(process)
+        gone = await asyncio.to_thread(event, process)
         assert (gone["event"], gone["devices"]) == ("disconnected", 3)
-        assert event(process) == {"event": "removed", "resource": RESOURCE}
+        assert await asyncio.to_thread(event, process) == {"event": "removed", "resource": RESOURCE}
 
 
 async def test_a_plugin_comes_back_to_a_node_that_was_killed(directory: Path) -> None:
@@ -108,7 +109,7 @@ async def test_a_plugin_comes_back_to_a_node_that_was_killed(directory: Path) ->
     with node(directory) as process:
         async with FakePlugin(directory, devices=healthy("a")) as plugin:
             await plugin.register()
-            assert "registered" in line(process)
+            assert "registered" in await asyncio.to_thread(line, process)
 
 
 def test_a_second_signal_ends_it_at_once(directory: Path, short_dir: Path) -> None:
