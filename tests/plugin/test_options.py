@@ -36,7 +36,7 @@ def test_a_relative_directory_is_made_absolute() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "says"),
     [
-        ("registration", "sometimes", "one of 'register', 'none', not 'sometimes'"),
+        ("registration", "sometimes", "one of 'register', 'watch', 'none', not 'sometimes'"),
         ("on_server_error", "ignore", "one of 'exit', 'isolate', not 'ignore'"),
         ("preferred_errors", "raise", "one of 'ignore', 'fail', not 'raise'"),
         ("env_merge", "first", "one of 'last', 'join', 'error', not 'first'"),

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
     from kubedevices.plugin.options import RunnerOptions
@@ -19,15 +19,15 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--socket-dir",
         type=Path,
-        default=DEVICE_PLUGIN_DIR,
         metavar="DIR",
-        help=f"where kubelet.sock is and our socket goes (default: {DEVICE_PLUGIN_DIR})",
+        help=f"where kubelet.sock is and our socket goes (default: {DEVICE_PLUGIN_DIR}; with "
+        f"--registration watch {PLUGIN_REGISTRY_DIR})",
     )
     group.add_argument(
         "--registration",
-        choices=("register", "none"),
+        choices=("register", "watch", "none"),
         default="register",
-        help="register at kubelet.sock (default), or only serve",
+        help="register at kubelet.sock (default), watch: be found by the kubelet, or only serve",
     )
     group.add_argument(
         "--on-server-error",
@@ -46,9 +46,11 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
 
 def runner_options(args: argparse.Namespace) -> "RunnerOptions":
     """Return what `add_serving_arguments` declared, as the runner takes it."""
-    return {
-        "socket_dir": args.socket_dir,
+    options: RunnerOptions = {
         "registration": args.registration,
         "on_server_error": args.on_server_error,
         "env_merge": args.env_merge,
     }
+    if args.socket_dir is not None:
+        options["socket_dir"] = args.socket_dir
+    return options

@@ -13,6 +13,8 @@ device_list        devices as ListAndWatch sends them, each encoded once
 server             the DevicePlugin service of one resource
 timing             every waiting time, as one value
 tenure             how long one registration holds, and when to register again
+reminder           when to say again that something is waited for
+watched            the other way to register: be found by the kubelet
 registrar          serves, registers, and registers again after a kubelet restart
 options            what the author may choose
 served_type        one device type: server and registrar, from its first devices to its removal

@@ -13,11 +13,12 @@ from kubedevices.plugin.timing import Timing
 from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
     KUBELET_SOCKET_NAME,
+    PLUGIN_REGISTRY_DIR,
     check_socket_path,
     plugin_socket,
 )
 
-RegistrationMode: TypeAlias = Literal["register", "none"]
+RegistrationMode: TypeAlias = Literal["register", "watch", "none"]
 OnServerError: TypeAlias = Literal["exit", "isolate"]
 
 
@@ -25,7 +26,11 @@ class RunnerOptions(TypedDict, total=False):
     """Keyword arguments of `run`, `serve` and `PluginRunner`; all may be left out.
 
     socket_dir: where the plugin's sockets and kubelet.sock are (default: the kubelet's directory).
-    registration: `register` at kubelet.sock (default), or `none`: only serve.
+    registration: `register` at kubelet.sock (default); `watch`: be found by the kubelet, which
+        looks into its plugin registry directory (then the default of socket_dir); `none`: only
+        serve.
+    host_plugin_dir: with `watch`, where the kubelet sees socket_dir, if a plugin in a container is
+        to name its socket instead of letting the kubelet take the path it found.
     sysfs_root, dev_root: where to look up NUMA nodes (default: /sys and /dev).
     on_server_error: `exit` (default) ends the plugin with the error of one device type; `isolate`
         logs it, goes on with the other types and tries this one again.
@@ -44,6 +49,7 @@ class RunnerOptions(TypedDict, total=False):
 
     socket_dir: Path
     registration: RegistrationMode
+    host_plugin_dir: Path | None
     sysfs_root: Path
     dev_root: Path
     on_server_error: OnServerError
@@ -61,8 +67,9 @@ class RunnerOptions(TypedDict, total=False):
 class Settings:
     """The same with defaults, checked."""
 
-    socket_dir: Path = DEVICE_PLUGIN_DIR
+    socket_dir: Path | None = None
     registration: RegistrationMode = "register"
+    host_plugin_dir: Path | None = None
     sysfs_root: Path = Path("/sys")
     dev_root: Path = Path("/dev")
     on_server_error: OnServerError = "exit"
@@ -76,9 +83,12 @@ class Settings:
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        """Check what type hints cannot; make the directory independent of later chdir calls."""
-        object.__setattr__(self, "socket_dir", Path(self.socket_dir).absolute())
+        """Check what type hints cannot."""
         _check_choice("registration", self.registration, RegistrationMode)
+        if self.socket_dir is not None:  # independent of later chdir calls
+            object.__setattr__(self, "socket_dir", Path(self.socket_dir).absolute())
+        if self.host_plugin_dir is not None and self.registration != "watch":
+            raise UsageError("host_plugin_dir goes with registration='watch' only")
         _check_choice("on_server_error", self.on_server_error, OnServerError)
         _check_choice("preferred_errors", self.preferred_errors, PreferredErrors)
         _check_choice("env_merge", self.env_merge, EnvMerge)
@@ -90,20 +100,30 @@ class Settings:
             raise UsageError(f"max_list_size must be positive: {self.max_list_size}")
 
     @property
+    def directory(self) -> Path:
+        """Where sockets are bound: `socket_dir`, or the kubelet's directory for this mode."""
+        default = PLUGIN_REGISTRY_DIR if self.registration == "watch" else DEVICE_PLUGIN_DIR
+        return self.socket_dir or default
+
+    @property
     def kubelet_socket(self) -> Path | None:
         """Where to register, if at all."""
-        if self.registration == "none":
+        if self.registration != "register":
             return None
-        return self.socket_dir / KUBELET_SOCKET_NAME
+        return self.directory / KUBELET_SOCKET_NAME
+
+    def endpoint_of(self, socket: Path) -> Path | None:
+        """Return `socket` as the kubelet sees it, if that is to be said at all."""
+        return None if self.host_plugin_dir is None else self.host_plugin_dir / socket.name
 
     def socket_of(self, resource: str, device_type: str) -> Path:
         """Return where `resource` is served. Raises `SocketPathTooLong`."""
         if self.socket_name is None:
-            return plugin_socket(self.socket_dir, resource)
+            return plugin_socket(self.directory, resource)
         name = self.socket_name(device_type)
         if not name or "/" in name or name in {".", "..", KUBELET_SOCKET_NAME}:
             raise UsageError(f"{resource}: {name!r} cannot be the name of a socket file")
-        return check_socket_path(self.socket_dir / name)
+        return check_socket_path(self.directory / name)
 
 
 def _check_choice(name: str, value: str, choices: Any) -> None:

@@ -27,11 +27,13 @@ from kubedevices.errors import (
     WireError,
 )
 from kubedevices.host.file_watch import FileWatch
+from kubedevices.plugin.reminder import Reminder
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.tenure import Tenure
 from kubedevices.plugin.timing import Timing, back_off
+from kubedevices.plugin.watched import WatchedPlugin
 from kubedevices.wire.clients import RegistrationClient
-from kubedevices.wire.services import device_plugin_methods
+from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
 
 _TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
@@ -53,6 +55,7 @@ class _Registration:
 class Registrar:
     """Serves `server` at `socket` and registers it at `kubelet_socket` (None: only serves).
 
+    `watched` is served beside it, for a kubelet that finds the socket by itself.
     `watch` is started and shared by all registrars of the process. `counts` of the server gets
     `registrations` and `failed_registrations`.
     """
@@ -64,7 +67,10 @@ class Registrar:
         kubelet_socket: Path | None,
         watch: FileWatch,
         timing: Timing | None = None,
+        *,
+        watched: WatchedPlugin | None = None,
     ) -> None:
+        self._watched = watched
         self._server, self._socket, self._kubelet_socket = server, socket, kubelet_socket
         self._watch, self._timing = watch, timing or Timing()
         self._wake = asyncio.Event()
@@ -73,7 +79,7 @@ class Registrar:
         self._is_registered = False
         self._losses = 0
         self._last_kubelet: FileIdentity | None = None
-        self._reminder = _Reminder(self._timing)
+        self._reminder = Reminder(self._timing)
 
     def __repr__(self) -> str:
         state = "registered" if self._is_registered else "not registered"
@@ -87,7 +93,7 @@ class Registrar:
     @property
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and nothing has ended that since."""
-        return self._is_registered
+        return self._is_registered or (self._watched is not None and self._watched.is_registered)
 
     def unlink_socket(self) -> None:
         """Remove our socket file, if it is ours: for an exit that cannot wait for `run`."""
@@ -132,7 +138,7 @@ class Registrar:
         directory = self._socket.parent
         if self._is_there(directory):
             return
-        if self._kubelet_socket is None:
+        if self._kubelet_socket is None and self._watched is None:
             raise CannotAsk(f"cannot serve in {directory}: it does not exist")
         _log.warning(
             "%s: waiting for %s, which does not exist: is a kubelet installed here?",
@@ -154,7 +160,10 @@ class Registrar:
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[GrpcServer]:
-        grpc = GrpcServer(device_plugin_methods(self._server), name=self._server.resource)
+        methods = {**device_plugin_methods(self._server)}
+        if self._watched is not None:
+            methods |= plugin_registration_methods(self._watched)
+        grpc = GrpcServer(methods, name=self._server.resource)
         self._grpc = grpc
         is_lost = False
         try:
@@ -195,8 +204,7 @@ class Registrar:
     async def _stay_registered(self, grpc: GrpcServer) -> None:
         """Return when our socket file is no longer ours."""
         if self._kubelet_socket is None:
-            while grpc.owns_socket():
-                await self._wait(None)
+            await self._stay_found(grpc)
             return
         while registration := await self._register(grpc, self._kubelet_socket):
             self._is_registered = True
@@ -207,6 +215,26 @@ class Registrar:
             )  # fmt: skip
             await self._until_over(grpc, self._kubelet_socket, registration)
             self._is_registered = False
+
+    async def _stay_found(self, grpc: GrpcServer) -> None:
+        """Serve until our socket is lost. A kubelet that found it looks again at a new one only.
+
+        So a stream that ended and is not opened again takes a new socket; without a kubelet there
+        is no stream, and nothing happens.
+        """
+        streams = self._server.streams
+        before = streams.opened
+        tenure = Tenure(self._timing, self._now(), self._losses)
+        while grpc.owns_socket():
+            until = None
+            if self._watched is not None and streams.opened > before:
+                tenure.observe(streams.opened - before, streams.count_after(before), self._now())
+                until = tenure.again_at
+                if until is not None and self._now() >= until:
+                    self._losses = tenure.losses
+                    self.unlink_socket()
+                    return
+            await self._wait(until)
 
     async def _register(self, grpc: GrpcServer, kubelet_socket: Path) -> _Registration | None:
         """Try until a kubelet accepts us; None when our socket was lost meanwhile."""
@@ -255,10 +283,10 @@ class Registrar:
         A kubelet goes on with a Register call that we gave up: then a stream opens after all.
         """
         while self._now() < until:
-            if self._server.streams.count_after(attempt.streams_before):
-                return True
             if not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != attempt.kubelet:
                 return False
+            if self._server.streams.count_after(attempt.streams_before):
+                return True
             await self._wait(until)
         return False
 
@@ -359,24 +387,3 @@ class Registrar:
             async with asyncio.timeout_at(until):
                 await self._wake.wait()
         self._wake.clear()
-
-
-class _Reminder:
-    """Says that we are still waiting: at once, and then ever more rarely."""
-
-    def __init__(self, timing: Timing) -> None:
-        self._timing = timing
-        self.reset()
-
-    def reset(self) -> None:
-        self._told = 0
-        self.due: float | None = None
-
-    def is_due(self, now: float) -> bool:
-        """Whether to tell at `now`; if so, sets the next time."""
-        if self.due is not None and now < self.due:
-            return False
-        timing = self._timing
-        self.due = now + back_off(timing.waiting_reminder, timing.waiting_reminder_last, self._told)
-        self._told += 1
-        return True

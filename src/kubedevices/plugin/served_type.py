@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import CannotAsk, KubedevicesError, UsageError
+from kubedevices.errors import CannotAsk, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
@@ -22,6 +22,7 @@ from kubedevices.plugin.options import Settings
 from kubedevices.plugin.registrar import Registrar
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import back_off
+from kubedevices.plugin.watched import WatchedPlugin
 from kubedevices.resource_name import ResourceName
 
 _log = logging.getLogger(__name__)
@@ -77,8 +78,6 @@ class ServedType:
                     await self._serve()
                 finally:
                     self.server = self.registrar = None
-            except UsageError:
-                raise
             except (KubedevicesError, OSError) as error:
                 if self._settings.on_server_error == "exit":
                     if isinstance(error, KubedevicesError):
@@ -114,13 +113,24 @@ class ServedType:
             min_update_interval=settings.min_update_interval,
             timing=settings.timing,
         )
+        watched = WatchedPlugin(
+            self.resource,
+            try_again=lambda: registrar.unlink_socket(),  # noqa: PLW0108 - made below
+            endpoint=settings.endpoint_of(self._socket),
+        )
         registrar = Registrar(
-            server, self._socket, settings.kubelet_socket, self._watch, settings.timing
+            server,
+            self._socket,
+            settings.kubelet_socket,
+            self._watch,
+            settings.timing,
+            watched=watched if settings.registration == "watch" else None,
         )
         self.server, self.registrar = server, registrar
         await run_together(
             (f"registrar of {self.resource}", registrar.run()),
             (f"updates of {self.resource}", self._follow(server, lookup, builder)),
+            (f"refusal of {self.resource}", watched.watch()),
         )
         raise AssertionError("unreachable: both run until cancelled or until one raises")
 

@@ -1,0 +1,139 @@
+"""A plugin that is found: `registration="watch"` against the node's plugin watcher."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import DialPluginFailed, RegistrationRefused, UsageError
+from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.plugin.options import Settings
+from kubedevices.plugin.timing import Timing
+from kubedevices.socket_paths import PLUGIN_REGISTRY_DIR
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.waiting import until
+
+QUICK = WatcherTiming(interval=0.02, dial=1, get_info=1, notify=1)
+
+
+class Widgets(kd.Scanner):
+    async def scan(self, notifier: kd.Notifier) -> None:
+        notifier.notify(kd.DeviceTree({"widget": [kd.Device("w0", numa_nodes=())]}))
+        await notifier.wait_stopped()
+
+
+class Kubelet:
+    """A watcher and the streams it opens, one per registration."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.channels: list[GrpcChannel] = []
+        self.lists: list[int] = []
+        self.errors: list[DialPluginFailed] = []
+        self._streams = contextlib.AsyncExitStack()
+
+    @contextlib.asynccontextmanager
+    async def running(self, connect: Callable[[str, Path], Awaitable[None]] | None = None,
+                      ) -> AsyncIterator[None]:  # fmt: skip
+        watcher = PluginWatcher(
+            self.directory, connect or self.connect, lambda *_: None, timing=QUICK
+        )
+        await watcher.start()
+        try:
+            yield
+        finally:
+            await watcher.stop()
+            await self.hang_up()
+
+    async def connect(self, resource: str, socket: Path) -> None:
+        if self.errors:
+            raise self.errors.pop()
+        channel = await GrpcChannel.dial(socket, timeout=5)
+        stream = DevicePluginClient(channel).list_and_watch()
+        self._streams.push_async_callback(channel.close)
+        self._streams.push_async_callback(stream.aclose)
+        self.lists.append(len(await anext(stream)))
+
+    def has_found(self) -> bool:
+        return bool(self.lists)
+
+    async def hang_up(self) -> None:
+        """End every stream and connection, as a kubelet that stops."""
+        await self._streams.aclose()
+
+
+def served(directory: Path) -> contextlib.AbstractAsyncContextManager[kd.PluginRunner]:
+    timing = Timing(again_soon=0.05, rebind_first=0.02, rebind_last=0.1, look_interval=0.05)
+    return kd.serve(
+        Widgets(), domain="a.b", socket_dir=directory, registration="watch", timing=timing
+    )
+
+
+async def test_a_plugin_is_found_and_listens_to_how_it_went(short_dir: Path) -> None:
+    """The kubelet comes to the socket in its registry directory; the plugin knows it then."""
+    kubelet = Kubelet(short_dir)
+    async with served(short_dir) as plugin, kubelet.running():
+        await until(lambda: plugin.is_registered("widget"))
+        assert kubelet.lists == [1]
+
+
+async def test_a_kubelet_that_restarts_finds_the_plugin_again(short_dir: Path) -> None:
+    """Nothing is wiped here, and the plugin is registered at every start of a kubelet."""
+    async with served(short_dir):
+        for kubelet in [Kubelet(short_dir) for _ in range(3)]:
+            async with kubelet.running():
+                await until(kubelet.has_found)
+
+
+async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
+    short_dir: Path,
+) -> None:
+    """A kubelet never re-opens a stream, but it looks at a socket that is re-created."""
+    kubelet = Kubelet(short_dir)
+    async with served(short_dir), kubelet.running():
+        await until(lambda: len(kubelet.lists) == 1)
+        await kubelet.hang_up()
+        await until(lambda: len(kubelet.lists) == 2)
+
+
+async def test_a_registration_that_failed_is_offered_again(short_dir: Path) -> None:
+    """What may succeed the next time gets a new socket, for kubelets that try each once."""
+    kubelet = Kubelet(short_dir)
+    kubelet.errors = [DialPluginFailed("not now"), DialPluginFailed("not now")]
+    async with served(short_dir) as plugin, kubelet.running():
+        await until(lambda: plugin.is_registered("widget"))
+        assert kubelet.lists == [1]
+
+
+async def test_a_plugin_that_is_refused_for_good_ends_with_the_reason(short_dir: Path) -> None:
+    """A kubelet that speaks another version says so; the plugin's error has its words."""
+
+    class Other(PluginWatcher):
+        async def _accept(self, *_: object) -> None:
+            raise DialPluginFailed("plugin validation failed with err: manager version, v9")
+
+    async def never(resource: str, socket: Path) -> None:
+        raise AssertionError("connected")
+
+    watcher = Other(short_dir, never, lambda *_: None, timing=QUICK)
+    await watcher.start()
+    try:
+        with pytest.raises(RegistrationRefused, match="manager version, v9"):
+            async with served(short_dir) as plugin:
+                await until(lambda: plugin.is_registered("widget"))
+    finally:
+        await watcher.stop()
+
+
+def test_the_directory_is_the_kubelets_registry_unless_one_is_named(tmp_path: Path) -> None:
+    """And a plugin in a container may say where the kubelet sees its socket."""
+    assert Settings(registration="watch").directory == PLUGIN_REGISTRY_DIR
+    settings = Settings(registration="watch", socket_dir=tmp_path, host_plugin_dir=Path("/host"))
+    assert settings.directory == tmp_path
+    assert settings.endpoint_of(tmp_path / "x.sock") == Path("/host/x.sock")
+    assert Settings(registration="watch").endpoint_of(tmp_path / "x.sock") is None
+    with pytest.raises(UsageError, match="goes with registration='watch'"):
+        Settings(host_plugin_dir=Path("/host"))
