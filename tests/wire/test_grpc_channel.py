@@ -237,6 +237,36 @@ async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) ->
         assert ended.is_set()
 
 
+async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> None:
+    """When the connection has no stream numbers left, calls and streams say so at once."""
+    async with dialled(short_dir) as channel:
+        channel._connection._http2._h2.highest_outbound_stream_id = 2**31 - 1
+        with pytest.raises(RpcError, match="used up"):
+            await channel.unary(CALL, b"", timeout=60)
+        with pytest.raises(RpcError, match="used up"):
+            await anext(channel.stream(COUNT, b"1"))
+
+
+async def test_pings_are_answered_in_their_order(short_dir: Path) -> None:
+    """An answer counts for the oldest ping only."""
+    answer_one = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frames.SERVER_HELLO)
+        await answer_one.wait()
+        await reader.readuntil(b"kubedevs")
+        writer.write(frames.raw(frames.PING, frames.ACK, 0, b"kubedevs"))
+        await asyncio.Event().wait()
+
+    async with raw_server(short_dir / "s.sock", talk), dialled(short_dir) as channel:
+        first = asyncio.create_task(channel.ping(timeout=5), name="first ping")
+        second = asyncio.create_task(channel.ping(timeout=0.3), name="second ping")
+        answer_one.set()
+        await first
+        with pytest.raises(RpcError, match="no answer to a ping"):
+            await second
+
+
 async def test_close_is_final(counted: Counted, short_dir: Path) -> None:
     """A closed channel says so, and may be closed again."""
     channel = await GrpcChannel.dial(short_dir / "s.sock")

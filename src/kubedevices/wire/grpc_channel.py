@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections import deque
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import TracebackType
@@ -62,7 +63,7 @@ class _ClientLink(GrpcLink[ClientConnection]):
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__(connection)
         self.ready: asyncio.Future[bool] = self.loop.create_future()
-        self.pongs: list[asyncio.Future[bool]] = []
+        self.pongs: deque[asyncio.Future[bool]] = deque()  # in the order of their pings
 
     def on_event(self, event: Event) -> None:
         match event:
@@ -76,7 +77,8 @@ class _ClientLink(GrpcLink[ClientConnection]):
             case PeerReady():
                 self._answer([self.ready], True)
             case PongReceived():
-                self._answer(self.pongs, True)
+                if self.pongs:
+                    self._answer([self.pongs.popleft()], True)
 
     def _retry(self, call: Call) -> None:
         self.connection.retry(call)
@@ -190,10 +192,10 @@ class GrpcChannel:
 
     async def ping(self, *, timeout: float) -> None:
         """Ask for a sign of life; raises `RpcError`: UNAVAILABLE or DEADLINE_EXCEEDED."""
-        pong: asyncio.Future[bool] = self._loop.create_future()
-        self._link.pongs.append(pong)
         try:
             if not self.closed.is_set():
+                pong: asyncio.Future[bool] = self._loop.create_future()
+                self._link.pongs.append(pong)
                 self._connection.ping()
                 self._link.flush()
                 async with asyncio.timeout(timeout):
@@ -203,8 +205,6 @@ class GrpcChannel:
         except TimeoutError:
             text = f"no answer to a ping within {timeout:g} s"
             raise RpcError(StatusCode.DEADLINE_EXCEEDED, text) from None
-        finally:
-            self._link.pongs.remove(pong)
 
     async def close(self) -> None:
         """End every call with CANCELLED and the connection with it."""

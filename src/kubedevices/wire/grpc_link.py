@@ -33,7 +33,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self.lost = asyncio.Event()
         # asyncio's own buffer is made anew for each read, which costs more than the read. Of a
         # mapping only the pages in use take memory.
-        self._buffer = memoryview(mmap.mmap(-1, READ_SIZE))
+        self._mapping = mmap.mmap(-1, READ_SIZE)
+        self._buffer = memoryview(self._mapping)
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._is_leaving = False
@@ -68,9 +69,9 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
             self.reason = f"the peer broke the protocol: {error}"
             self.dispatch()
             self.close()
-            return
-        self.dispatch()
-        self.flush()
+        else:
+            self.dispatch()
+            self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every call and tell the owner."""
@@ -79,6 +80,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         if exc is not None and self.reason == LOST:
             self.reason = f"{LOST}: {exc}"
         self._transport = None
+        self._buffer.release()
+        self._mapping.close()
         self.connection.lose(self.reason)
         self.dispatch()
         self.lost.set()
@@ -107,15 +110,14 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
             self.close()
 
     def flush(self) -> None:
-        """Write what the connection has for the peer."""
+        """Write what the connection has for the peer, and act on what that changed."""
         transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        while output := self.connection.take_output(with_data=not self._is_paused):
-            transport.write(output)
-            self.dispatch()
-        if transport.get_write_buffer_size() > MAX_UNREAD:
-            self.abort()
+        if transport is not None and not transport.is_closing():
+            while output := self.connection.take_output(with_data=not self._is_paused):
+                transport.write(output)
+            if transport.get_write_buffer_size() > MAX_UNREAD:
+                transport.abort()
+        self.dispatch()
 
     def close(self) -> None:
         """Send the last words and close; at once when the peer does not take them."""

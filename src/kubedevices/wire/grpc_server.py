@@ -218,7 +218,11 @@ class GrpcServer:
         self.methods = methods
         self.name = name
         self.tasks: set[asyncio.Task[None]] = set()
-        self._limits = Limits(max_receive=max_receive, max_streams=max_streams)
+        self._limits = Limits(
+            max_receive=max_receive,
+            max_streams=max_streams,
+            max_buffered=max(2**24, 4 * max_receive),
+        )
         self._max_connections = max_connections
         self._links: set[_ServerLink] = set()
         self._listener: asyncio.Server | None = None
@@ -282,15 +286,22 @@ class GrpcServer:
             await asyncio.wait(self._open_tasks(), timeout=grace)
         for link in list(self._links):
             link.end_calls()
-        ends = [asyncio.ensure_future(link.lost.wait()) for link in self._links]
-        if ends or self._open_tasks():
-            await asyncio.wait({*ends, *self._open_tasks()}, timeout=STOP_TIME)
-        for end in ends:
-            end.cancel()
+        await self._wait_for_the_end()
         for link in list(self._links):
             link.abort()
         for task in self._open_tasks():
             logger.warning("%s: %s does not end although cancelled", self.name, task.get_name())
+
+    async def _wait_for_the_end(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends = [
+            loop.create_task(link.lost.wait(), name=f"{self.name}: end of a connection")
+            for link in self._links
+        ]
+        if ends or self._open_tasks():
+            await asyncio.wait({*ends, *self._open_tasks()}, timeout=STOP_TIME)
+        for end in ends:
+            end.cancel()
 
     def _open_tasks(self) -> set[asyncio.Task[None]]:
         # stop() may be called by a handler, which must not wait for itself.

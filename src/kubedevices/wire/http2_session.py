@@ -78,6 +78,7 @@ def _new_connection(windows: Windows, *, is_client: bool) -> _Connection:
     connection = _Connection(config)
     connection.encoder = TablelessEncoder()
     connection.decoder = RememberingDecoder()
+    connection.decoder.max_header_list_size = MAX_HEADER_BLOCK
     settings = {
         _Setting.ENABLE_PUSH: 0,
         _Setting.MAX_CONCURRENT_STREAMS: windows.streams,
