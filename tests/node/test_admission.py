@@ -89,6 +89,19 @@ async def test_two_pods_never_share_a_device(plugins: Path) -> None:
     assert message == rejected_message(MESSAGES["unavailable"].replace("v.example/r", RESOURCE))
 
 
+async def test_two_resources_beside_cpu(plugins: Path) -> None:
+    """2 + 1 devices; the next pod finds none of the first resource, the third the last other."""
+    one, two = widgets(plugins, "a", "b"), gadgets(plugins, "x", "y")
+    async with DeviceManager(plugins) as manager, registered(manager, one, two):
+        limits = {RESOURCE: 2, "cpu": 4, GADGET: 1}
+        first = await manager.allocate(Pod("first", containers=(Container("c", limits),)))
+        assert {name: len(ids) for name, ids in first["c"].items()} == {RESOURCE: 2, GADGET: 1}
+        assert f"for {RESOURCE}. Requested: 1, Available: 0" in await refuse(manager, pod("q", 1))
+        assert await manager.get_device_run_container_options(pod("q", 1), "c0") is None
+        last = await manager.allocate(pod("third", 1, resource=GADGET))
+        assert {*first["c"][GADGET], *last["c0"][GADGET]} == {"x", "y"}
+
+
 async def test_the_plugin_gets_one_call_per_container_and_resource(plugins: Path) -> None:
     """Each with one container request of exactly the devices that are held afterwards."""
     one, two = widgets(plugins, "a", "b", "c"), gadgets(plugins, "x", "y")

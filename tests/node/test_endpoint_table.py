@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node import endpoint_table
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.endpoint import Endpoint, PluginTimeouts
 from kubedevices.node.endpoint_table import INSTANCE_LIMIT
@@ -188,6 +189,34 @@ async def test_a_plugin_with_ever_new_sockets_is_bounded(plugins: Path) -> None:
             await plugin.register()
         await until(lambda: len(manager._endpoints) == INSTANCE_LIMIT)
         await until(lambda: set(manager.inventory.devices(RESOURCE)) == {f"d{n}"})
+
+
+async def test_resources_without_end_are_refused(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new name beyond the limit is; a plugin that is known may come again."""
+    monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+    ):
+        await one.register()
+        with pytest.raises(RpcError, match=r"example\.com/gadget is refused: 1 plugins are"):
+            await two.register()
+        await one.register()
+        assert [*manager.inventory] == [RESOURCE]
+
+
+async def test_the_third_instance_brings_its_own_list(plugins: Path) -> None:
+    """Two devices, the same two from another socket, then a third instance with one other."""
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        for name, ids in (("1.sock", "ab"), ("2.sock", "ab"), ("3.sock", "c")):
+            plugin = FakePlugin(plugins, socket_name=name, devices=healthy(*ids))
+            await stack.enter_async_context(plugin)
+            await plugin.register()
+            await until(lambda ids=ids: set(manager.inventory.devices(RESOURCE)) == set(ids))  # type: ignore[misc]
+            assert manager.get_capacity().capacity == {RESOURCE: len(ids)}
 
 
 async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: Path) -> None:

@@ -82,6 +82,14 @@ class BadEndpoint(RegistrationError):
         super().__init__(f'the endpoint "{endpoint}" is invalid: {rule}')
 
 
+class TooManyPlugins(RegistrationError):
+    """A new resource beyond what one node serves: somebody registers names without end."""
+
+    def __init__(self, resource: str, limit: int) -> None:
+        self.resource, self.limit = resource, limit
+        super().__init__(f"{resource} is refused: {limit} plugins are connected already")
+
+
 class DialPluginFailed(RegistrationError):
     """The plugin's socket could not be reached within the dial timeout."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kubedevices.device import ReportedDevice
+from kubedevices.errors import TooManyPlugins
 from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory import Inventory
@@ -20,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 INSTANCE_LIMIT = 8
 """Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
+
+PLUGIN_LIMIT = 500
+"""Connections in all. Every one is an open file, of which a process often has 1,024."""
 
 _AFTER_GRACE = 0.005
 
@@ -79,6 +83,8 @@ class EndpointTable:
 
         Nothing changes for the instance before until this one has answered.
         """
+        if len(self._endpoints) >= PLUGIN_LIMIT and self._inventory.record(resource) is None:
+            raise TooManyPlugins(resource, PLUGIN_LIMIT)
         endpoint = await Endpoint.connect(
             resource, socket, timeouts=self._timeouts, receive_limit=self._receive_limit
         )
@@ -165,7 +171,7 @@ class EndpointTable:
 
     def _publish(self, resource: str, change: ListChange, *, is_first: bool) -> None:
         record = self._inventory.record(resource)
-        if record is None:
+        if record is None or not self._events.has_listeners:
             return
         totals = {"capacity": record.devices.capacity, "allocatable": record.devices.allocatable}
         if is_first or change.appeared or change.vanished or change.moved:

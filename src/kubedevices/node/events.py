@@ -7,7 +7,7 @@ events and is told how many; it never holds up the device manager.
 import asyncio
 import enum
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -105,9 +105,25 @@ class EventSource:
 
     def __init__(self) -> None:
         self._streams: set[EventStream] = set()
+        self._listeners: list[Callable[[NodeEvent], None]] = []
+
+    def listen(self, listener: Callable[[NodeEvent], None]) -> None:
+        """Call `listener` with every event, before the streams get it."""
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[NodeEvent], None]) -> None:
+        """Do so no longer."""
+        self._listeners.remove(listener)
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody would see an event: one about 100,000 devices is work to make."""
+        return bool(self._streams)
 
     def publish(self, event: NodeEvent) -> None:
         """Give `event` to every stream that is open now."""
+        for listener in [*self._listeners]:
+            listener(event)
         for stream in self._streams:
             stream.put(event)
 
