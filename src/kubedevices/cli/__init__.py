@@ -32,6 +32,7 @@ VERBS = {
     "allocate": "give devices to a container, as the kubelet would",
     "release": "take a pod's devices back",
     "check": "say what a device plugin does wrong, in any language",
+    "checkpoint": "read a kubelet's device checkpoint: who holds what, and can it be trusted",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
