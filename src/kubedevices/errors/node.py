@@ -106,6 +106,15 @@ class PluginOptionsFailed(RegistrationError):
         super().__init__(f"failed to get device plugin options: {reason}")
 
 
+class RegistrationServerFailed(NodeError):
+    """The Registration service ended although nobody stopped it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "device plugin registration gRPC server failed and no device plugins can register"
+        )
+
+
 class EndpointStopped(NodeError):
     """A call to a plugin that is gone and has not come back."""
 

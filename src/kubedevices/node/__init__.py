@@ -30,6 +30,8 @@ json_syntax          what is wrong with a text that is no JSON
 node_status          what the status of a pod or node says about devices
 container_options    stored responses as one set of run options
 container_start      what happens right before a container starts
+health_updates       pods whose devices changed their health, for whoever reports statuses
+node_view            what can be read from a node: the reading half of the next one
 device_manager       DeviceManager: wires the above; the only stateful entry point
 events               what happens on a node, for whoever listens
 concurrently         several calls at once, all or nothing

@@ -6,6 +6,7 @@ are called concurrently, one plugin for one container after the other. Nothing i
 so everything is looked at again after each call.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 
@@ -17,6 +18,7 @@ from kubedevices.errors import (
     KubedevicesError,
     UnknownPlugin,
 )
+from kubedevices.metrics import ALLOCATION_SECONDS, NO_METRICS, Metrics
 from kubedevices.node.allocator import AskPlugin, Chosen, DeviceRequest, plan
 from kubedevices.node.concurrently import concurrently
 from kubedevices.node.endpoint import Endpoint
@@ -24,10 +26,14 @@ from kubedevices.node.inventory import Inventory
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import PodDevices
 from kubedevices.node.reservation import Part, Reservation
+from kubedevices.numa import NumaNodes
 
 logger = logging.getLogger(__name__)
 
 UNEXPECTED = "UnexpectedAdmissionError"
+
+Align = Callable[[Container, Callable[[str], Collection[str]]], NumaNodes | None]
+"""Container and what it may reuse of a resource → its NUMA nodes, None where they do not matter."""
 
 Responses = dict[Part, ContainerAllocateResponse]
 
@@ -43,9 +49,15 @@ class Admission:
         find_endpoint: Callable[[str], Endpoint | None],
         *,
         settled: Collection[Part] = (),
+        align: Align = lambda _container, _reusable: None,
+        metrics: Metrics = NO_METRICS,
         compat: bool = False,
     ) -> None:
-        """`settled` parts run since before our start and are left as they are."""
+        """`settled` parts run since before our start and are left as they are.
+
+        `align` decides on the NUMA nodes of a container; it may raise `AdmissionRejected`.
+        """
+        self._align, self._metrics = align, metrics
         self._settled = settled
         self._pod, self._inventory, self._pod_devices = pod, inventory, pod_devices
         self._find_endpoint, self._compat = find_endpoint, compat
@@ -75,16 +87,20 @@ class Admission:
         for container in self._pod:
             known = [name for name in container.limits if self._inventory.is_known(name)]
             if known:
-                await concurrently([self._choose(container, resource) for resource in known])
+                numa_nodes = self._align(container, self.reservation.reusable)
+                await concurrently([self._choose(container, name, numa_nodes) for name in known])
             self.reservation.finish(container)
 
-    async def _choose(self, container: Container, resource: str) -> None:
+    async def _choose(
+        self, container: Container, resource: str, numa_nodes: NumaNodes | None
+    ) -> None:
         request = DeviceRequest(
             self._pod.uid,
             container.name,
             resource,
             container.limits[resource],
             self.reservation.reusable(resource),
+            affinity=numa_nodes,
             is_running=(container.name, resource) in self._settled,
         )
         answer: Sequence[str] | None = None
@@ -112,13 +128,18 @@ class Admission:
         for part in self.reservation.parts:
             by_resource.setdefault(part[1], []).append(part)
         responses: Responses = {}
+        loop = asyncio.get_running_loop()
 
         async def ask(resource: str, parts: list[Part]) -> None:
             for part in parts:
-                endpoint = self._find_endpoint(resource)
-                if endpoint is None:
-                    raise UnknownPlugin(resource)
-                responses[part] = await endpoint.allocate(self.reservation.parts[part])
+                began = loop.time()
+                try:
+                    endpoint = self._find_endpoint(resource)
+                    if endpoint is None:
+                        raise UnknownPlugin(resource)
+                    responses[part] = await endpoint.allocate(self.reservation.parts[part])
+                finally:
+                    self._metrics.observe(ALLOCATION_SECONDS, loop.time() - began, resource)
 
         if by_resource:
             await concurrently([ask(resource, parts) for resource, parts in by_resource.items()])

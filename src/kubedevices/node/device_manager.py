@@ -7,20 +7,27 @@ pure modules; nothing is locked while a plugin is awaited.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from kubedevices.allocation import ContainerOptions, RegisterRequest
-from kubedevices.device import ReportedDevice
 from kubedevices.errors import (
     AdmissionRejected,
     KubedevicesError,
     NodeError,
-    NotInTime,
     RegistrationError,
+    RegistrationServerFailed,
 )
 from kubedevices.host.boot_id import BOOT_ID_FILE
+from kubedevices.metrics import (
+    ADMISSIONS,
+    DAMAGED_STATE,
+    NO_METRICS,
+    TOPOLOGY_MILLISECONDS,
+    Metrics,
+)
 from kubedevices.node.admission import UNEXPECTED, Admission, rejected
 from kubedevices.node.admitted_pods import AdmittedPods
 from kubedevices.node.after_restart import START_WAIT, AfterRestart, RunningContainers
@@ -28,28 +35,28 @@ from kubedevices.node.checkpoint_writer import CheckpointWriter
 from kubedevices.node.container_start import ContainerStart
 from kubedevices.node.endpoint import RECEIVE_LIMIT, PluginTimeouts
 from kubedevices.node.endpoint_table import EndpointTable
-from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
-from kubedevices.node.inventory import GRACE_PERIOD, Capacity, Inventory
+from kubedevices.node.events import EventKind, NodeEvent
+from kubedevices.node.inventory import GRACE_PERIOD, Inventory
 from kubedevices.node.ledger import Ledger
+from kubedevices.node.node_view import HEALTH_CHECK, Allocation, NodeView
 from kubedevices.node.plugin_directory import (
     StateLock,
     make_directory,
     prepare_plugin_directory,
 )
-from kubedevices.node.pod import Pod
-from kubedevices.node.pod_devices import PodDevices
+from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices_store import PodDevicesStore
 from kubedevices.node.registration import RegistrationServer
+from kubedevices.node.topology_hints import Hints
+from kubedevices.node.topology_manager import HintProvider, TopologyManager
+from kubedevices.node.topology_options import TopologySettings
 from kubedevices.node.turns import Turns
 from kubedevices.socket_paths import CHECKPOINT_NAME, default_state_dir
 
 logger = logging.getLogger(__name__)
 
-Allocation = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""Container name → resource → device IDs."""
 
-
-class DeviceManager:
+class DeviceManager(NodeView):
     """Accepts plugins in `socket_dir` and gives their devices to pods."""
 
     def __init__(
@@ -66,19 +73,23 @@ class DeviceManager:
         admission_wait: float = 0,
         start_wait: float = START_WAIT,
         boot_id_file: Path = BOOT_ID_FILE,
+        topology: TopologySettings | None = None,
+        hint_providers: Sequence[HintProvider] = (),
+        metrics: Metrics = NO_METRICS,
         compat: bool = False,
     ) -> None:
         """`active_pods` gives the uids of the pods that live; without it, those not released.
 
         `running_containers` asks the container runtime, if there is one. After a restart an
         admission waits `admission_wait` seconds for plugins that have not come back, a container's
-        start `start_wait` seconds. `store` replaces the ledger in `state_dir`.
+        start `start_wait` seconds. `store` replaces the ledger in `state_dir`. `topology` (see
+        `topology_options.check_settings`) and `hint_providers` decide on NUMA nodes.
         """
+        checkpoint = socket_dir / CHECKPOINT_NAME
+        super().__init__(Inventory(grace_period=grace_period, compat=compat), checkpoint)
         self.state_dir = state_dir or default_state_dir(socket_dir)
-        self.inventory = Inventory(grace_period=grace_period, compat=compat)
-        self.pod_devices = PodDevices(self.inventory)
-        self._compat = compat
-        self._events = EventSource()
+        self._compat, self._metrics = compat, metrics
+        metrics.collect_from(self.gauges)
         self._endpoints = EndpointTable(
             self.inventory,
             self._events,
@@ -88,10 +99,21 @@ class DeviceManager:
             reopen_streams=not compat,
         )
         self._registration = RegistrationServer(
-            socket_dir, self._endpoints.connect, refused=self._tell_refused, compat=compat
+            socket_dir,
+            self._endpoints.connect,
+            refused=self._tell_refused,
+            metrics=metrics,
+            compat=compat,
+        )
+        self._topology = TopologyManager(
+            topology or TopologySettings(),
+            self.inventory,
+            self.pod_devices,
+            providers=hint_providers,
+            metrics=metrics,
+            compat=compat,
         )
         self._lock = StateLock(self.state_dir)
-        checkpoint = socket_dir / CHECKPOINT_NAME
         self._store = store or Ledger(self.state_dir, checkpoint, boot_id_file)
         self._admitted = AdmittedPods(self.pod_devices, self._store, self._events)
         self._checkpoint = CheckpointWriter(
@@ -145,6 +167,7 @@ class DeviceManager:
         for resource in resources:
             self._endpoints.expect(resource)
         for damage in kept.damage:
+            self._metrics.count(DAMAGED_STATE)
             self._events.publish(NodeEvent(EventKind.DAMAGED, details=damage.as_dict()))
         return kept.resources
 
@@ -180,6 +203,8 @@ class DeviceManager:
 
         A pod that has its devices gets the same ones, without a call to a plugin.
         """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             await self._turns.take(pod.uid, lambda: self._admit(pod), gives_way=True)
         except AdmissionRejected as error:
@@ -193,18 +218,24 @@ class DeviceManager:
             given_up = AdmissionRejected(UNEXPECTED, f"{why} while the pod was being admitted")
             self._tell_rejected(pod, given_up)
             raise given_up from None
+        finally:
+            self._metrics.observe(TOPOLOGY_MILLISECONDS, (loop.time() - began) * 1e3)
+        self._metrics.count(ADMISSIONS, "admitted")
         return self.get_allocation(pod.uid)
 
     async def _admit(self, pod: Pod) -> None:
         await self.update_allocated_devices(besides=pod.uid)
         settled = await self._after_restart.settled(pod)
         await self._after_restart.wait_for_plugins(pod, settled)
+        self._topology.begin(pod)
         admission = Admission(
             pod,
             self.inventory,
             self.pod_devices,
             self._endpoints.find,
             settled=settled,
+            align=partial(self._topology.align, pod),
+            metrics=self._metrics,
             compat=self._compat,
         )
         responses = await admission.prepare()
@@ -215,6 +246,9 @@ class DeviceManager:
         await self._after_restart.note_admitted(pod)
 
     def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:
+        self._metrics.count(ADMISSIONS, "rejected")
+        if self.get_pod(pod.uid) is None:
+            self._topology.forget(pod.uid)
         details = {"reason": error.reason, "message": error.message}
         self._events.publish(NodeEvent(EventKind.REJECTED, pod=pod.full_name, details=details))
 
@@ -223,6 +257,7 @@ class DeviceManager:
         self._turns.make_way(pod_uid)
         released = await self._turns.take(pod_uid, lambda: self._admitted.remove(pod_uid))
         self._after_restart.forget(pod_uid)
+        self._topology.forget(pod_uid)
         return released
 
     async def update_allocated_devices(self, *, besides: str = "") -> None:
@@ -245,13 +280,6 @@ class DeviceManager:
         """Return the admitted pod with this uid."""
         return self._admitted.get(pod_uid)
 
-    def get_allocation(self, pod_uid: str) -> Allocation:
-        """Return what each container of the pod holds."""
-        containers: dict[str, dict[str, tuple[str, ...]]] = {}
-        for _, container, resource, held in self.pod_devices.holdings(pod_uid):
-            containers.setdefault(container, {})[resource] = held.device_ids
-        return containers
-
     async def get_device_run_container_options(
         self, pod: Pod, container: str
     ) -> ContainerOptions | None:
@@ -271,81 +299,27 @@ class DeviceManager:
             await self.allocate(pod)
         return start.options()
 
-    # ------------------------------------------------------------ devices
+    # ------------------------------------------------------------ the kubelet's other questions
 
-    def get_capacity(self) -> Capacity:
-        """Return capacity and allocatable per resource; `removed` is told once."""
-        capacity = self.inventory.get_capacity(asyncio.get_running_loop().time())
-        for resource in capacity.removed:
-            logger.info("%s: removed, its plugin did not come back", resource)
-            self._events.publish(NodeEvent(EventKind.REMOVED, resource))
-        return capacity
+    def get_topology_hints(self, pod: Pod, container: Container) -> Mapping[str, Hints]:
+        """Return which NUMA nodes could serve what `container` asks for, by resource."""
+        return self._topology.get_topology_hints(pod, container)
 
-    def get_devices(
-        self, pod_uid: str, container: str
-    ) -> Mapping[str, Mapping[int, tuple[str, ...]]]:
-        """Return what a container holds: resource → NUMA node (-1 for none) → device IDs."""
-        return {
-            resource: {node: tuple(ids) for node, ids in held.devices_per_numa.items()}
-            for resource, held in self.pod_devices.of_container(pod_uid, container).items()
-        }
+    def get_pod_topology_hints(self, pod: Pod) -> Mapping[str, Hints]:
+        """Return which NUMA nodes could serve what the pod asks for as a whole, by resource."""
+        return self._topology.get_pod_topology_hints(pod)
 
-    def get_allocatable_devices(self) -> Mapping[str, Mapping[str, ReportedDevice]]:
-        """Return the healthy devices per resource, held or not."""
-        return {
-            resource: {
-                each: device
-                for each, device in self.inventory.devices(resource).items()
-                if each in self.inventory.healthy(resource)
-            }
-            for resource in self.inventory
-        }
+    def get_watcher_handler(self) -> EndpointTable:
+        """Return what connects and disconnects plugins, for a `PluginWatcher`."""
+        return self._endpoints
 
-    # ------------------------------------------------------------ listening
+    def get_health_checker(self) -> tuple[str, Callable[[], None]]:
+        """Return a name and a check, which raises `RegistrationServerFailed` when it fails.
 
-    def subscribe(self, backlog: int = BACKLOG) -> EventStream:
-        """Return a stream of everything that happens from now on; close it, or use `with`."""
-        return self._events.subscribe(backlog)
+        Being stopped is fine: only a Registration service that ended by itself is not.
+        """
+        return HEALTH_CHECK, self._check_health
 
-    async def wait_for(
-        self,
-        resource: str,
-        *,
-        capacity: int | None = None,
-        allocatable: int | None = None,
-        timeout: float = 10,
-    ) -> None:
-        """Return once `resource` is listed and has these numbers; raises `NotInTime`."""
-        with self.subscribe(backlog=1) as changes:
-            try:
-                async with asyncio.timeout(timeout):
-                    while not self._has(resource, capacity, allocatable):
-                        await anext(changes)
-            except (TimeoutError, StopAsyncIteration):
-                wanted = [
-                    f"{name} {number}"
-                    for name, number in (("capacity", capacity), ("allocatable", allocatable))
-                    if number is not None
-                ]
-                raise NotInTime(
-                    resource, " and ".join(wanted) or "listed", timeout, self._seen()
-                ) from None
-
-    def _has(self, resource: str, capacity: int | None, allocatable: int | None) -> bool:
-        now = self.get_capacity()
-        return (
-            resource in now.capacity
-            and capacity in (None, now.capacity[resource])
-            and allocatable in (None, now.allocatable.get(resource))
-        )
-
-    def _seen(self) -> str:
-        """Return all resources with their numbers, for a message."""
-        now = self.get_capacity()
-        return (
-            "; ".join(
-                f"{name} capacity {number} allocatable {now.allocatable.get(name)}"
-                for name, number in now.capacity.items()
-            )
-            or "no resource is registered"
-        )
+    def _check_health(self) -> None:
+        if self._is_running and not self._registration.is_serving:
+            raise RegistrationServerFailed

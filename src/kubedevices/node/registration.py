@@ -22,6 +22,7 @@ from kubedevices.errors import (
     SocketPathTooLong,
     UnsupportedVersion,
 )
+from kubedevices.metrics import NO_METRICS, REGISTRATIONS, Metrics
 from kubedevices.resource_name import is_resource_name
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME, check_socket_path
 from kubedevices.wire.services import registration_methods
@@ -50,10 +51,12 @@ class RegistrationServer:
         connect: Connect,
         *,
         refused: Refused | None = None,
+        metrics: Metrics = NO_METRICS,
         compat: bool = False,
     ) -> None:
         self.socket = registration_socket(socket_dir)
         self._connect, self._refused, self._compat = connect, refused, compat
+        self._metrics = metrics
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
 
@@ -84,6 +87,7 @@ class RegistrationServer:
 
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
+        self._metrics.count(REGISTRATIONS, request.resource_name)
         try:
             if request.version != API_VERSION:
                 raise UnsupportedVersion(request.version, API_VERSION)

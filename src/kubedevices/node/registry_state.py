@@ -89,7 +89,7 @@ class RegistryState:
     def failed(self, path: Path, now: float, *, give_up_on: Hashable = None) -> float:
         """Take note of a failure; return the pause. `give_up_on` is a file never to try again."""
         socket = self._sockets[path]
-        pause = min(FIRST_PAUSE * 2**socket.failures, LONGEST_PAUSE)
+        pause = min(FIRST_PAUSE * 2.0**socket.failures, LONGEST_PAUSE)
         socket.failures = min(socket.failures + 1, 16)
         socket.not_before, socket.is_busy = now + pause, False
         socket.given_up = give_up_on

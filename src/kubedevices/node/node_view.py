@@ -1,0 +1,163 @@
+"""What can be read from a node: devices, numbers, who holds what, what happens.
+
+The reading half of `DeviceManager`, which changes all of it. Its methods follow the kubelet's own
+device manager, `docs/porting.md` has the names side by side.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import NotInTime
+from kubedevices.metrics import ALLOCATABLE, CAPACITY, HELD, Sample
+from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
+from kubedevices.node.health_updates import HealthUpdates
+from kubedevices.node.inventory import Capacity, Inventory
+from kubedevices.node.node_status import (
+    ResourceStatus,
+    allocatable_with_held,
+    allocated_resources_status,
+)
+from kubedevices.node.pod_devices import PodDevices
+
+logger = logging.getLogger(__name__)
+
+Allocation = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Container name → resource → device IDs."""
+
+HEALTH_CHECK = "device-plugin"
+"""The name under which a kubelet lists the health of its Registration service."""
+
+
+class NodeView:
+    """Inventory, holdings and events of one node."""
+
+    def __init__(self, inventory: Inventory, checkpoint: Path) -> None:
+        self.inventory = inventory
+        self.pod_devices = PodDevices(inventory)
+        self._events = EventSource()
+        self._checkpoint_file = checkpoint
+
+    # ------------------------------------------------------------ devices
+
+    def get_allocation(self, pod_uid: str) -> Allocation:
+        """Return what each container of the pod holds."""
+        containers: dict[str, dict[str, tuple[str, ...]]] = {}
+        for _, container, resource, held in self.pod_devices.holdings(pod_uid):
+            containers.setdefault(container, {})[resource] = held.device_ids
+        return containers
+
+    def get_capacity(self) -> Capacity:
+        """Return capacity and allocatable per resource; `removed` is told once."""
+        capacity = self.inventory.get_capacity(asyncio.get_running_loop().time())
+        for resource in capacity.removed:
+            logger.info("%s: removed, its plugin did not come back", resource)
+            self._events.publish(NodeEvent(EventKind.REMOVED, resource))
+        return capacity
+
+    def get_devices(
+        self, pod_uid: str, container: str
+    ) -> Mapping[str, Mapping[int, tuple[str, ...]]]:
+        """Return what a container holds: resource → NUMA node (-1 for none) → device IDs."""
+        return {
+            resource: {node: tuple(ids) for node, ids in held.devices_per_numa.items()}
+            for resource, held in self.pod_devices.of_container(pod_uid, container).items()
+        }
+
+    def get_allocatable_devices(self) -> Mapping[str, Mapping[str, ReportedDevice]]:
+        """Return the healthy devices per resource, held or not."""
+        return {
+            resource: {
+                each: device
+                for each, device in self.inventory.devices(resource).items()
+                if each in self.inventory.healthy(resource)
+            }
+            for resource in self.inventory
+        }
+
+    # ------------------------------------------------------------ status
+
+    def update_plugin_resources(
+        self, allocatable: Mapping[str, int], pod_uid: str
+    ) -> dict[str, int]:
+        """Return a node's allocatable, raised to what is held, if the pod holds anything."""
+        return allocatable_with_held(allocatable, pod_uid, self.inventory, self.pod_devices)
+
+    def update_allocated_resources_status(
+        self, pod_uid: str, container: str, before: Sequence[ResourceStatus] = ()
+    ) -> tuple[ResourceStatus, ...]:
+        """Return the status of a container with the health of its devices (KEP-4680)."""
+        return allocated_resources_status(
+            pod_uid, container, self.inventory, self.pod_devices, before=before
+        )
+
+    def should_reset_extended_resource_capacity(self) -> bool:
+        """Say whether a node object's capacities are to be zeroed: nothing is known from before."""
+        return not self._checkpoint_file.exists()
+
+    def gauges(self) -> list[Sample]:
+        """Return the numbers of every resource, for a scrape."""
+        capacity = self.get_capacity()
+        return [
+            *(Sample(CAPACITY, (name,), count) for name, count in capacity.capacity.items()),
+            *(Sample(ALLOCATABLE, (name,), count) for name, count in capacity.allocatable.items()),
+            *(
+                Sample(HELD, (name,), len(devices))
+                for name, devices in self.pod_devices.reserved().items()
+            ),
+        ]
+
+    # ------------------------------------------------------------ listening
+
+    def subscribe(self, backlog: int = BACKLOG) -> EventStream:
+        """Return a stream of everything that happens from now on; close it, or use `with`."""
+        return self._events.subscribe(backlog)
+
+    def health_updates(self) -> HealthUpdates:
+        """Return a queue of pods whose devices changed their health, from now on."""
+        return HealthUpdates(self._events, self.pod_devices)
+
+    async def wait_for(
+        self,
+        resource: str,
+        *,
+        capacity: int | None = None,
+        allocatable: int | None = None,
+        timeout: float = 10,
+    ) -> None:
+        """Return once `resource` is listed and has these numbers; raises `NotInTime`."""
+        with self.subscribe(backlog=1) as changes:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not self._has(resource, capacity, allocatable):
+                        await anext(changes)
+            except (TimeoutError, StopAsyncIteration):
+                wanted = [
+                    f"{name} {number}"
+                    for name, number in (("capacity", capacity), ("allocatable", allocatable))
+                    if number is not None
+                ]
+                raise NotInTime(
+                    resource, " and ".join(wanted) or "listed", timeout, self._seen()
+                ) from None
+
+    def _has(self, resource: str, capacity: int | None, allocatable: int | None) -> bool:
+        now = self.get_capacity()
+        return (
+            resource in now.capacity
+            and capacity in (None, now.capacity[resource])
+            and allocatable in (None, now.allocatable.get(resource))
+        )
+
+    def _seen(self) -> str:
+        """Return all resources with their numbers, for a message."""
+        now = self.get_capacity()
+        return (
+            "; ".join(
+                f"{name} capacity {number} allocatable {now.allocatable.get(name)}"
+                for name, number in now.capacity.items()
+            )
+            or "no resource is registered"
+        )

@@ -1,0 +1,153 @@
+"""The kubelet's other questions to kubedevices.node.device_manager"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import AdmissionRejected, RegistrationServerFailed
+from kubedevices.metrics import PrometheusMetrics
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.node_status import ResourceHealth, ResourceStatus
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.topology_hints import TopologyHint
+from kubedevices.node.topology_options import check_settings
+from kubedevices.numa import NumaNodes
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+
+FOUR = [
+    ReportedDevice(f"{node}-{number}", "Healthy", (node,)) for node in (0, 1) for number in (0, 1)
+]
+
+
+def pod(count: int, name: str = "p") -> Pod:
+    return Pod(name, containers=(Container("c", {RESOURCE: count}),))
+
+
+async def test_devices_of_a_container_are_aligned(short_dir: Path) -> None:
+    """TopologyAlignedAllocation: with single-numa-node two devices come from one NUMA node."""
+    topology = check_settings("single-numa-node", numa_nodes=(0, 1))
+    async with (
+        DeviceManager(short_dir, topology=topology) as manager,
+        FakePlugin(short_dir, devices=FOUR) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=4)
+        await manager.allocate(pod(1, "first"))
+        second = await manager.allocate(pod(2, "second"))
+        assert second == {"c": {RESOURCE: ("1-0", "1-1")}}
+        with pytest.raises(AdmissionRejected, match="cannot be allocated with Topology") as caught:
+            await manager.allocate(pod(2, "third"))
+        assert caught.value.reason == "TopologyAffinityError"
+        assert [each.name for each in manager.pods()] == ["first", "second"]
+        await manager.release("default/second")
+        await manager.allocate(pod(2, "third"))
+
+
+async def test_hints_are_answered_for_containers_and_pods(short_dir: Path) -> None:
+    """GetTopologyHints and GetPodTopologyHints speak of free devices."""
+    topology = check_settings("best-effort", numa_nodes=(0, 1))
+    async with (
+        DeviceManager(short_dir, topology=topology) as manager,
+        FakePlugin(short_dir, devices=FOUR) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=4)
+        two = pod(2)
+        best = [TopologyHint(NumaNodes((node,)), True) for node in (0, 1)]
+        expected = {RESOURCE: [*best, TopologyHint(NumaNodes((0, 1)), False)]}
+        assert manager.get_topology_hints(two, two.containers[0]) == expected
+        assert manager.get_pod_topology_hints(two) == expected
+
+
+async def test_a_watched_plugin_is_connected_by_the_handler(short_dir: Path) -> None:
+    """GetWatcherHandler: connects without Register, and lets go of that socket alone."""
+    async with (
+        DeviceManager(short_dir) as manager,
+        FakePlugin(short_dir, devices=healthy("a")) as plugin,
+    ):
+        handler = manager.get_watcher_handler()
+        await handler.connect(RESOURCE, plugin.socket)
+        await manager.wait_for(RESOURCE, allocatable=1)
+        assert handler.is_connected(RESOURCE, plugin.socket)
+        handler.disconnect(RESOURCE, short_dir / "other.sock")
+        assert handler.is_connected(RESOURCE, plugin.socket)
+        handler.disconnect(RESOURCE, plugin.socket)
+        await manager.wait_for(RESOURCE, capacity=1, allocatable=0)
+        assert not handler.is_connected(RESOURCE, plugin.socket)
+
+
+async def test_the_health_check_fails_when_kubelet_sock_is_lost(short_dir: Path) -> None:
+    """GetHealthChecker: fine before the start, while serving and after the stop."""
+    manager = DeviceManager(short_dir)
+    name, check = manager.get_health_checker()
+    assert name == "device-plugin"
+    check()
+    async with manager:
+        check()
+        (short_dir / "kubelet.sock").unlink()
+        with pytest.raises(RegistrationServerFailed, match="gRPC server failed"):
+            check()
+    check()
+
+
+async def test_capacities_are_reset_where_nothing_is_known_from_before(short_dir: Path) -> None:
+    """ResetExtendedResource: with a checkpoint no, without one yes."""
+    async with DeviceManager(short_dir) as manager:
+        assert manager.should_reset_extended_resource_capacity()
+        (short_dir / "kubelet_internal_checkpoint").touch()
+        assert not manager.should_reset_extended_resource_capacity()
+
+
+async def test_statuses_tell_the_health_of_held_devices(short_dir: Path) -> None:
+    """UpdateAllocatedResourcesStatus; and the pod is named in the queue of health updates."""
+    async with (
+        DeviceManager(short_dir) as manager,
+        FakePlugin(short_dir, devices=healthy("a", "b")) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await manager.allocate(pod(1))
+        updates = manager.health_updates()
+        await plugin.send([*unhealthy("a"), *healthy("b")])
+        assert await asyncio.wait_for(anext(aiter(updates)), 10) == {"default/p"}
+        updates.close()
+        status = manager.update_allocated_resources_status("default/p", "c")
+        assert status == (ResourceStatus(RESOURCE, (ResourceHealth("a", "Unhealthy"),)),)
+        raised = manager.update_plugin_resources({RESOURCE: 0}, "default/p")
+        assert raised == {RESOURCE: 1}
+
+
+async def test_a_node_counts_what_happens_on_it(short_dir: Path) -> None:
+    """Registrations, allocations and admissions are counted; gauges say what is there now."""
+    metrics = PrometheusMetrics()
+    async with (
+        DeviceManager(short_dir, metrics=metrics) as manager,
+        FakePlugin(short_dir, devices=[*healthy("a", "b"), *unhealthy("c")]) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await manager.allocate(pod(1))
+        with pytest.raises(AdmissionRejected):
+            await manager.allocate(pod(5, "greedy"))
+
+        def value(name: str, **labels: str) -> float | None:
+            for family in text_string_to_metric_families(metrics.text().decode()):
+                for sample in family.samples:
+                    if (sample.name, sample.labels) == (name, labels):
+                        return sample.value
+            return None
+
+        ours = {"resource": RESOURCE}
+        assert value("kubedevices_node_devices_capacity", **ours) == 3
+        assert value("kubedevices_node_devices_allocatable", **ours) == 2
+        assert value("kubedevices_node_devices_held", **ours) == 1
+        assert value("kubedevices_node_admissions_total", result="admitted") == 1
+        assert value("kubedevices_node_admissions_total", result="rejected") == 1
+        theirs = {"resource_name": RESOURCE}
+        assert value("kubelet_device_plugin_registration_total", **theirs) == 1
+        assert value("kubelet_device_plugin_alloc_duration_seconds_count", **theirs) == 1
+        assert value("kubelet_topology_manager_admission_requests_total") == 2
+        assert value("kubelet_topology_manager_admission_duration_ms_count") == 2
