@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubedevices.allocation import (
@@ -86,6 +86,7 @@ def test_list_by_hand_is_protobufs(devices: list[ReportedDevice]) -> None:
     assert ours(wire) == by_protobuf(wire) == tuple(devices)
 
 
+@example(b"\x0a\x05\x0a\x01a\x0a\x00", 200)  # a second ID, an empty one
 @given(
     st.lists(
         st.one_of(

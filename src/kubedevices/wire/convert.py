@@ -117,8 +117,8 @@ def _read_usual_list(data: bytes) -> list[ReportedDevice] | None:
             shared = known.get(rest)
             if shared is None:
                 message = parse("v1beta1.Device", rest)
-                if message.ID:
-                    return None  # a second ID, which counts
+                if message.ID or serialize(message) != rest:
+                    return None  # a second ID, even an empty one, would count
                 shared = known[rest] = _shared_values(message)
             devices.append(ReportedDevice(data[start + 2 : name_end].decode(), *shared))
             at = end
