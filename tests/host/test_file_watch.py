@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from asyncinotify import Inotify, Mask
 
 from kubedevices.host.file_watch import FileWatch, Subscription
 from tests.waiting import until
@@ -126,6 +127,60 @@ async def test_the_directory_may_be_replaced(short_dir: Path, how: str) -> None:
             directory.mkdir()
             write(path)
             await heard(subscription)
+
+
+async def test_the_directory_may_be_replaced_at_once(short_dir: Path) -> None:
+    """When another directory takes the place before anybody looks, its events are heard."""
+    directory = short_dir / "dir"
+    directory.mkdir()
+    with FileWatch(interval=NEVER) as watch, watch.subscribe(directory / "file") as subscription:
+        directory.rename(short_dir / "old")
+        directory.mkdir()
+        await asyncio.sleep(0.05)
+        write(directory / "file")
+        await heard(subscription)
+
+
+async def test_a_directory_made_again_with_the_old_inode(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may give the inode number out again: the old watch is dead all the same."""
+    monkeypatch.setattr(
+        "kubedevices.host.file_watch._identity", lambda path: (1, 1) if path.exists() else None
+    )
+    directory = short_dir / "dir"
+    directory.mkdir()
+    with FileWatch(interval=NEVER) as watch, watch.subscribe(directory / "file") as subscription:
+        directory.rmdir()
+        directory.mkdir()
+        await asyncio.sleep(0.05)
+        write(directory / "file")
+        await heard(subscription)
+
+
+async def test_a_file_made_again_with_the_old_inode(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that looks as before, but was made anew, is heard of: its event names it."""
+    monkeypatch.setattr("kubedevices.host.file_watch._Signature.of", lambda _: None)
+    with FileWatch(interval=NEVER) as watch, watch.subscribe(short_dir / "file") as subscription:
+        write(short_dir / "file")
+        await heard(subscription)
+
+
+async def test_a_change_just_before_the_watch_is_added(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look and the watch there is a gap; a look after it closes it."""
+    add_watch = Inotify.add_watch
+
+    def write_and_add(inotify: Inotify, path: Path, mask: Mask) -> object:
+        write(short_dir / "file")
+        return add_watch(inotify, path, mask)
+
+    monkeypatch.setattr(Inotify, "add_watch", write_and_add)
+    with FileWatch(interval=NEVER) as watch, watch.subscribe(short_dir / "file") as subscription:
+        await heard(subscription)
 
 
 async def test_a_replaced_target_of_a_link_is_heard(short_dir: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from kubedevices.errors import (
 )
 from kubedevices.plugin.timing import Timing
 from tests.fake_kubelet import FakeKubelet
-from tests.registrar_rig import NAME, registrar
+from tests.registrar_rig import registrar
 from tests.waiting import until
 from tests.widgets import QUICK, RESOURCE, widgets
+
+BLIND = replace(QUICK, look_interval=60)
+"""With `use_events=False`: nothing tells of a file, so the checks of the moment must do."""
+
 
 # ---------------------------------------------------------------- the kubelet restarts
 
@@ -133,6 +138,17 @@ async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_di
         await kubelet.wait_for(RESOURCE, 1)
 
 
+def once(action: Callable[[], object]) -> Callable[[], object]:
+    """Do it the first time and nothing after that."""
+    pending = [action]
+
+    def call() -> None:
+        while pending:
+            pending.pop()()
+
+    return call
+
+
 async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> None:
     """A kubelet that starts while we start deletes our socket: noticed during Register, at once.
 
@@ -154,24 +170,29 @@ async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> No
 async def test_an_ok_for_a_socket_that_is_gone_is_worth_nothing(short_dir: Path) -> None:
     """Even when Register succeeds, a socket lost meanwhile is bound and registered again."""
     async with FakeKubelet(short_dir) as kubelet:
-        kubelet.after_accept = kubelet.wipe_plugins
-        async with registrar(short_dir) as rig:
-            await until(lambda: len(kubelet.accepted) >= 2)
-            kubelet.after_accept = lambda: None
+
+        def wipe() -> None:
+            kubelet.wipe_plugins()
+            kubelet.open_streams = True
+
+        kubelet.open_streams = False  # or the stream would be the first to tell
+        kubelet.after_accept = once(wipe)
+        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
             await until(lambda: rig.registrar.is_registered)
             await kubelet.wait_for(RESOURCE, 1)
+            assert len(kubelet.accepted) == 2
+            assert rig.server.counts["registrations"] == 1
 
 
 async def test_a_refusal_for_a_socket_that_is_gone_is_not_final(short_dir: Path) -> None:
     """The error a kubelet gives because our socket was wiped is no refusal."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.dial_timeout = 0.0
-        kubelet.before_dial = lambda: (short_dir / NAME).unlink(missing_ok=True)
-        async with registrar(short_dir) as rig:
-            await kubelet.wait_requests(2)
-            kubelet.dial_timeout, kubelet.before_dial = 5, lambda: None
-            await kubelet.wait_for(RESOURCE, 1)
+        kubelet.before_dial = once(kubelet.wipe_plugins)
+        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
             await until(lambda: rig.registrar.is_registered)
+            await kubelet.wait_for(RESOURCE, 1)
+            assert rig.server.counts["failed_registrations"] == 1
 
 
 # ---------------------------------------------------------------- the stream

@@ -50,6 +50,7 @@ async def test_an_equal_list_is_not_sent_again() -> None:
         served.publish(kd.Device("w1", env={"NEW": "1"}))
         served.publish(*widgets("w1", health=UNHEALTHY))
         served.publish(*widgets("w1"))  # before the stream had time to send the one before
+        await asyncio.sleep(0.05)
         served.publish(*widgets("w2"))
         await until(lambda: len(reader.seen) == 2)
         assert reader.seen == [{"w1": "Healthy"}, {"w2": "Healthy"}]

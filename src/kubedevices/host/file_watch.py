@@ -130,7 +130,6 @@ class FileWatch:
         self._subscriptions.add(subscription)
         try:
             self._watch_directories()
-            subscription.look()  # closes the gap before the watch was added
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
@@ -217,7 +216,7 @@ class FileWatch:
                 self._remove(path)
         added = [path for path in wanted if path not in self._directories and self._add(path)]
         if added:
-            self._look()
+            self._look()  # something may have happened before the watch was added
 
     def _add(self, path: Path) -> bool:
         from asyncinotify import Mask  # noqa: PLC0415

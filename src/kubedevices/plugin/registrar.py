@@ -116,8 +116,8 @@ class Registrar:
                     try:
                         async with self._serving() as grpc:
                             await self._stay_registered(grpc)
-                    except CannotAsk:
-                        if self._is_there(self._socket.parent):
+                    except CannotAsk as error:
+                        if not isinstance(error.__cause__, FileNotFoundError):
                             raise
                         continue  # the directory was removed under our hands
                     lasted = self._now() - bound_at >= self._timing.socket_lasted
