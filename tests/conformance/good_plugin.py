@@ -68,6 +68,7 @@ class GoodPlugin:
     version = "v1beta1"
     replicas = 2
     numa_node = 0
+    register_limit = LIMIT
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.device_dir: Path = args.device_dir
@@ -80,9 +81,10 @@ class GoodPlugin:
         self.devices: dict[str, Device] = {}
         self.version_of_list = 0
         self.changed = asyncio.Condition()
-        self.streams = 0
+        self.streams: set[object] = set()
         self.stopping = asyncio.Event()
         self.server: Any = None
+        self.registered_at: tuple[int, int, int] | None = None
         self.mine: tuple[int, int, int] | None = None
 
     # ------------------------------------------------------------ devices
@@ -149,7 +151,8 @@ class GoodPlugin:
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         """Send the list at once and after every change; each stream counts for itself."""
-        self.streams += 1
+        streams, one = self.streams, object()
+        streams.add(one)
         try:
             while True:
                 sent = self.version_of_list
@@ -158,7 +161,7 @@ class GoodPlugin:
                     while self.version_of_list == sent:
                         await self.changed.wait()
         finally:
-            self.streams -= 1
+            streams.discard(one)
 
     def device_list(self) -> Any:
         """Return all devices as one message."""
@@ -281,10 +284,9 @@ class GoodPlugin:
             if identity(self.path) != self.mine:
                 await self.close_server()
                 await self.open_server()
-            kubelet = identity(self.kubelet)
             if self.registry_dir is None and not await self.register():
                 continue
-            await self.until_lost(kubelet)
+            await self.until_lost()
 
     async def open_server(self) -> None:
         """Serve on our path, unless another instance does."""
@@ -292,6 +294,7 @@ class GoodPlugin:
             raise Refused(f"another instance serves on {self.path}")
         self.path.unlink(missing_ok=True)
         self.server = grpc.aio.server()
+        self.streams = set()  # what a stopped server's streams still do is not ours to count
         self.server.add_generic_rpc_handlers(tuple(self.services()))
         self.server.add_insecure_port(f"unix:{self.path}")
         await self.server.start()
@@ -337,6 +340,7 @@ class GoodPlugin:
             if not self.kubelet.exists():
                 await asyncio.sleep(POLL)
                 continue
+            self.registered_at = identity(self.kubelet)
             try:
                 await self.call_register()
             except grpc.aio.AioRpcError as error:
@@ -361,7 +365,7 @@ class GoodPlugin:
                 wire.RegisterRequest.SerializeToString,
                 wire.Empty.FromString,
             )
-            await call(self.register_request(), timeout=LIMIT)
+            await call(self.register_request(), timeout=self.register_limit)
 
     def register_request(self) -> Any:
         """Return what Register is called with."""
@@ -372,14 +376,14 @@ class GoodPlugin:
             options=self.options(),
         )
 
-    async def until_lost(self, kubelet: tuple[int, int, int] | None) -> None:
+    async def until_lost(self) -> None:
         """Return when a socket was replaced or nobody listens any more."""
         silent = 0.0
         while identity(self.path) == self.mine:
             if self.registry_dir is None:
                 now = identity(self.kubelet)
                 silent = 0 if self.streams or now is None else silent + POLL
-                if silent > 0.6 or (now is not None and now != kubelet):
+                if silent > 0.6 or (now is not None and now != self.registered_at):
                     return
             await asyncio.sleep(POLL)
 

@@ -42,6 +42,8 @@ class Result:
         return self.verdict.status
 
 
+_BLOCKED = "says nothing while"
+
 Progress = Callable[[Check, Sequence[Result]], None]
 """Called before a check with no results, and after it with its results."""
 
@@ -97,11 +99,15 @@ class _Runner:
             self._progress(check, results)
 
     async def _try(self, check: Check) -> dict[str, Verdict]:
-        """Make the stage ready and run one check on every resource."""
-        if self._lost and check.phase is not Phase.PROCESS:
+        """Make the stage ready and run one check on every resource that it can say anything of."""
+        if self._lost and (check.phase is not Phase.PROCESS or not self.stage.resources):
             return self._for_all(Verdict(Status.SKIP, self._lost))
+        if blocked := self._blocked_everywhere(check):
+            return blocked
         try:
-            if check.phase is not Phase.PROCESS or not self.stage.resources:
+            if not self.stage.resources:
+                await self.stage.meet()
+            if check.phase not in (Phase.ARRIVAL, Phase.PROCESS):
                 await self.stage.ready()
         except Broken as error:  # at the first meeting: it does not register at all
             self._lost = "it does not register"
@@ -109,19 +115,21 @@ class _Runner:
         except PluginLost as error:
             self._lost = f"it does not register any more: {error}"
             return self._for_all(Verdict(Status.SKIP, self._lost))
+        process = self.stage.process if check.phase is not Phase.PROCESS else None
+        was_running = process is not None and process.running
         verdicts = await self._run(check)
-        process = self.stage.process
-        if check.phase is not Phase.PROCESS and process and not process.running:
+        if process and was_running and not process.running:
             died = f"the plugin's process ended during this check: {process.how_it_ended()}"
             for resource, verdict in verdicts.items():
                 if verdict.status is Status.PASS:
                     verdicts[resource] = Verdict(Status.FAIL, died, process.last_words())
+        harmful = {Status.FAIL, Status.WARN} if check.phase is Phase.RESTARTS else {Status.FAIL}
+        if any(verdict.status in harmful for verdict in verdicts.values()):
+            self.stage.is_suspect = True
         return verdicts
 
     async def _run(self, check: Check) -> dict[str, Verdict]:
         if not check.per_resource:
-            if blocked := self._blocked(check, None):
-                return self._for_all(blocked)
             return await self._judge(check, self.stage)
         verdicts = {}
         for resource in self.stage.resources:
@@ -148,12 +156,29 @@ class _Runner:
             return outcome
         return self._for_all(Verdict(Status.PASS, outcome))
 
+    def _blocked_everywhere(self, check: Check) -> dict[str, Verdict]:
+        """Return a verdict for all where no resource is left to try."""
+        resources = self.stage.resources if check.per_resource else (None,)
+        blocked = [self._blocked(check, resource) for resource in resources]
+        if not blocked or None in blocked:
+            return {}
+        if not check.per_resource:
+            return self._for_all(blocked[0]) if blocked[0] else {}
+        return {
+            name: each for name, each in zip(self.stage.resources, blocked, strict=True) if each
+        }
+
     def _blocked(self, check: Check, resource: str | None) -> Verdict | None:
         """Return why a check says nothing after what others found."""
         for result in self.results:
-            is_about_it = resource in (None, result.resource) or result.resource == PLUGIN
-            if is_about_it and result.check.id in check.needs and result.status is Status.FAIL:
-                return Verdict(Status.SKIP, f"says nothing while {result.check.id} fails")
+            if result.check.id not in check.needs:
+                continue
+            if resource is not None and result.resource not in (resource, PLUGIN):
+                continue
+            if result.status is Status.FAIL:
+                return Verdict(Status.SKIP, f"{_BLOCKED} {result.check.id} fails")
+            if result.verdict.evidence.startswith(_BLOCKED):
+                return result.verdict
         return None
 
     def _for_all(self, verdict: Verdict) -> dict[str, Verdict]:

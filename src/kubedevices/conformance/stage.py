@@ -102,8 +102,13 @@ class Stage:
         self.probe, self.keeper = probe, keeper
         self.place, self.view = place, view
         self.resources: tuple[str, ...] = ()
+        self.is_watched = False  # found by the plugin watcher, instead of calling Register
         self.process: Process | None = None
         self.launched_at = 0.0
+        self.usual_start = 0.0  # seconds from launch to Register, seen at the first start
+        self.allocates: dict[str, bool] = {}  # by resource: whether Allocate ever worked
+        self.begins_empty: set[str] = set()  # resources that were found to send an empty list first
+        self.is_suspect = False  # a check failed: whatever it left behind must not fail others
         self.memory: dict[type, object] = {}  # what one check measured for others, by its class
         self._launches = 0
 
@@ -136,6 +141,7 @@ class Stage:
         await self.end_processes()
         self.clean_directories()
         self.probe.arrivals.clear()
+        self.is_suspect = False
         self.probe.manner = manner
         if kubelet:
             await self.probe.start()
@@ -174,9 +180,6 @@ class Stage:
 
     async def ready(self) -> None:
         """Have the plugin registered, with a fresh start if need be; raises `PluginLost`."""
-        if not self.resources:
-            await self.meet()
-            return
         if self.is_ready():
             return
         if self.target.command:
@@ -184,6 +187,7 @@ class Stage:
         elif not self.probe.is_running:
             self.probe.manner = KIND
             await self.probe.start()
+        self.is_suspect = False
         try:
             await self.until_registered(self.timing.start)
         except Broken as error:
@@ -192,7 +196,8 @@ class Stage:
     def is_ready(self) -> bool:
         """Whether everything is as a peaceful check needs it."""
         return (
-            self.probe.is_running
+            not self.is_suspect
+            and self.probe.is_running
             and self.probe.manner is KIND
             and (self.process is None or self.process.running)
             and all(self._is_connected(name) for name in self.resources)
@@ -210,7 +215,7 @@ class Stage:
             await self.probe.start()
         began = asyncio.get_running_loop().time()
         answered = self._answered
-        if not await self.wait_for(answered, self.timing.start):
+        if not await self.wait_for(answered, self.timing.start) and not self.probe.arrivals:
             waited = asyncio.get_running_loop().time() - began
             if self.process and not self.process.running:
                 words = self.process.last_words()
@@ -218,6 +223,8 @@ class Stage:
                     f"{self.process.how_it_ended()} after {waited:.1f} s\n{words}"
                 )
             raise Broken(f"nothing called Register within {waited:.0f} s")
+        # The process may have died of what the kubelet asks before it answers.
+        await self.probe.bell.until(answered, self.timing.dial)
         while await self._another_arrives():
             pass
         names = {arrival.resource for arrival in self.probe.arrivals}
@@ -226,13 +233,16 @@ class Stage:
                 raise Broken(f"{self.target.resource} did not register, only {', '.join(names)}")
             names = {self.target.resource}
         self.resources = tuple(sorted(names))
+        if self.target.command:
+            self.usual_start = min(each.at for each in self.probe.arrivals) - self.launched_at
+        self.is_watched = any(arrival.info for arrival in self.probe.arrivals)
 
     async def _another_arrives(self) -> bool:
         known = len(self.probe.arrivals)
         return await self.wait_for(lambda: len(self.probe.arrivals) != known, self.timing.settle)
 
     def _answered(self) -> bool:
-        return any(arrival.answered_at is not None for arrival in self.probe.arrivals)
+        return any(each.answered_at or each.gave_up_after for each in self.probe.arrivals)
 
     async def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
         """Wait until `condition()`, but no longer than the plugin's process lives."""
@@ -258,7 +268,7 @@ class Stage:
             return False
         return True
 
-    async def until_registered(self, timeout: float, *, since: int = 0) -> float:
+    async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource registered (again); return how long it took, or be `Broken`."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -266,16 +276,16 @@ class Stage:
             return loop.time() - began
         raise Broken(self.why_missing(loop.time() - began, since))
 
-    def missing(self, since: int = 0) -> list[str]:
-        """Return the resources that did not register, not counting the first `since` arrivals."""
+    def missing(self, since: float = 0) -> list[str]:
+        """Return the resources that did not register `since` a time of the loop."""
         accepted = self.probe.accepted(since)
         return [name for name in self.resources if name not in accepted]
 
-    def why_missing(self, waited: float, since: int = 0) -> str:
+    def why_missing(self, waited: float, since: float = 0) -> str:
         """Say in one line what the plugin did instead of registering."""
         if self.process and not self.process.running:
             return f"its process ended ({self.process.how_it_ended()}) after {waited:.1f} s"
-        tries = self.probe.arrivals[since:]
+        tries = [each for each in self.probe.arrivals if each.at >= since]
         done = f"; it tried {len(tries)} times: {tries[-1].refused_with}" if tries else ""
         return f"not registered within {waited:.1f} s{done}"
 

@@ -37,6 +37,7 @@ class Arrival:
     needs_other_authority: str = ""
     gave_up_after: float | None = None
     answered_at: float | None = None
+    accepted_at: float | None = None
     refused_with: str = ""
     session: PluginSession | None = None
     notify_problem: str = ""
@@ -46,10 +47,9 @@ class Arrival:
         """What it wants to be."""
         return self.request.resource_name
 
-    @property
-    def is_accepted(self) -> bool:
-        """Whether a kubelet would now have a plugin."""
-        return self.session is not None and self.answered_at is not None and not self.refused_with
+    def is_accepted(self, since: float = 0) -> bool:
+        """Whether it was let in, and not before `since`."""
+        return self.accepted_at is not None and self.accepted_at >= since
 
 
 class Reception:
@@ -95,6 +95,7 @@ class Reception:
         channel = await self._dial(arrival, limit)
         assert arrival.socket
         session = PluginSession(arrival.resource, arrival.socket, channel, self._bell)
+        arrival.session = session
         try:
             session.options = await session.client.get_device_plugin_options(
                 timeout=self._dial_limit
@@ -102,7 +103,9 @@ class Reception:
         except WireError as error:
             arrival.options_problem = str(error)
             arrival.needs_other_authority = await self._try_other_authority(arrival.socket)
-        arrival.session = session
+        except asyncio.CancelledError:
+            arrival.options_problem = "it hung up on Register when it was asked"
+            raise
 
     async def _dial(self, arrival: Arrival, limit: float) -> GrpcChannel:
         loop = asyncio.get_running_loop()

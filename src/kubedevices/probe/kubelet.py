@@ -120,21 +120,21 @@ class Probe:
         self.plugins[arrival.resource] = session
         if manner.opens_stream:
             session.stream = session.open_stream()
+        arrival.accepted_at = asyncio.get_running_loop().time()
         self.bell.ring()
 
     # ------------------------------------------------------------ what happens to them
 
     async def restart(self, *, wipe: Wipe = "everything", away: float = 0) -> None:
-        """Die, stay away, clean the directory as told, and come back.
+        """Die, stay away, and come back to a directory that was cleaned meanwhile, as told.
 
         A kubelet up to 1.32 wipes everything but its checkpoint, a newer one only sockets; nothing
         is wiped when only kubelet.sock gets replaced.
         """
         await self.stop(leave_socket=True)
+        await asyncio.sleep(away / 2)
         self.wipe(wipe)
-        if away:
-            await asyncio.sleep(away)
-            self.wipe(wipe)
+        await asyncio.sleep(away / 2)
         await self.start()
 
     def wipe(self, wipe: Wipe) -> None:
@@ -170,9 +170,9 @@ class Probe:
 
     # ------------------------------------------------------------ looking
 
-    def accepted(self, since: int = 0) -> dict[str, Arrival]:
-        """Return the last accepted arrival of each resource, not counting the first `since`."""
-        return {each.resource: each for each in self.arrivals[since:] if each.is_accepted}
+    def accepted(self, since: float = 0) -> dict[str, Arrival]:
+        """Return the last accepted arrival of each resource; `since` is a time of the loop."""
+        return {each.resource: each for each in self.arrivals if each.is_accepted(since)}
 
     def sockets(self) -> list[Path]:
         """Return the sockets in the directory that are not the kubelet's."""

@@ -148,7 +148,7 @@ class PluginSession:
         await self.client.pre_start_container(request, timeout=timeout)
 
     async def close(self) -> None:
-        """Hang up, as a kubelet does when it ends."""
+        """Hang up, as a kubelet does when it ends: without cancelling anything before."""
+        await self.channel.close()
         if self.stream:
             await self.stream.cancel()
-        await self.channel.close()

@@ -6,13 +6,12 @@ from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
 from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, content_of, difference, shorten
 from kubedevices.errors import RpcError
-from kubedevices.probe.session import Stream
 from kubedevices.wire.convert import allocate_request_to_wire
 from kubedevices.wire.services import ALLOCATE
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-base = Theme("allocate", needs=("registration.options", "list.first-message"))
+base = Theme("allocate", needs=("registration.options",))
 
 
 @base.check(
@@ -197,14 +196,8 @@ async def concurrent(plugin: Plugin) -> str:
         if failed:
             raise Broken(f"{len(failed)} of {len(results)} calls failed: {failed[0]}")
     finally:
-        await _end(streams)
         await session.close()
     return f"{len(results)} calls in {1000 * (loop.time() - began):.0f} ms"
-
-
-async def _end(streams: list[Stream]) -> None:
-    for stream in streams:
-        await stream.cancel()
 
 
 @theme.check(

@@ -38,7 +38,7 @@ async def first_message(plugin: Plugin) -> str:
     return f"{len(found.devices)} devices after {1000 * took:.0f} ms"
 
 
-theme = Theme("list", needs=("registration.options", "list.first-message"))
+theme = Theme("list", needs=("registration.options",))
 
 
 @theme.check(
@@ -58,6 +58,7 @@ async def complete(plugin: Plugin) -> str:
     early = [each for each in lists if each.at - lists[0].at < plugin.timing.first_list]
     for before, after in pairwise(early):
         if not before.devices and after.devices:
+            plugin.stage.begins_empty.add(plugin.resource)
             raise Broken(
                 f"an empty list, and {1000 * (after.at - before.at):.0f} ms later one of "
                 f"{len(after.devices)} devices"

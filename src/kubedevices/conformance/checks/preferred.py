@@ -9,7 +9,7 @@ from kubedevices.errors import RpcError
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-works = Theme("preferred", needs=("registration.options", "list.first-message"))
+works = Theme("preferred", needs=("registration.options",))
 
 
 def _need_preference(plugin: Plugin) -> None:
@@ -135,7 +135,7 @@ async def not_offered(plugin: Plugin) -> str:
 
 # ---------------------------------------------------------------- PreStartContainer
 
-start = Theme("prestart", needs=("registration.options", "list.first-message"))
+start = Theme("prestart", needs=("registration.options",))
 
 
 def _need_pre_start(plugin: Plugin) -> None:

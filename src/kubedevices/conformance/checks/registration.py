@@ -22,9 +22,9 @@ arrival = Theme("registration", phase=Phase.ARRIVAL)
 )
 async def registers(stage: Stage) -> str:
     """The plugin registers at a kubelet that is there."""
-    first = min(each.at for each in stage.probe.arrivals)
-    since = stage.launched_at or stage.probe.listening_since
-    return f"{', '.join(stage.resources)}: {first - since:.2f} s after its start"
+    if not stage.target.command:
+        return ", ".join(stage.resources)
+    return f"{', '.join(stage.resources)}: {stage.usual_start:.2f} s after its start"
 
 
 @arrival.check(

@@ -27,7 +27,7 @@ Verdicts = dict[str, Verdict]
 theme = Theme(
     "life",
     phase=Phase.RESTARTS,
-    needs=("registration.options", "list.first-message", "list.stays-open"),
+    needs=("registration.options", "list.stays-open"),
 )
 
 LOST_DEVICES = (
@@ -48,10 +48,12 @@ async def must_return(
 ) -> Verdicts:
     """Let something happen, then judge per resource whether the plugin comes back whole."""
     loop = asyncio.get_running_loop()
-    before = {
-        name: set((await stage.plugin(name).device_list()).healthy) for name in stage.resources
-    }
-    since = len(stage.probe.arrivals)
+    before = {}
+    for name in stage.resources:
+        plugin = stage.plugin(name)
+        before[name] = set((await plugin.device_list()).healthy)
+        await plugin.can_allocate()
+    since = loop.time()
     await happens()
     began = loop.time()
     limit = stage.timing.registered_at_all
@@ -72,11 +74,13 @@ async def must_return(
     return verdicts
 
 
-def _accepted(stage: Stage, resource: str, since: int) -> float:
-    return stage.probe.accepted(since)[resource].answered_at or 0.0
+def _accepted(stage: Stage, resource: str, since: float) -> float:
+    return stage.probe.accepted(since)[resource].accepted_at or 0.0
 
 
-async def _is_whole(stage: Stage, resource: str, since: int, began: float, before: set[str]) -> str:
+async def _is_whole(
+    stage: Stage, resource: str, since: float, began: float, before: set[str]
+) -> str:
     """Return the evidence that a resource is back with its list and its answers, or raise."""
     waited = asyncio.get_running_loop().time() - began
     if resource in stage.missing(since):
@@ -84,7 +88,7 @@ async def _is_whole(stage: Stage, resource: str, since: int, began: float, befor
     took = max(_accepted(stage, resource, since) - began, 0)
     plugin = stage.plugin(resource)
     stream = plugin.session.stream
-    found = await stream.first(stage.timing.late_list) if stream else None
+    found = await plugin.first_of(stream, stage.timing.late_list) if stream else None
     if found is None:
         raise Broken(f"registered after {took:.2f} s, but sent no list")
     lost = before - set(found.healthy)
@@ -94,9 +98,11 @@ async def _is_whole(stage: Stage, resource: str, since: int, began: float, befor
             f"registered after {took:.2f} s with {len(found.devices)} devices, {len(lost)} of "
             f"{len(before)} missing" + ("" if lost - set(latest.healthy) else " in the first list")
         )
-    if before:
-        await plugin.answer_for(sorted(before)[:1])
-    return f"registered after {took:.2f} s, {len(found.devices)} devices, Allocate works"
+    text = f"registered after {took:.2f} s, {len(found.devices)} devices"
+    if not before or not await plugin.can_allocate():
+        return text
+    await plugin.answer_for(sorted(before)[:1])
+    return f"{text}, Allocate works"
 
 
 def _last_words(stage: Stage) -> str:
@@ -156,7 +162,7 @@ async def kubelet_socket_replaced(stage: Stage) -> Verdicts:
 )
 async def stream_cancelled(stage: Stage) -> Verdicts:
     """When the kubelet hangs up, every socket staying, it registers again."""
-    if any(stage.last_arrival(name).info for name in stage.resources):
+    if stage.is_watched:
         raise NotTried("it registers by the plugin watcher, which comes back by itself")
     return await must_return(stage, stage.probe.cancel_streams, soon=stage.timing.noticed_soon)
 
@@ -187,6 +193,7 @@ async def own_socket_removed(stage: Stage) -> Verdicts:
 @theme.check(
     "wiped-before-register",
     FAIL,
+    needs=("life.sockets-wiped",),
     suffers="A plugin that starts while the kubelet starts loses its socket before it registers: "
     "the kubelet cannot dial it, and it stays away for good.",
     source="kubelet 1.32, seen: the directory was wiped between bind and Register",
@@ -194,7 +201,7 @@ async def own_socket_removed(stage: Stage) -> Verdicts:
 )
 async def wiped_before_register(stage: Stage) -> Verdicts:
     """When its socket is removed between bind and Register it starts over."""
-    if any(stage.last_arrival(name).info for name in stage.resources):
+    if stage.is_watched:
         raise NotTried("it registers by the plugin watcher, whose directory is never wiped")
     left = {*stage.resources}
 
@@ -285,7 +292,7 @@ async def _change_arrives(stage: Stage) -> float | None:
 
 async def restart_once(stage: Stage, number: int) -> None:
     """Restart the kubelet and have every resource back with a list, or be `Broken`."""
-    since = len(stage.probe.arrivals)
+    since = asyncio.get_running_loop().time()
     await stage.probe.restart(wipe="sockets")
     try:
         await stage.until_registered(stage.timing.registered_at_all, since=since)

@@ -30,7 +30,7 @@ async def slow_kubelet(stage: Stage) -> str:
     delay = stage.timing.slow_register
     process = await stage.start_fresh(manner=Manner(delay=delay))
     await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start)
-    await stage.wait_for(lambda: not stage.missing(), delay + stage.timing.settle)
+    await stage.wait_for(lambda: not stage.missing(), delay + stage.timing.registered_soon)
     gave_up = [each.gave_up_after for each in stage.probe.arrivals if each.gave_up_after]
     if gave_up:
         raise Broken(f"gave up after {gave_up[0]:.1f} s of {delay:g} s")
@@ -56,7 +56,7 @@ async def absent_kubelet(stage: Stage) -> str:
     """Started without a kubelet, it waits for one and registers."""
     loop = asyncio.get_running_loop()
     process = await stage.start_fresh(kubelet=False)
-    if await process.wait(stage.timing.absent):
+    if await process.wait(stage.timing.absent + 2 * stage.usual_start):
         raise Fragile(f"ended without a kubelet: {process.how_it_ended()}", process.last_words())
     await stage.probe.start()
     began = loop.time()
@@ -93,14 +93,14 @@ async def refused(stage: Stage) -> str:
     if per_second > STORM and tries > 2 * len(stage.resources):
         raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
     stage.probe.manner = KIND
-    since = len(stage.probe.arrivals)
+    since = asyncio.get_running_loop().time()
     if not await stage.wait_for(lambda: not stage.missing(since), stage.timing.registered_at_all):
         raise Broken(f"{tries} tries, then it stays up and never registers again")
     return f"{tries} tries within {stage.timing.refusing:g} s, registered when it was let"
 
 
 def _by_register(stage: Stage) -> None:
-    if any(stage.last_arrival(name).info for name in stage.resources):
+    if stage.is_watched:
         raise NotTried("it registers by the plugin watcher")
 
 
@@ -125,12 +125,11 @@ async def stale_socket(stage: Stage) -> str:
     await stage.keeper.kill_all()
     left = [path.name for path in (*stage.probe.sockets(), *stage.place.registry.iterdir())]
     await stage.probe.drop_connections()
-    since = len(stage.probe.arrivals)
     loop = asyncio.get_running_loop()
     began = loop.time()
     process = stage.process = await stage.launch()
     try:
-        await stage.until_registered(stage.timing.start, since=since)
+        await stage.until_registered(stage.timing.start, since=began)
     except Broken as error:
         if process.running:
             raise
@@ -138,7 +137,7 @@ async def stale_socket(stage: Stage) -> str:
         words = process.last_words()
         stage.process = await stage.launch()
         try:
-            await stage.until_registered(stage.timing.start, since=since)
+            await stage.until_registered(stage.timing.start, since=began)
         except Broken:
             raise Broken(f"{error.evidence}, a second time as well", words) from None
         raise Fragile(f"the first start ended with {first}, the second worked", words) from None
@@ -149,6 +148,7 @@ async def stale_socket(stage: Stage) -> str:
 @theme.check(
     "two-instances",
     FAIL,
+    needs=("list.stays-open",),
     suffers="A rolling update, or a second copy by mistake, ends with nobody serving.",
     source="rolling updates with surge start the new instance before the old one ends",
     mend="Look whether somebody accepts on your socket; remove only a socket that is still yours.",
@@ -159,8 +159,13 @@ async def two_instances(stage: Stage) -> str:
     """Two instances at once do not end with nobody serving."""
     first = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
+    since = asyncio.get_running_loop().time()
     second = await stage.launch()
-    await second.wait(stage.timing.overlap)
+    await stage.probe.bell.until(
+        lambda: not second.running or not stage.missing(since),
+        stage.timing.overlap + 2 * stage.usual_start,
+    )
+    await stage.pause(stage.timing.overlap / 3)  # what the second did may reach the first later
     while_both = f"the second {'runs' if second.running else second.how_it_ended()}"
     await _must_be_served(stage, f"while both were started ({while_both})")
     if not second.running:
@@ -229,7 +234,7 @@ async def watcher(stage: Stage) -> str:
 )
 async def watcher_refused(stage: Stage) -> str:
     """Told by the plugin watcher that it was refused, it answers and does not crash."""
-    if not all(stage.last_arrival(name).info for name in stage.resources):
+    if not stage.is_watched:
         raise NotTried("it registers by itself")
     process = await stage.start_fresh(manner=Manner(refusal="refused by the check"))
     await stage.wait_for(

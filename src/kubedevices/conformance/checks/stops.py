@@ -3,7 +3,7 @@
 import asyncio
 import signal
 
-from kubedevices.conformance.check import Broken, Phase, Severity, Theme
+from kubedevices.conformance.check import Broken, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.processes import Process
 from kubedevices.conformance.stage import Stage
@@ -40,7 +40,7 @@ class Stop:
     def must_have_ended(self) -> None:
         """Leave what a plugin that does not stop would do to the check about that."""
         if self.process.running:
-            raise Broken("it did not end")
+            raise NotTried("it did not end")
 
 
 async def _stop(stage: Stage, process: Process) -> float:
@@ -106,6 +106,7 @@ async def stop_socket(stage: Stage) -> str:
 @theme.check(
     "stop-in-allocate",
     WARN,
+    needs=("allocate.answers",),
     suffers="A pod that is admitted during an update gets half an answer, or the plugin hangs.",
     source="updates do not wait for admissions",
     mend="Let calls in flight end, or end them with UNAVAILABLE; then exit.",
@@ -161,7 +162,7 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
 async def stop_while_waiting(stage: Stage) -> str:
     """It ends within 5 s after SIGTERM while it waits for a kubelet, too."""
     process = await stage.start_fresh(kubelet=False)
-    if await process.wait(max(stage.timing.absent / 2, stage.timing.settle)):
+    if await process.wait(stage.timing.settle + 2 * stage.usual_start):
         return f"it does not wait: {process.how_it_ended()}"
     seconds = await _stop(stage, process)
     if process.running:

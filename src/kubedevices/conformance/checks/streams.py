@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from kubedevices.conformance.check import Broken, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.plugin import Plugin, shorten
+from kubedevices.conformance.process_figures import listening_process
 from kubedevices.device import ReportedDevice
 from kubedevices.probe.session import DeviceList, Stream
 from kubedevices.wire.convert import EMPTY
@@ -12,7 +13,7 @@ from kubedevices.wire.services import LIST_AND_WATCH
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-theme = Theme("list", needs=("registration.options", "list.first-message"))
+theme = Theme("list", needs=("registration.options",))
 
 
 @theme.check(
@@ -27,7 +28,7 @@ async def second_stream(plugin: Plugin) -> str:
     """A second stream gets the whole list at once, too."""
     known = await plugin.device_list()
     async with plugin.another_stream() as stream:
-        found = await stream.first(plugin.timing.first_list)
+        found = await plugin.first_of(stream, plugin.timing.first_list)
         if found is None:
             raise Broken(f"no list within {plugin.timing.first_list:g} s {stream.end}".rstrip())
     if set(found.healthy) != set(known.healthy):
@@ -102,7 +103,7 @@ async def order(plugin: Plugin) -> str:
 
 # ---------------------------------------------------------------- looking back
 
-quiet = Theme("list", phase=Phase.QUIET, needs=("registration.options", "list.first-message"))
+quiet = Theme("list", phase=Phase.QUIET, needs=("registration.options",))
 
 
 @quiet.check(
@@ -202,7 +203,11 @@ async def _change_once(plugin: Plugin, streams: dict[str, Stream]) -> float:
     before = {name: _content(stream) for name, stream in streams.items()}
 
     def behind() -> list[str]:
-        return [name for name, stream in streams.items() if _content(stream) == before[name]]
+        return [
+            name
+            for name, stream in streams.items()
+            if stream.is_open and _content(stream) == before[name]
+        ]
 
     began = asyncio.get_running_loop().time()
     await plugin.stage.run_trigger()
@@ -210,7 +215,18 @@ async def _change_once(plugin: Plugin, streams: dict[str, Stream]) -> float:
         late = behind()
         which = "any stream" if len(late) == len(streams) else f"the {late[0]} stream"
         raise Broken(f"a change did not reach {which} within {plugin.timing.change:g} s")
+    await _must_be_withdrawn(plugin, [stream for stream in streams.values() if not stream.is_open])
     return asyncio.get_running_loop().time() - began
+
+
+async def _must_be_withdrawn(plugin: Plugin, ended: list[Stream]) -> None:
+    """Where the plugin ended its streams, the resource is gone: nobody may get in any more."""
+    if not ended:
+        return
+    await plugin.stage.pause(plugin.timing.hold)
+    if not listening_process(plugin.socket):
+        raise NotTried("the change withdrew the resource")
+    raise Broken(f"the resource was withdrawn ({ended[0].end}), but its socket still accepts")
 
 
 def _content(stream: Stream) -> frozenset[ReportedDevice]:

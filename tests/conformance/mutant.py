@@ -1,0 +1,18 @@
+"""A misbehaving plugin: the good one with one mutation.
+
+python mutant.py --mutation NAME --device-dir DIR [...]
+"""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
+from tests.conformance.good_plugin import arguments, start
+from tests.conformance.mutants.registry import all_mutations
+
+if __name__ == "__main__":
+    parser = arguments()
+    parser.add_argument("--mutation", required=True, choices=sorted(all_mutations()))
+    args = parser.parse_args()
+    os._exit(start(all_mutations()[args.mutation].plugin, args))

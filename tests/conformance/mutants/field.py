@@ -1,0 +1,190 @@
+"""What widely used plugins were seen doing, where it breaks more than one rule.
+
+Single defects of theirs stand with their themes, under the plugin's name.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tests.conformance import wire_names as wire
+from tests.conformance.good_plugin import Device, GoodPlugin, accepts, identity
+from tests.conformance.mutants.allocate import (
+    DashInEnvName,
+    EmptyIdsAccepted,
+    OneSpecPerReplica,
+    UnknownIdAccepted,
+)
+from tests.conformance.mutants.life import (
+    GivesUpWaiting,
+    NoSigtermHandler,
+    OnlyOwnSocketWatched,
+)
+from tests.conformance.mutants.preferred import EmptyPreference
+from tests.conformance.mutants.registration import AbsentKubeletNever, StaleSocketPanic
+from tests.conformance.mutants.registry import PLAIN, mutation
+
+WIPED = ["life.sockets-wiped", "life.all-wiped"]
+GONE = [*WIPED, "life.kubelet-socket-replaced", "life.kubelet-away"]
+
+
+@mutation("intel-empty-list-first", fails=["list.complete"])
+class EmptyListFirst(GoodPlugin):
+    """Begins every stream with an empty list."""
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        yield wire.ListAndWatchResponse()
+        await asyncio.sleep(0.01)
+        async for each in super().ListAndWatch(request, context):
+            yield each
+
+
+@mutation("intel-notify-twice-forgets", warns=["list.steady"])
+class NotifyTwiceForgets(GoodPlugin):
+    """Forgets devices when two scans in a row found the same, until the next change."""
+
+    scans = 0
+
+    def scan(self) -> dict[str, Device]:
+        self.scans += 1
+        found = super().scan()
+        if self.scans % 10 < 2:  # the unhealthy ones, so that everything else goes on
+            return {name: each for name, each in found.items() if each.health == "Healthy"}
+        return found
+
+
+@mutation("intel-dead-stream-takes-update", fails=["life.lost-updates"])
+class DeadStreamTakesUpdate(GoodPlugin):
+    """After a restart the dead stream takes a change, and the next one panics."""
+
+    registrations = 0
+    took = 0
+
+    async def call_register(self) -> None:
+        await super().call_register()
+        self.registrations += 1
+        self.took = 0
+
+    async def announce(self) -> None:
+        if self.registrations > 1:
+            self.took += 1
+            if self.took > 1:
+                print("panic: send on closed channel", file=sys.stderr)
+                os._exit(2)
+            return
+        await super().announce()
+
+
+@mutation(
+    "generic-registers-late",
+    warns=[
+        *WIPED,
+        "life.kubelet-socket-replaced",
+        "life.stream-cancelled",
+        "life.own-socket-removed",
+        "life.wiped-before-register",
+    ],
+)
+class RegistersLate(GoodPlugin):
+    """Looks at the sockets from time to time only; here before its second registration."""
+
+    was_late = False
+
+    async def until_lost(self) -> None:
+        await super().until_lost()
+        if not self.was_late:
+            self.was_late = True
+            await asyncio.sleep(3.2)
+
+
+class NeverAgain(GoodPlugin):
+    """Registers once in its life."""
+
+    async def until_lost(self) -> None:
+        await asyncio.sleep(3600)
+
+
+@mutation(
+    "akri-never-registers-again",
+    fails=[*GONE, "life.stream-cancelled"],
+    warns=["life.own-socket-removed"],
+)
+class NeverRegistersAgain(NeverAgain):
+    """Lives on after a kubelet restart and registers no more: Akri, fake-gpu-operator."""
+
+
+@mutation(
+    "simple-device-plugin",
+    fails=[*GONE, "life.stream-cancelled"],
+    warns=[
+        "life.own-socket-removed",
+        "registration.stale-socket",
+        "registration.two-instances",
+        "allocate.env-names",
+        "allocate.empty-ids",
+    ],
+)
+class SimpleDevicePlugin(NeverAgain, StaleSocketPanic, DashInEnvName, EmptyIdsAccepted):
+    """All that was seen of simple-device-plugin."""
+
+    async def open_server(self) -> None:
+        if self.mine is None and accepts(self.path):
+            self.path.unlink()
+            print("panic: listen unix: address already in use", file=sys.stderr)
+            os._exit(2)
+        await super().open_server()
+
+
+@mutation(
+    "generic-device-plugin",
+    fails=["life.kubelet-socket-replaced"],
+    warns=["allocate.empty-ids", "allocate.container-paths", "preferred.not-offered"],
+    options=PLAIN,
+)
+class GenericDevicePlugin(
+    OnlyOwnSocketWatched, EmptyPreference, EmptyIdsAccepted, OneSpecPerReplica
+):
+    """Most of what was seen of generic-device-plugin."""
+
+
+@mutation("kubevirt-panics-at-restart", fails=GONE)
+class PanicsAtRestart(GoodPlugin):
+    """Panics when kubelet.sock is another one."""
+
+    async def until_lost(self) -> None:
+        await super().until_lost()
+        if identity(self.kubelet) != self.registered_at:
+            print("panic: close of closed channel", file=sys.stderr)
+            os._exit(2)
+
+
+@mutation(
+    "rocm",
+    fails=["list.numa", "allocate.unknown-id", *GONE, "life.stream-cancelled"],
+    warns=["allocate.empty-ids", "life.own-socket-removed"],
+)
+class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
+    """Leaves it to its supervisor when its stream ends, and more that was seen of ROCm."""
+
+    numa_node = -1
+    had_stream = False
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        is_first, self.had_stream = not self.had_stream, True
+        try:
+            async for each in super().ListAndWatch(request, context):
+                yield each
+        finally:
+            if is_first and not self.stopping.is_set():
+                os._exit(1)
+
+
+@mutation(
+    "gce",
+    fails=["registration.absent-kubelet", "life.kubelet-away"],
+    warns=["allocate.empty-ids", "life.stop-code", "life.stop-socket"],
+)
+class Gce(NoSigtermHandler, AbsentKubeletNever, GivesUpWaiting, EmptyIdsAccepted):
+    """Knows no SIGTERM, waits for no kubelet at its start and for none that stays away."""

@@ -1,0 +1,133 @@
+"""HTTP/2, by a relay in front."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import grpc
+import hpack
+
+from tests.conformance.frame_relay import (
+    ACK,
+    HEADERS,
+    PING,
+    RST_STREAM,
+    Forward,
+    Frame,
+    Relay,
+)
+from tests.conformance.good_plugin import GoodPlugin, Refused, accepts, identity
+from tests.conformance.mutants.registry import mutation
+
+
+class Relayed(GoodPlugin):
+    """Serves behind a relay."""
+
+    relay: Relay | None = None
+
+    async def open_server(self) -> None:
+        public = self.path
+        if accepts(public):
+            raise Refused(f"another instance serves on {public}")
+        self.path = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp")) / "hidden.sock"
+        try:
+            await super().open_server()
+            hidden = self.path
+        finally:
+            self.path = public
+        public.unlink(missing_ok=True)
+        self.relay = self.make_relay(public, hidden)
+        await self.relay.start()
+        self.mine = identity(public)
+        self.hidden = hidden
+
+    async def close_server(self, grace: float = 0) -> None:
+        await super().close_server(grace)
+        if self.relay:
+            await self.relay.stop()
+            self.hidden.unlink(missing_ok=True)
+            self.hidden.parent.rmdir()
+            self.relay = None
+
+    def make_relay(self, public: Path, hidden: Path) -> Relay:
+        return Relay(public, hidden, self.filter)
+
+    def filter(self, client: asyncio.StreamWriter) -> Forward:
+        async def everything(frame: Frame) -> bool:
+            return await self.wanted(frame, client)
+
+        return everything
+
+    async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
+        return True
+
+
+@mutation("authority-checked", fails=["grpc.authority"])
+class AuthorityChecked(Relayed):
+    """Wants its own name as :authority."""
+
+    def filter(self, client: asyncio.StreamWriter) -> Forward:
+        decoder = hpack.Decoder()
+
+        async def wanted(frame: Frame) -> bool:
+            if frame.kind == HEADERS:
+                headers = dict(decoder.decode(frame.payload, raw=True))
+                if headers.get(b":authority") == b"localhost":
+                    head = (4).to_bytes(3, "big") + bytes((RST_STREAM, 0))
+                    client.write(head + frame.stream.to_bytes(4, "big") + (1).to_bytes(4, "big"))
+                    await client.drain()
+                    raise ConnectionError
+            return True
+
+        return wanted
+
+
+@mutation("any-method-ok", warns=["grpc.unknown-method"])
+class AnyMethodOk(GoodPlugin):
+    """Answers whatever it is asked."""
+
+    def services(self) -> list[Any]:
+        class Anything(grpc.GenericRpcHandler):  # type: ignore[misc]
+            def service(self, details: Any) -> Any:
+                async def answer(request: bytes, context: Any) -> bytes:
+                    return b""
+
+                return grpc.unary_unary_rpc_method_handler(answer)
+
+        return [*super().services(), Anything()]
+
+
+@mutation("ping-unanswered", warns=["grpc.ping"])
+class PingUnanswered(Relayed):
+    """Does not answer PING."""
+
+    async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
+        return frame.kind != PING or bool(frame.flags & ACK)
+
+
+@mutation("rocm-cancelled-stream-exits", fails=["list.abandoned-stream"])
+class CancelledStreamExits(Relayed):
+    """Ends when a stream is cancelled, like ROCm."""
+
+    async def wanted(self, frame: Frame, client: asyncio.StreamWriter) -> bool:
+        if frame.kind == RST_STREAM:
+            os._exit(1)
+        return True
+
+
+@mutation("intel-broken-connection-panics", fails=["grpc.broken-connection"])
+class BrokenConnectionPanics(Relayed):
+    """Dies when a connection breaks in the middle of a frame."""
+
+    def make_relay(self, public: Path, hidden: Path) -> Relay:
+        return Relay(public, hidden, self.filter, on_cut=lambda: os._exit(2))
+
+
+@mutation("one-greeting-at-a-time", fails=["grpc.idle-connection"])
+class OneGreetingAtATime(Relayed):
+    """Lets nobody in while somebody at the door says nothing."""
+
+    def make_relay(self, public: Path, hidden: Path) -> Relay:
+        return Relay(public, hidden, self.filter, one_at_a_time=True)

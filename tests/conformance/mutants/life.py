@@ -1,0 +1,272 @@
+"""Kubelet restarts, leaks, SIGTERM."""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import grpc
+
+from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, identity
+from tests.conformance.mutants.registry import mutation
+
+
+class WithMark(GoodPlugin):
+    """Keeps a file of its own beside its socket."""
+
+    async def open_server(self) -> None:
+        await super().open_server()
+        self.mark = self.socket_dir / "widget.state"
+        self.mark.touch()
+
+
+@mutation("needs-its-own-file", fails=["life.all-wiped"])
+class NeedsItsOwnFile(WithMark):
+    """Dies when a file of its own is wiped along with the sockets."""
+
+    async def until_lost(self) -> None:
+        await super().until_lost()
+        if not self.mark.exists():
+            raise FileNotFoundError(self.mark)
+
+
+@mutation("stopped-by-its-own-file", fails=["life.sockets-wiped"])
+class StoppedByItsOwnFile(WithMark):
+    """Takes a file of its own for another instance, when the kubelet is back quickly."""
+
+    async def until_lost(self) -> None:
+        gone_since = None
+        while identity(self.path) == self.mine and identity(self.kubelet) == self.registered_at:
+            await asyncio.sleep(POLL)
+            if len(self.streams):
+                continue
+            await super().until_lost()
+            break
+        began = time.monotonic()
+        while not self.kubelet.exists():
+            gone_since = began
+            await asyncio.sleep(POLL)
+        was_away = gone_since is not None and time.monotonic() - gone_since > 0.5
+        lost = identity(self.path) is None and identity(self.kubelet) != self.registered_at
+        if lost and self.mark.exists() and not was_away:
+            await asyncio.sleep(3600)
+
+
+@mutation("generic-only-own-socket-watched", fails=["life.kubelet-socket-replaced"])
+class OnlyOwnSocketWatched(GoodPlugin):
+    """Looks at its own socket only: generic, Intel, SR-IOV, simple."""
+
+    async def until_lost(self) -> None:
+        while identity(self.path) == self.mine:
+            if identity(self.kubelet) != self.registered_at:
+                await asyncio.sleep(POLL)
+                continue
+            await asyncio.wait({asyncio.create_task(super().until_lost())}, timeout=0.1)
+            if not self.streams and identity(self.kubelet) == self.registered_at:
+                await asyncio.sleep(0.3)
+                if not self.streams and identity(self.kubelet) == self.registered_at:
+                    return
+
+
+@mutation("stream-end-ignored", fails=["life.stream-cancelled"])
+class StreamEndIgnored(GoodPlugin):
+    """Never misses its stream, like everybody."""
+
+    async def until_lost(self) -> None:
+        self.streams.add(self)
+        await super().until_lost()
+
+
+@mutation("nvidia-own-socket-not-watched", warns=["life.own-socket-removed"])
+class OwnSocketNotWatched(GoodPlugin):
+    """Looks at kubelet.sock only: NVIDIA, smarter, ROCm."""
+
+    async def until_lost(self) -> None:
+        before = self.mine
+        while True:
+            await super().until_lost()
+            lost = identity(self.path)
+            if lost == before or identity(self.kubelet) != self.registered_at:
+                return
+            self.mine = lost
+
+
+@mutation("retries-without-socket", fails=["life.wiped-before-register", "life.kubelet-away"])
+class RetriesWithoutSocket(GoodPlugin):
+    """Repeats Register, never looking whether its socket is still there."""
+
+    async def register(self) -> bool:
+        while True:
+            try:
+                await self.call_register()
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNKNOWN and "dial" not in error.details():
+                    raise Refused(error.details()) from error
+                await asyncio.sleep(0.1)
+            else:
+                self.registered_at = identity(self.kubelet)
+                return True
+
+
+@mutation("start-race-exits", warns=["life.wiped-before-register"])
+class StartRaceExits(GoodPlugin):
+    """Leaves it to its supervisor that the kubelet could not dial it."""
+
+    async def call_register(self) -> None:
+        try:
+            await super().call_register()
+        except grpc.aio.AioRpcError as error:
+            if "dial" in error.details():
+                raise Refused(error.details()) from error
+            raise
+
+
+@mutation("gives-up-waiting", fails=["life.kubelet-away"])
+class GivesUpWaiting(GoodPlugin):
+    """Ends when the kubelet stays away: GCE, Intel, ROCm, SR-IOV."""
+
+    was_registered = False
+
+    async def register(self) -> bool:
+        registering = asyncio.create_task(super().register())
+        began = time.monotonic()
+        while not (await asyncio.wait({registering}, timeout=0.1))[0]:
+            if self.was_registered and time.monotonic() - began > 0.6:
+                raise Refused("the kubelet is gone")
+        self.was_registered = True
+        return registering.result()
+
+
+@mutation("generic-change-after-restart-lost", fails=["life.lost-updates"])
+class ChangeAfterRestartLost(GoodPlugin):
+    """The loop of a dead stream takes the first change after a restart: generic."""
+
+    times = 0
+    pending = False
+
+    async def call_register(self) -> None:
+        await super().call_register()
+        self.times += 1
+        self.pending = self.times > 1
+
+    async def announce(self) -> None:
+        if self.pending and self.times > 3:
+            self.pending = False
+            return
+        await super().announce()
+
+
+@mutation("leaks-descriptors", warns=["life.descriptors"])
+class LeaksDescriptors(GoodPlugin):
+    """Opens two files per registration."""
+
+    async def call_register(self) -> None:
+        os.open("/dev/null", os.O_RDONLY)
+        os.open("/dev/null", os.O_RDONLY)
+        await super().call_register()
+
+
+@mutation("sriov-leaks-threads", warns=["life.threads"])
+class LeaksThreads(GoodPlugin):
+    """Starts a thread per registration, like SR-IOV's probe."""
+
+    async def call_register(self) -> None:
+        threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+        await super().call_register()
+
+
+@mutation("leaks-memory", warns=["life.memory"])
+class LeaksMemory(GoodPlugin):
+    """Keeps four megabytes per registration."""
+
+    kept: list[bytes] = []  # noqa: RUF012  shared on purpose
+
+    async def call_register(self) -> None:
+        self.kept.append(os.urandom(4 << 20))
+        await super().call_register()
+
+
+# ---------------------------------------------------------------- SIGTERM
+
+
+class OtherStop(GoodPlugin):
+    """Does something else on SIGTERM."""
+
+    last_allocate = 0.0
+    was_registered = False
+
+    async def call_register(self) -> None:
+        await super().call_register()
+        self.was_registered = True
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.last_allocate = time.monotonic()
+        return await super().Allocate(request, context)
+
+    async def close_server(self, grace: float = 0) -> None:
+        if self.stopping.is_set():
+            busy = time.monotonic() - self.last_allocate < 0.1
+            await self.on_stop(busy=busy, waiting=not self.was_registered)
+        await super().close_server(grace)
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        raise NotImplementedError
+
+
+@mutation("stops-slowly", warns=["life.stop-time"])
+class StopsSlowly(OtherStop):
+    """Waits for something before it ends, when nothing happens."""
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        if not busy and not waiting:
+            await asyncio.sleep(10)
+
+
+@mutation("stops-with-143", warns=["life.stop-code"])
+class StopsWith143(OtherStop):
+    """Ends with the code of a signal."""
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        self.path.unlink(missing_ok=True)
+        os._exit(143)
+
+
+@mutation("rocm-leaves-socket", warns=["life.stop-socket"])
+class LeavesSocket(OtherStop):
+    """Ends without a look back, like ROCm."""
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        os._exit(0)
+
+
+@mutation("gce-no-sigterm-handler", warns=["life.stop-code", "life.stop-socket"])
+class NoSigtermHandler(OtherStop):
+    """Is killed by SIGTERM, like GCE's and Intel's."""
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        import signal
+
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(10)
+
+
+@mutation("stop-in-allocate-panics", warns=["life.stop-in-allocate"])
+class StopInAllocatePanics(OtherStop):
+    """Pulls the rug from under its calls."""
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        if busy:
+            print("panic: send on closed channel", file=sys.stderr)
+            os._exit(2)
+
+
+@mutation("deaf-while-waiting", warns=["life.stop-while-waiting"])
+class DeafWhileWaiting(OtherStop):
+    """Does not hear SIGTERM before it has registered."""
+
+    async def on_stop(self, *, busy: bool, waiting: bool) -> None:
+        if waiting:
+            await asyncio.sleep(10)

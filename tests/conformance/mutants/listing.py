@@ -1,0 +1,232 @@
+"""Lists and streams."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tests.conformance import wire_names as wire
+from tests.conformance.good_plugin import Device, GoodPlugin
+from tests.conformance.mutants.registry import mutation
+
+
+@mutation("first-list-late", fails=["list.first-message"])
+class FirstListLate(GoodPlugin):
+    """Looks for its devices only when it is asked for them, and that takes long."""
+
+    looked = False
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        if not self.looked:
+            self.looked = True
+            waiting = object()
+            self.streams.add(waiting)
+            await asyncio.sleep(2)
+            self.streams.discard(waiting)
+        async for each in super().ListAndWatch(request, context):
+            yield each
+
+
+@mutation("first-list-empty", fails=["list.complete"])
+class FirstListEmpty(GoodPlugin):
+    """Begins its life with an empty list."""
+
+    began = False
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        if not self.began:
+            self.began = True
+            yield wire.ListAndWatchResponse()
+            await asyncio.sleep(0.01)
+        async for each in super().ListAndWatch(request, context):
+            yield each
+
+
+@mutation("empty-id", fails=["list.id-present"])
+class EmptyId(GoodPlugin):
+    """Has a device without a name."""
+
+    def scan(self) -> dict[str, Device]:
+        return super().scan() | {"": Device(self.device_dir / "w0", "Unhealthy")}
+
+
+@mutation("double-id", fails=["list.id-unique"])
+class DoubleId(GoodPlugin):
+    """Lists a device twice, like kubevirt's kvm plugin."""
+
+    def device_list(self) -> Any:
+        response = super().device_list()
+        response.devices.append(response.devices[0])
+        return response
+
+
+@mutation("long-id", warns=["list.id-length"])
+class LongId(GoodPlugin):
+    """Has IDs of more than 63 characters."""
+
+    def scan(self) -> dict[str, Device]:
+        return {f"{'x' * 60}-{name}": device for name, device in super().scan().items()}
+
+
+@mutation("lower-case-health", fails=["list.health"])
+class LowerCaseHealth(GoodPlugin):
+    """Writes healthy with a small letter, once."""
+
+    def scan(self) -> dict[str, Device]:
+        return super().scan() | {"w9": Device(self.device_dir / "w0", "healthy")}
+
+
+@mutation("rocm-numa-minus-one", fails=["list.numa"])
+class NumaMinusOne(GoodPlugin):
+    """Passes numa_node on as sysfs has it, like ROCm."""
+
+    numa_node = -1
+
+
+@mutation("numa-unknown-node", warns=["list.numa"])
+class NumaUnknownNode(GoodPlugin):
+    """Names a NUMA node that this machine has not."""
+
+    numa_node = 777
+
+
+@mutation("volcano-list-too-large", fails=["list.size"])
+class ListTooLarge(GoodPlugin):
+    """Has more devices than fit into 4 MiB, like volcano and HAMi; here only in its first list."""
+
+    was_sent = False
+
+    def device_list(self) -> Any:
+        response = super().device_list()
+        if not self.was_sent:
+            self.was_sent = True
+            for i in range(60000):
+                response.devices.add(ID=f"x{i:062}", health="Unhealthy")
+        return response
+
+
+@mutation("second-stream-short", fails=["list.second-stream"])
+class SecondStreamShort(GoodPlugin):
+    """Shows a second stream only a part of the list."""
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        is_second = bool(self.streams)
+        async for each in super().ListAndWatch(request, context):
+            if is_second:
+                del each.devices[1:]
+                is_second = False
+            yield each
+
+
+@mutation("slow-reader-blocks", fails=["list.slow-reader"])
+class SlowReaderBlocks(GoodPlugin):
+    """Holds a lock while it sends."""
+
+    def __init__(self, args: Any) -> None:
+        super().__init__(args)
+        self.sending = asyncio.Lock()
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        async for each in super().ListAndWatch(request, context):
+            await self.sending.acquire()
+            try:
+                yield each
+            finally:
+                self.sending.release()
+
+
+@mutation("order-at-random", warns=["list.order"])
+class OrderAtRandom(GoodPlugin):
+    """Walks a map."""
+
+    def device_list(self) -> Any:
+        response = super().device_list()
+        devices = list(response.devices)
+        random.shuffle(devices)
+        del response.devices[:]
+        response.devices.extend(devices)
+        return response
+
+
+@mutation("stream-ends", fails=["list.stays-open"])
+class StreamEnds(GoodPlugin):
+    """Returns after the first list."""
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        yield self.device_list()
+        await asyncio.sleep(0.3)
+
+    async def until_lost(self) -> None:
+        self.streams.add(self)
+        await super().until_lost()
+
+
+@mutation("rocm-resends", warns=["list.identical"])
+class Resends(GoodPlugin):
+    """Sends the same list again and again, like ROCm with -pulse."""
+
+    async def keep_scanning(self) -> None:
+        async def pulse() -> None:
+            while True:
+                await asyncio.sleep(0.3)
+                await self.announce()
+
+        self.pulsing = asyncio.create_task(pulse())
+        await super().keep_scanning()
+
+
+@mutation("flaps", warns=["list.steady"])
+class Flaps(GoodPlugin):
+    """Has a device that comes and goes."""
+
+    count = 0
+
+    def scan(self) -> dict[str, Device]:
+        self.count += 1
+        extra = {"w8": Device(self.device_dir / "w0", "Unhealthy")}
+        return super().scan() | (extra if self.count // 20 % 2 else {})
+
+
+@mutation("generic-streams-share-a-queue", fails=["list.change"])
+class StreamsShareAQueue(GoodPlugin):
+    """Lets all streams read one queue, like generic-device-plugin and Intel's."""
+
+    def __init__(self, args: Any) -> None:
+        super().__init__(args)
+        self.queue: asyncio.Queue[None] = asyncio.Queue()
+
+    async def announce(self) -> None:
+        await super().announce()
+        self.queue.put_nowait(None)
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        streams, one = self.streams, object()
+        streams.add(one)
+        try:
+            while True:
+                yield self.device_list()
+                await self.queue.get()
+        finally:
+            streams.discard(one)
+
+
+@mutation("dpm-withdrawn-resource-served", fails=["list.change"])
+class WithdrawnResourceServed(GoodPlugin):
+    """Withdraws a resource by ending its streams only; the socket still accepts: dpm."""
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        lists = super().ListAndWatch(request, context)
+        yield await anext(lists)
+        await anext(lists)
+        await asyncio.sleep(0.05)
+
+
+@mutation("nvidia-one-replica-unhealthy", warns=["list.replicas"])
+class OneReplicaUnhealthy(GoodPlugin):
+    """Marks one replica of a broken device, like NVIDIA's plugin did."""
+
+    def scan(self) -> dict[str, Device]:
+        found = super().scan()
+        if len(found) > 6:
+            found["w0::1"] = found["w0::1"]._replace(health="Unhealthy")
+        return found

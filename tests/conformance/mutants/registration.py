@@ -1,0 +1,273 @@
+"""Registering, starting beside others, the plugin watcher."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Any
+
+import grpc
+
+from tests.conformance import wire_names as wire
+from tests.conformance.good_plugin import GoodPlugin, Refused, accepts, identity
+from tests.conformance.mutants.registry import WATCHED, mutation
+
+
+@mutation("never-registers", fails=["registration.registers"])
+class NeverRegisters(GoodPlugin):
+    """Serves and says nothing."""
+
+    async def register(self) -> bool:
+        await asyncio.sleep(3600)
+        return True
+
+
+@mutation("registers-first", warns=["registration.serves-first"])
+class RegistersFirst(GoodPlugin):
+    """Calls Register a moment before its socket is there."""
+
+    async def call_register(self) -> None:
+        aside = self.path.with_name("not.yet")
+        self.path.rename(aside)
+        call = asyncio.create_task(super().call_register())
+        await asyncio.sleep(0.1)
+        with contextlib.suppress(FileNotFoundError):
+            aside.rename(self.path)
+            self.mine = identity(self.path)
+        await call
+
+
+@mutation("serves-elsewhere", fails=["registration.serves-first"])
+class ServesElsewhere(GoodPlugin):
+    """Names a socket that is not its own."""
+
+    def register_request(self) -> Any:
+        request = super().register_request()
+        request.endpoint = "elsewhere.sock"
+        return request
+
+
+@mutation("old-version", fails=["registration.version"])
+class OldVersion(GoodPlugin):
+    """Speaks v1alpha, as k8s-dummy-device-plugin does."""
+
+    version = "v1alpha"
+
+
+@mutation("endpoint-with-directory", fails=["registration.endpoint"])
+class EndpointWithDirectory(GoodPlugin):
+    """Gives the whole path of its socket."""
+
+    def register_request(self) -> Any:
+        request = super().register_request()
+        request.endpoint = str(self.path)
+        return request
+
+
+@mutation("invalid-resource-name", fails=["registration.resource-name"])
+class InvalidResourceName(GoodPlugin):
+    """Has capital letters in its domain."""
+
+    resource = "Example.com/widget"
+
+
+@mutation("no-options", fails=["registration.options"])
+class NoOptions(GoodPlugin):
+    """Has no GetDevicePluginOptions."""
+
+    async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+
+@mutation("kubevirt-options-panic", fails=["registration.options"])
+class OptionsPanic(GoodPlugin):
+    """Dies of GetDevicePluginOptions, like kubevirt's kvm and bridge plugins."""
+
+    async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
+        os._exit(2)
+
+
+@mutation("options-differ", warns=["registration.options-equal"])
+class OptionsDiffer(GoodPlugin):
+    """Registers without the options it has."""
+
+    def register_request(self) -> Any:
+        request = super().register_request()
+        request.ClearField("options")
+        return request
+
+
+@mutation("registers-again-and-again", warns=["registration.once"])
+class RegistersAgainAndAgain(GoodPlugin):
+    """Registers twice a second."""
+
+    async def until_lost(self) -> None:
+        await asyncio.wait({asyncio.create_task(super().until_lost())}, timeout=0.5)
+
+
+@mutation("impatient", fails=["registration.slow-kubelet"])
+class Impatient(GoodPlugin):
+    """Gives Register too little time."""
+
+    register_limit = 0.8
+
+
+@mutation("intel-exits-without-kubelet", warns=["registration.absent-kubelet"])
+class AbsentKubeletExits(GoodPlugin):
+    """Exits 1 without a kubelet, like Intel's plugins."""
+
+    async def keep_serving(self) -> None:
+        if not self.kubelet.exists():
+            raise Refused("there is no kubelet")
+        await super().keep_serving()
+
+
+@mutation("gce-absent-kubelet-never", fails=["registration.absent-kubelet"])
+class AbsentKubeletNever(GoodPlugin):
+    """Started without a kubelet it never registers, and lives on, like GCE's plugin."""
+
+    async def keep_serving(self) -> None:
+        if not self.kubelet.exists():
+            await asyncio.sleep(3600)
+        await super().keep_serving()
+
+
+@mutation("refusal-storm", warns=["registration.refused"])
+class RefusalStorm(GoodPlugin):
+    """Tries again at once when it is refused."""
+
+    async def register(self) -> bool:
+        while True:
+            try:
+                return await super().register()
+            except Refused:
+                await asyncio.sleep(0.01)
+
+
+@mutation("refusal-ignored", warns=["registration.refused"])
+class RefusalIgnored(GoodPlugin):
+    """Lives on unregistered when it is refused."""
+
+    async def register(self) -> bool:
+        try:
+            return await super().register()
+        except Refused:
+            await asyncio.sleep(3600)
+            return False
+
+
+@mutation("refusal-exits-0", warns=["registration.refused"])
+class RefusalExitsZero(GoodPlugin):
+    """Ends as if nothing were wrong when it is refused."""
+
+    async def register(self) -> bool:
+        try:
+            return await super().register()
+        except Refused:
+            os._exit(0)
+
+
+@mutation("stale-socket-never", fails=["registration.stale-socket"])
+class StaleSocketNever(GoodPlugin):
+    """Does not start while a socket is in its place."""
+
+    async def open_server(self) -> None:
+        if self.mine is None and self.path.exists() and not accepts(self.path):
+            raise Refused("address already in use")
+        await super().open_server()
+
+
+@mutation("simple-stale-socket-panic", warns=["registration.stale-socket"])
+class StaleSocketPanic(GoodPlugin):
+    """Panics over a stale socket but removes it, like simple-device-plugin."""
+
+    async def open_server(self) -> None:
+        if self.mine is None and self.path.exists() and not accepts(self.path):
+            self.path.unlink()
+            print("panic: listen unix: address already in use", file=sys.stderr)
+            os._exit(2)
+        await super().open_server()
+
+
+@mutation("two-instances-yield", fails=["registration.two-instances"])
+class TwoInstancesYield(GoodPlugin):
+    """Each of two instances leaves the field to the other."""
+
+    async def open_server(self) -> None:
+        mark = self.socket_dir / "yield"
+        if self.mine is None and accepts(self.path):
+            mark.touch()
+            raise Refused("another instance runs")
+        await super().open_server()
+        self.marking = asyncio.create_task(self.yield_to(mark))
+
+    async def yield_to(self, mark: Any) -> None:
+        while True:
+            if mark.exists():
+                self.stopping.set()
+            await asyncio.sleep(0.02)
+
+
+@mutation("nvidia-exit-unlinks-successor", warns=["registration.two-instances"])
+class ExitUnlinksSuccessor(GoodPlugin):
+    """The first's end removes the second's socket, which that one does not notice: NVIDIA."""
+
+    async def open_server(self) -> None:
+        self.took_over = self.mine is None and accepts(self.path)
+        if self.took_over:
+            self.path.unlink()
+        await super().open_server()
+
+    async def until_lost(self) -> None:
+        if self.took_over:
+            await asyncio.sleep(3600)
+        while True:
+            await super().until_lost()
+            if identity(self.path) == self.mine or not accepts(self.path):
+                return
+            self.mine = identity(self.path)  # the successor's, and still taken for ours
+
+    async def close_server(self, grace: float = 0) -> None:
+        await super().close_server(grace)
+        if self.stopping.is_set():
+            self.path.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------- the plugin watcher
+
+
+@mutation("watcher-wrong-type", fails=["registration.watcher"], options=WATCHED)
+class WatcherWrongType(GoodPlugin):
+    """Says that it is a CSI plugin."""
+
+    async def GetInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
+        info = await super().GetInfo(request, context)
+        info.type = "CSIPlugin"
+        return info
+
+
+@mutation("watcher-without-version", fails=["registration.watcher"], options=WATCHED)
+class WatcherWithoutVersion(GoodPlugin):
+    """Supports nothing that a kubelet has."""
+
+    version = "1.0.0"
+
+
+@mutation("watcher-notify-error", fails=["registration.watcher"], options=WATCHED)
+class WatcherNotifyError(GoodPlugin):
+    """Answers the good news with an error."""
+
+    async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.plugin_registered:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        return await super().NotifyRegistrationStatus(request, context)
+
+
+@mutation("watcher-refused-crash", warns=["registration.watcher-refused"], options=WATCHED)
+class WatcherRefusedCrash(GoodPlugin):
+    """Dies of the bad news."""
+
+    async def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if not request.plugin_registered:
+            os._exit(2)
+        return wire.RegistrationStatusResponse()

@@ -1,0 +1,46 @@
+"""What a mutation is, and the collection of all."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from tests.conformance.good_plugin import GoodPlugin
+
+FILES = ("registration", "listing", "allocate", "preferred", "life", "grpc", "field")
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A broken plugin, and which checks must find it: ID → `fail` or `warn`."""
+
+    name: str
+    plugin: type[GoodPlugin]
+    breaks: dict[str, str] = field(hash=False)
+    options: Sequence[str] = ()
+
+
+_ALL: dict[str, Mutation] = {}
+
+PLAIN = ("--plain",)
+WATCHED = ("--registry-dir", "{registry_dir}")
+
+
+def mutation(
+    name: str, *, fails: Sequence[str] = (), warns: Sequence[str] = (), options: Sequence[str] = ()
+) -> Callable[[type[GoodPlugin]], type[GoodPlugin]]:
+    """Add a plugin to the collection."""
+
+    def add(plugin: type[GoodPlugin]) -> type[GoodPlugin]:
+        assert name not in _ALL, name
+        breaks = dict.fromkeys(fails, "fail") | dict.fromkeys(warns, "warn")
+        _ALL[name] = Mutation(name, plugin, breaks, options)
+        return plugin
+
+    return add
+
+
+def all_mutations() -> dict[str, Mutation]:
+    """Load all files; return the mutations by name."""
+    for file in FILES:
+        import_module(f"tests.conformance.mutants.{file}")
+    return _ALL

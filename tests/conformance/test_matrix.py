@@ -1,0 +1,60 @@
+"""Every mutant fails exactly the checks it names, and every check can fail alone."""
+
+import asyncio
+
+import pytest
+
+from kubedevices.conformance.checks import ALL
+from tests.conformance.mutants.registry import Mutation, all_mutations
+from tests.conformance.rig import MUTANT, check, found
+
+GROUPS = 8
+"""Tests that may run in different workers; within one, plugins run beside each other."""
+
+AT_ONCE = 5
+
+MUTATIONS = sorted(all_mutations().values(), key=lambda mutation: mutation.name)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("group", range(GROUPS))
+async def test_a_mutant_fails_what_it_breaks(group: int) -> None:
+    """The set of checks that a broken plugin fails is the one it names, severities included."""
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def try_one(mutation: Mutation) -> str:
+        async with turn:
+            results = await check(MUTANT, "--mutation", mutation.name, *mutation.options)
+        seen = found(results)
+        if seen == mutation.breaks:
+            return ""
+        notes = [
+            f"  {each.status} {each.check.id}: {each.verdict.evidence}\n{each.verdict.story}"
+            for each in results
+            if each.check.id in {*seen, *mutation.breaks}
+        ]
+        return "\n".join([f"{mutation.name}: {mutation.breaks} expected, {seen} found", *notes])
+
+    wrong = await asyncio.gather(*map(try_one, MUTATIONS[group::GROUPS]))
+    assert not [each for each in wrong if each], "\n\n".join(filter(None, wrong))
+
+
+def test_every_check_fails_alone() -> None:
+    """For each check there is a mutant that fails it and no other."""
+    alone = {next(iter(each.breaks)) for each in MUTATIONS if len(each.breaks) == 1}
+    assert {check.id for check in ALL} - alone == set()
+
+
+def test_the_mutants_use_known_checks() -> None:
+    """No mutant names a check that does not exist."""
+    ids = {check.id for check in ALL}
+    assert not {name for each in MUTATIONS for name in each.breaks} - ids
+
+
+def test_severities_are_those_of_the_checks() -> None:
+    """A check of severity warn never fails anybody."""
+    warn = {check.id for check in ALL if check.severity == "warn"}
+    assert (
+        not {name for each in MUTATIONS for name, how in each.breaks.items() if how == "fail"}
+        & warn
+    )
