@@ -177,34 +177,37 @@ async def test_a_file_in_the_way_is_not_removed(short_dir: Path) -> None:
     assert (short_dir / NAME).read_text() == "precious"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user for the test")
 async def test_missing_permission_is_an_error_that_says_so(short_dir: Path) -> None:
-    """Waiting mends no permission: neither for our socket nor for kubelet.sock."""
-    async with FakeKubelet(short_dir):
-        with as_nobody(short_dir, 0o777):
+    """Waiting mends no permission: for kubelet.sock, for our socket, for the directory."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.socket.chmod(0)
+        with without_privileges(short_dir, 0o777):
             async with registrar(short_dir) as rig:
                 with pytest.raises(DialError, match=r"kubelet.sock: permission denied") as caught:
                     await rig.ended()
                 assert caught.value.exit_code == 3
-        with as_nobody(short_dir, 0o755):
+        with without_privileges(short_dir, 0o555):
             async with registrar(short_dir) as rig:
                 with pytest.raises(CannotAsk, match=f"{NAME}: Permission denied"):
                     await rig.ended()
-        with as_nobody(short_dir, 0o700):
+        with without_privileges(short_dir, 0):
             async with registrar(short_dir / "below") as rig:
                 with pytest.raises(CannotAsk, match=r"cannot look at .*/below: Permission denied"):
                     await rig.ended()
 
 
 @contextlib.contextmanager
-def as_nobody(directory: Path, mode: int) -> Iterator[None]:
-    """Be another user, for whom `directory` has `mode`."""
+def without_privileges(directory: Path, mode: int) -> Iterator[None]:
+    """Give `directory` this mode, and be somebody to whom modes mean something."""
+    me = os.geteuid()
     directory.chmod(mode)
-    os.seteuid(65534)
+    if me == 0:
+        os.seteuid(65534)
     try:
         yield
     finally:
-        os.seteuid(0)
+        os.seteuid(me)
+        directory.chmod(0o755)
 
 
 # ---------------------------------------------------------------- how Register may go
