@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask
+from kubedevices.cli.asking import add_node_arguments, ask, directory
 from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
-from kubedevices.errors import NodeError
+from kubedevices.errors import NodeError, UsageError
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
@@ -23,13 +23,14 @@ NAME = "devices"
 HELP = """\
 list devices: health, NUMA node, holder
 
-Asks the `kubedevices node` of the socket directory.
+Asks the `kubedevices node` of the socket directory, or, with --pod-resources, a kubelet.
 """
 EXAMPLES = """\
 examples:
   kubedevices devices --socket-dir /tmp/kd
   kubedevices devices example.com/widget --socket-dir /tmp/kd -o json
   kubedevices devices --watch --socket-dir /tmp/kd
+  kubedevices devices --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock
 """
 
 Document = dict[str, Any]
@@ -71,16 +72,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output_argument(parser)
     add_node_arguments(parser)
+    parser.add_argument(
+        "--pod-resources",
+        type=directory,
+        metavar="SOCKET",
+        help="ask this podresources socket, a kubelet's for example, instead of a node of ours; "
+        "it knows healthy and held devices only",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the listing, once or as it changes."""
     if args.resource is not None:
         ResourceName.parse(args.resource)
+    if args.watch and args.pod_resources:
+        raise UsageError("--watch does not go with --pod-resources: a kubelet tells no changes")
     if args.watch:
         ask(args, lambda client: _watch(client, args.resource or "", args.output))
         return 0
-    document = ask(args, lambda client: client.devices())
+    document = _ask(args)
     if args.resource is not None:
         document = _only(document, args.resource)
     rows = [*_rows(document)]
@@ -91,6 +101,16 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write("\n" if rows else "")
         print_listing(resources, _SUMMARY, args.output)
     return 0
+
+
+def _ask(args: argparse.Namespace) -> Document:
+    if args.pod_resources is None:
+        return ask(args, lambda client: client.devices())
+    import asyncio
+
+    from kubedevices.cli.kubelet_devices import ask_kubelet
+
+    return asyncio.run(ask_kubelet(args.pod_resources))
 
 
 def _only(document: Document, resource: str) -> Document:

@@ -15,6 +15,7 @@ from typing import Any
 
 from kubedevices.cli.asking import add_node_arguments, state_directory
 from kubedevices.cli.log_lines import timestamp
+from kubedevices.cli.node_arguments import add_service_arguments, topology_settings
 
 NAME = "node"
 HELP = """\
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how long a pod waits, after a restart of the node, for a plugin that is not back yet "
         "(default: 0, it is rejected at once)",
     )
+    add_service_arguments(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -77,14 +79,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace) -> None:
+    from kubedevices.cli.node_services import node_services
+    from kubedevices.metrics import NO_METRICS, PrometheusMetrics
     from kubedevices.node.control import ControlService
     from kubedevices.node.device_manager import DeviceManager
 
+    metrics = PrometheusMetrics() if args.metrics else NO_METRICS
     manager = DeviceManager(
         args.socket_dir,
         state_dir=state_directory(args),
         grace_period=args.grace_period,
         admission_wait=args.admission_wait,
+        topology=topology_settings(args),
+        metrics=metrics,
     )
     show = _print_json if args.output == "json" else _print_text
     events = manager.subscribe()
@@ -101,11 +108,13 @@ async def _serve(args: argparse.Namespace) -> None:
             printing.cancel()
 
     control = ControlService(manager, manager.state_dir)
-    async with manager:
+    async with manager, node_services(args, manager, metrics) as places:
         await control.start()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         try:
+            for service, place in places.items():
+                show({"event": "serving", "service": service, "at": place})
             show({"event": "ready", "socket_dir": str(args.socket_dir)})
             async for event in events:
                 show(event.as_dict())
@@ -133,6 +142,7 @@ def describe(event: Mapping[str, Any]) -> str:
 
 
 _DETAILS = {
+    "serving": "{service} at {at}",
     "ready": "plugins register in {socket_dir} (kubedevices devices --socket-dir {socket_dir})",
     "registered": "at {socket}",
     "refused": "at {socket}: {reason}",

@@ -5,6 +5,8 @@ pci            PCI functions by vendor, device, class, driver, SR-IOV
 usb            USB devices by vendor, product, serial number
 vfio           the device files of an IOMMU group
 device_files   numbers, links and neighbours of device files
+machine_numa   the NUMA nodes of this machine and their distances
+boot_id        which boot of the machine this is
 file_watch     something changed at these paths
 cdi_specs      CDI files: read them all, write one safely
 cdi_inventory  the CDI files of a plugin, kept up to date

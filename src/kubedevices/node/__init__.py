@@ -23,6 +23,14 @@ admission            a whole pod, all or nothing: plan, ask the plugins, commit 
 reservation          what a pod is about to get: taken, and committed or given back as a whole
 pod_devices          who holds what, with the response that came along
 pod_devices_store    where admitted pods are kept
+admitted_pods        the pods that were admitted: in memory and in the store, always the same
+ledger               that store made durable: one transaction per pod, on one thread
+ledger_file          its SQLite file, and whether it can be trusted
+set_aside            puts a file that cannot be trusted out of the way
+restart_gate         what may be believed of the time before our start
+after_restart        waits for plugins that are late after a restart of the node
+checkpoint_writer    keeps kubelet_internal_checkpoint up to date behind every answer
+checkpoint_file      that file: read to move in from a kubelet, replaced atomically
 checkpoint           the text of kubelet_internal_checkpoint, both ways, byte for byte
 checkpoint_reader    its JSON into values, by the rules of the kubelet's reader
 checkpoint_checksum  its checksum, fast

@@ -57,7 +57,15 @@ logger = logging.getLogger(__name__)
 
 
 class DeviceManager(NodeView):
-    """Accepts plugins in `socket_dir` and gives their devices to pods."""
+    """Accepts plugins in `socket_dir` and gives their devices to pods.
+
+    `active_pods` gives the uids of the pods that live; without it, those not released.
+
+    `running_containers` asks the container runtime, if there is one. After a restart an
+    admission waits `admission_wait` seconds for plugins that have not come back, a container's
+    start `start_wait` seconds. `store` replaces the ledger in `state_dir`. `topology` (see
+    `topology_options.check_settings`) and `hint_providers` decide on NUMA nodes.
+    """
 
     def __init__(
         self,
@@ -78,13 +86,6 @@ class DeviceManager(NodeView):
         metrics: Metrics = NO_METRICS,
         compat: bool = False,
     ) -> None:
-        """`active_pods` gives the uids of the pods that live; without it, those not released.
-
-        `running_containers` asks the container runtime, if there is one. After a restart an
-        admission waits `admission_wait` seconds for plugins that have not come back, a container's
-        start `start_wait` seconds. `store` replaces the ledger in `state_dir`. `topology` (see
-        `topology_options.check_settings`) and `hint_providers` decide on NUMA nodes.
-        """
         checkpoint = socket_dir / CHECKPOINT_NAME
         super().__init__(Inventory(grace_period=grace_period, compat=compat), checkpoint)
         self.state_dir = state_dir or default_state_dir(socket_dir)
@@ -114,11 +115,7 @@ class DeviceManager(NodeView):
             compat=compat,
         )
         self._lock = StateLock(self.state_dir)
-        self._store = store or Ledger(self.state_dir, checkpoint, boot_id_file)
-        self._admitted = AdmittedPods(self.pod_devices, self._store, self._events)
-        self._checkpoint = CheckpointWriter(
-            checkpoint, self.inventory, self.pod_devices, self._events, self._store.keep_resources
-        )
+        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file), checkpoint)
         self._after_restart = AfterRestart(
             self.inventory,
             self.pod_devices,
@@ -129,9 +126,16 @@ class DeviceManager(NodeView):
             start_wait=start_wait,
             compat=compat,
         )
-        self._active_pods = active_pods
-        self._turns = Turns()
+        self._active_pods, self._turns = active_pods, Turns()
         self._is_running = False
+
+    def _keep_in(self, store: PodDevicesStore, checkpoint: Path) -> None:
+        self._lock = StateLock(self.state_dir)
+        self._store = store
+        self._admitted = AdmittedPods(self.pod_devices, store, self._events)
+        self._checkpoint = CheckpointWriter(
+            checkpoint, self.inventory, self.pod_devices, self._events, store.keep_resources
+        )
 
     def __repr__(self) -> str:
         """Say where it is and how much it has, in one line."""

@@ -1,0 +1,83 @@
+"""Arguments of `kubedevices node` beyond where it is: topology, services beside kubelet.sock."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.asking import directory
+
+if TYPE_CHECKING:
+    from kubedevices.node.topology_options import TopologySettings
+
+
+def add_service_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare them; `topology_settings` and `node_services` read them."""
+    services = parser.add_argument_group("services")
+    services.add_argument(
+        "--plugin-registry",
+        type=directory,
+        metavar="DIR",
+        help="also register plugins whose sockets appear in DIR, like a kubelet's plugins_registry",
+    )
+    services.add_argument(
+        "--pod-resources",
+        type=directory,
+        metavar="SOCKET",
+        help="serve the podresources API there: which pod holds which device",
+    )
+    services.add_argument(
+        "--metrics",
+        metavar="ADDRESS",
+        help="serve /metrics at HOST:PORT or PORT (then of this machine only)",
+    )
+    topology = parser.add_argument_group("topology")
+    topology.add_argument(
+        "--topology-policy",
+        default="none",
+        metavar="POLICY",
+        help="align devices by NUMA node: none (default), best-effort, restricted, "
+        "single-numa-node",
+    )
+    topology.add_argument(
+        "--topology-scope",
+        default="container",
+        metavar="SCOPE",
+        help="decide per container (default), or once per pod",
+    )
+    topology.add_argument(
+        "--topology-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="prefer-closest-numa-nodes=true, max-allowable-numa-nodes=N; may be repeated",
+    )
+    topology.add_argument(
+        "--numa-nodes",
+        metavar="NODES",
+        help="NUMA nodes of this machine, for example 0-1 (default: from /sys)",
+    )
+
+
+def topology_settings(args: argparse.Namespace) -> "TopologySettings":
+    """Return the checked settings; raises `UsageError`."""
+    from kubedevices.errors import UsageError
+    from kubedevices.host.machine_numa import read_machine_numa
+    from kubedevices.node.topology_options import check_settings
+    from kubedevices.numa import parse_numa_nodes
+
+    options: dict[str, str] = {}
+    for option in args.topology_option:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise UsageError(f"--topology-option {option!r}: write NAME=VALUE")
+        options[name] = value
+    if args.topology_policy == "none" and args.numa_nodes is None:
+        return check_settings("none")
+    machine = read_machine_numa()
+    nodes = machine.nodes if args.numa_nodes is None else parse_numa_nodes(args.numa_nodes)
+    return check_settings(
+        args.topology_policy,
+        args.topology_scope,
+        options,
+        numa_nodes=nodes,
+        distances=machine.distances,
+    )

@@ -1,0 +1,106 @@
+"""What runs beside kubelet.sock: `kubedevices node` with its services, asked from outside."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+from kubedevices.cli.kubelet_devices import describe_pod_resources
+from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
+from tests.cli.commands import run, running
+from tests.waiting import until_sync
+
+GPU = "example.com/gpu"
+
+
+def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Path) -> None:
+    """A plugin that is found is allocated by NUMA node, and seen over podresources and metrics."""
+    sockets, registry = short_dir / "p", short_dir / "r"
+    podresources = short_dir / "pr" / "kubelet.sock"
+    options = ["--plugin-registry", registry, "--pod-resources", podresources, "--metrics", "0"]
+    options += ["--topology-policy", "single-numa-node", "--numa-nodes", "0-1"]
+    simulate = ["simulate", "--registration", "watch", "--socket-dir", registry]
+    simulate += ["--resource-name", GPU, "--number-devices", 4, "--numa-nodes", "0,1"]
+    arguments = ["node", "--socket-dir", sockets, "-o", "json", *options]
+    with running(arguments, log=short_dir / "log") as node:
+        assert node.stdout is not None
+        events = [json.loads(node.stdout.readline()) for _ in range(4)]
+        assert [each["event"] for each in events] == ["serving"] * 3 + ["ready"]
+        places = {each["service"]: each["at"] for each in events[:3]}
+        with running(simulate, log=short_dir / "log2"):
+
+            def allocate() -> int:
+                return run("allocate", f"{GPU}=2", "--pod-name", "two", "--socket-dir", sockets
+                           ).returncode  # fmt: skip
+
+            until_sync(lambda: allocate() == 0)
+            listed = run("devices", GPU, "--pod-resources", podresources, "-o", "json")
+            (resource,) = json.loads(listed.stdout)["resources"]
+            held = [device for device in resource["devices"] if device["held_by"]]
+            assert [device["numa_nodes"] for device in held] == [[0], [0]]
+            assert held[0]["held_by"][0]["pod"] == "two"
+            assert (resource["allocatable"], resource["held"]) == (4, 2)
+            with urllib.request.urlopen(places["metrics"], timeout=10) as page:
+                text = page.read().decode()
+            assert f'kubedevices_node_devices_held{{resource="{GPU}"}} 2.0' in text
+            assert "kubelet_pod_resources_endpoint_requests_list" in text
+            assert "plugin_manager_total_plugins" in text
+    assert not podresources.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--topology-policy", "tight"], 'unknown policy: "tight"'),
+        (["--topology-policy", "restricted", "--topology-scope", "node"], 'unknown scope: "node"'),
+        (
+            ["--topology-policy", "restricted", "--topology-option", "x=1"],
+            'unknown Topology Manager Policy option: "x"',
+        ),
+        (["--topology-option", "x"], "write NAME=VALUE"),
+        (["--topology-policy", "restricted", "--numa-nodes", "0-"], "'0-' is neither a number"),
+        (["--metrics", "everywhere"], "write HOST:PORT"),
+    ],
+)
+def test_wrong_settings_are_told_in_one_line(
+    options: list[str], says: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, the reason on stderr, and no node is left behind."""
+    assert main(["node", "--socket-dir", str(short_dir / "p"), *options]) == 2
+    assert says in capsys.readouterr().err
+    assert not (short_dir / "p" / "kubelet.sock").exists()
+
+
+def test_a_kubelet_that_does_not_answer_is_told(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3, and the socket is named."""
+    socket = short_dir / "kubelet.sock"
+    assert main(["devices", "--pod-resources", str(socket)]) == 3
+    assert f"no kubelet answers at {socket}" in capsys.readouterr().err
+    assert main(["devices", "--watch", "--pod-resources", str(socket)]) == 2
+
+
+def test_both_answers_of_a_kubelet_make_one_listing() -> None:
+    """A device on two NUMA nodes is one device; held and not healthy is Unknown."""
+    allocatable = [DeviceEntry(GPU, ("a",), (0,)), DeviceEntry(GPU, ("a",), (1,))]
+    held = (*allocatable, DeviceEntry(GPU, ("b",)))
+    pods = [PodEntry("p", "default", (ContainerEntry("c", held),))]
+    holder = {"namespace": "default", "pod": "p", "uid": "", "container": "c"}
+    assert describe_pod_resources(allocatable, pods) == {
+        "resources": [
+            {
+                "resource": GPU,
+                "capacity": None,
+                "allocatable": 1,
+                "held": 2,
+                "plugin": None,
+                "devices": [
+                    {"id": "a", "health": "Healthy", "numa_nodes": [0, 1], "held_by": [holder]},
+                    {"id": "b", "health": "Unknown", "numa_nodes": [], "held_by": [holder]},
+                ],
+            }
+        ]
+    }
