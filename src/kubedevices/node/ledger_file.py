@@ -35,8 +35,19 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 _APPLICATION_ID = 0x6B646C67  # "kdlg": this is a ledger and not some other SQLite file
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100
+_WAL_MODE = b"\2\2"
 _BUSY_TIMEOUT = 5.0
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NOT_THE_FILES_FAULT = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+)
 
 _TABLES = """
 CREATE TABLE pod (
@@ -111,8 +122,10 @@ class LedgerFile:
                 made.keep_resources(resources)
             unfinished.rename(path)
             sync_directory(path.parent)
-        except (OSError, sqlite3.Error, LedgerWriteFailed) as error:
-            raise _not_opened(path, error) from error
+        except OSError as error:
+            raise LedgerUnusable(str(path), error.strerror or str(error)) from error
+        except (sqlite3.Error, LedgerWriteFailed) as error:
+            raise LedgerUnusable(str(path), str(error)) from error
         opened = cls.open(path)
         if opened is None:
             raise LedgerUnusable(str(path), "it vanished while it was made")
@@ -131,7 +144,7 @@ class LedgerFile:
             resources = self._connection.execute("SELECT name FROM resource").fetchall()
             admitted = _pods_of(pods, holdings, boot_id)
         except (sqlite3.Error, KubedevicesError, KeyError, TypeError, ValueError) as error:
-            raise _not_opened(self.path, error, unreadable=LedgerDamaged) from error
+            raise _not_opened(self.path, error) from error
         self._last_number = pods[-1][1] if pods else 0
         return admitted, [name for (name,) in resources]
 
@@ -251,8 +264,8 @@ def _check_size(path: Path) -> bool:
         return False
     except OSError as error:
         raise LedgerUnusable(str(path), error.strerror or str(error)) from error
-    if len(header) < _HEADER or not header.startswith(_MAGIC):
-        raise LedgerDamaged(str(path), "it is no SQLite file")
+    if len(header) < _HEADER or not header.startswith(_MAGIC) or header[18:20] != _WAL_MODE:
+        raise LedgerDamaged(str(path), "it is no SQLite file as the node writes it")
     page_size = int.from_bytes(header[16:18], "big")
     wanted = page_size * int.from_bytes(header[28:32], "big")
     if size < wanted and not has_log:  # with a log, the main file may be growing into what it says
@@ -280,23 +293,13 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
     return int(number)
 
 
-def _not_opened(
-    path: Path,
-    error: BaseException,
-    *,
-    unreadable: type[LedgerDamaged] | type[LedgerUnusable] = LedgerUnusable,
-) -> BaseException:
-    """Return what `error` means to whoever wanted to open the ledger."""
-    if isinstance(error, sqlite3.Error):
-        is_damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
-        return (LedgerDamaged if is_damaged else LedgerUnusable)(str(path), str(error))
-    if isinstance(error, OSError):
-        return LedgerUnusable(str(path), error.strerror or str(error))
-    if isinstance(error, LedgerWriteFailed):
-        return LedgerUnusable(str(path), error.reason)
+def _not_opened(path: Path, error: BaseException) -> BaseException:
+    """Return what `error` means to whoever wanted to know what the ledger says."""
     if isinstance(error, LedgerDamaged | LedgerUnusable) or not isinstance(error, Exception):
         return error
-    return unreadable(str(path), str(error))
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    kind = LedgerUnusable if code in _NOT_THE_FILES_FAULT else LedgerDamaged
+    return kind(str(path), str(error))
 
 
 # ---------------------------------------------------------------- rows

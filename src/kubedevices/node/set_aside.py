@@ -19,17 +19,17 @@ def set_aside(path: Path, reason: str, *, companions: tuple[str, ...] = ()) -> D
 
     `companions` are endings of files that belong to it, such as `-wal`, and go with it.
     """
-    kept_as = _free_name(path, companions)
     try:
+        kept_as = _free_name(path, companions)
         for ending in ("", *companions):
             file = Path(f"{path}{ending}")
             if file.exists():
                 file.rename(f"{kept_as}{ending}")
+        sync_directory(path.parent)
     except OSError as error:
         raise CannotAsk(
             f"{path} is damaged ({reason}) and cannot be put aside: {error.strerror}"
         ) from error
-    sync_directory(path.parent)
     logger.error("%s is damaged, kept as %s: %s", path, kept_as.name, reason)
     return Damage(path, reason, kept_as)
 

@@ -1,0 +1,50 @@
+"""Pods and holdings for tests of what keeps them."""
+
+from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_devices import HeldDevices, Holding
+from kubedevices.node.pod_devices_store import AdmittedPod
+
+WIDGET, GADGET = "example.com/widget", "example.com/gadget"
+
+
+def pod(name: str = "p", *, uid: str = "") -> Pod:
+    """Make a pod with an init container, a sidecar and an app container."""
+    return Pod(
+        name,
+        "space",
+        uid,
+        init_containers=(
+            Container("setup", {WIDGET: 1}),
+            Container("proxy", {GADGET: 1}, is_sidecar=True),
+        ),
+        containers=(Container("main", {WIDGET: 2}), Container("aside")),
+    )
+
+
+def held(*ids: str, numa: int = -1) -> HeldDevices:
+    """Make a holding with an answer in which everything is used."""
+    answer = ContainerAllocateResponse(
+        env={"IDS": ",".join(ids)},
+        devices=[DeviceSpec(f"/dev/{each}", "/dev/x", permissions="mrw") for each in ids],
+        mounts=[Mount("/lib/vendor", "/opt/vendor", read_only=True)],
+        annotations={"example.com/note": "é"},
+        cdi_devices=[f"example.com/widget={each}" for each in ids],
+    )
+    return HeldDevices({numa: [*ids]}, answer)
+
+
+def holdings(of: Pod, first: int = 0) -> list[Holding]:
+    """Return what the containers of `of` hold; `first` numbers the devices."""
+    return [
+        Holding(of.uid, "setup", WIDGET, held(f"w{first}")),
+        Holding(of.uid, "proxy", GADGET, held(f"g{first}", numa=1)),
+        Holding(of.uid, "main", WIDGET, held(f"w{first}", f"w{first + 1}", numa=0)),
+    ]
+
+
+def admitted(name: str = "p", first: int = 0, *, is_of_this_boot: bool = True) -> AdmittedPod:
+    """Return a pod with what it holds."""
+    made = pod(name)
+    return AdmittedPod(made, holdings(made, first), is_of_this_boot)
