@@ -115,7 +115,7 @@ class DeviceManager(NodeView):
             compat=compat,
         )
         self._lock = StateLock(self.state_dir)
-        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file), checkpoint)
+        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file))
         self._after_restart = AfterRestart(
             self.inventory,
             self.pod_devices,
@@ -126,15 +126,18 @@ class DeviceManager(NodeView):
             start_wait=start_wait,
             compat=compat,
         )
-        self._active_pods, self._turns = active_pods, Turns()
-        self._is_running = False
+        self._active_pods, self._turns, self._is_running = active_pods, Turns(), False
 
-    def _keep_in(self, store: PodDevicesStore, checkpoint: Path) -> None:
+    def _keep_in(self, store: PodDevicesStore) -> None:
         self._lock = StateLock(self.state_dir)
         self._store = store
         self._admitted = AdmittedPods(self.pod_devices, store, self._events)
         self._checkpoint = CheckpointWriter(
-            checkpoint, self.inventory, self.pod_devices, self._events, store.keep_resources
+            self._checkpoint_file,
+            self.inventory,
+            self.pod_devices,
+            self._events,
+            store.keep_resources,
         )
 
     def __repr__(self) -> str:
