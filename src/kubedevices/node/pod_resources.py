@@ -85,6 +85,7 @@ class PodResourcesServer:
     async def get_pod(self, name: str, namespace: str) -> bytes:
         """v1.Get."""
         self._let_in("get", "v1")
+        await self._node.update_allocated_devices()
         for pod in self._node.pods():
             if (pod.name, pod.namespace) == (name, namespace):
                 return pod_to_wire(self._entry(pod, v1alpha1=False))

@@ -1,0 +1,102 @@
+"""Where a node of ours is meant to differ from a kubelet, and is like one with `compat`.
+
+Only what no test of a module shows; the whole list is docs/differences-from-kubelet.md.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import AdmissionRejected, RpcError
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_resources import PodResourcesServer
+from kubedevices.wire.pod_resources import PodResourcesClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.waiting import until
+
+
+def pod(name: str, count: int = 1) -> Pod:
+    return Pod(name, containers=(Container("c", {RESOURCE: count}),))
+
+
+async def test_a_pod_that_ended_is_in_no_answer_of_podresources(short_dir: Path) -> None:
+    """Neither List nor Get know a pod that is no longer active, whoever asks first."""
+    active = {pod("one").uid, pod("two").uid}
+    async with (
+        DeviceManager(short_dir, active_pods=lambda: active) as manager,
+        FakePlugin(short_dir, devices=healthy("a", "b")) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await manager.allocate(pod("one"))
+        await manager.allocate(pod("two"))
+        server = PodResourcesServer(manager, short_dir / "pod-resources/kubelet.sock")
+        await server.start()
+        async with await GrpcChannel.dial(server.socket) as channel:
+            client = PodResourcesClient(channel)
+            active.discard(pod("one").uid)
+            with pytest.raises(RpcError, match="pod one in namespace default not found"):
+                await client.get_pod("one", "default", timeout=10)
+            assert [each.name for each in await client.list_pods(timeout=10)] == ["two"]
+            active.clear()
+            assert await client.list_pods(timeout=10) == ()
+        await server.stop()
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_a_pod_that_comes_before_the_first_list(compat: bool, short_dir: Path) -> None:
+    """It is refused; a kubelet lets it start without the devices that it asked for."""
+    async with DeviceManager(short_dir, compat=compat) as manager, FakePlugin(short_dir) as plugin:
+        plugin.hang("list")
+        await plugin.register()
+        await until(lambda: plugin.streams_opened)
+        if compat:
+            assert await manager.allocate(pod("p")) == {}
+        else:
+            with pytest.raises(AdmissionRejected, match="cannot allocate unregistered device"):
+                await manager.allocate(pod("p"))
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_a_device_that_goes_bad_while_the_plugin_answers(
+    compat: bool, short_dir: Path
+) -> None:
+    """It is not given; a kubelet does not look again after the call."""
+    async with (
+        DeviceManager(short_dir, compat=compat) as manager,
+        FakePlugin(short_dir, devices=healthy("a")) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        gate = plugin.hang("allocate")
+        admission = asyncio.ensure_future(manager.allocate(pod("p")))
+        await until(lambda: plugin.allocations)
+        await plugin.send(unhealthy("a"))
+        await manager.wait_for(RESOURCE, allocatable=0)
+        gate.set()
+        if compat:
+            assert await admission == {"c": {RESOURCE: ("a",)}}
+        else:
+            with pytest.raises(AdmissionRejected, match="no longer healthy"):
+                await admission
+
+
+@pytest.mark.parametrize("compat", [False, True])
+async def test_a_request_for_nothing_of_a_resource_without_healthy_devices(
+    compat: bool, short_dir: Path
+) -> None:
+    """Zero devices are nothing to refuse; a kubelet does."""
+    async with (
+        DeviceManager(short_dir, compat=compat) as manager,
+        FakePlugin(short_dir, devices=unhealthy("a")) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, capacity=1)
+        if compat:
+            with pytest.raises(AdmissionRejected, match="no healthy devices present"):
+                await manager.allocate(pod("p", 0))
+        else:
+            assert await manager.allocate(pod("p", 0)) == {}

@@ -1,0 +1,91 @@
+"""A plugin is replaced by another, and that one by a third: by Register, and by being found.
+
+The reference calls these DevicePluginReRegistration and DevicePluginReRegistrationProbeMode.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginInfo
+from kubedevices.device import ReportedDevice
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.waiting import until
+
+QUICK = WatcherTiming(interval=0.02, dial=5, get_info=5, notify=5)
+
+
+@pytest.mark.parametrize("pre_start", [False, True])
+@pytest.mark.parametrize("prefers", [False, True])
+async def test_each_registration_brings_its_own_devices(
+    pre_start: bool, prefers: bool, short_dir: Path
+) -> None:
+    """Two devices, the same two from another socket, then one other: nothing old is left."""
+
+    def plugin(name: str, *ids: str) -> FakePlugin:
+        return FakePlugin(
+            short_dir,
+            socket_name=f"{name}.sock",
+            devices=healthy(*ids),
+            pre_start=pre_start,
+            preferred=(lambda request: request.available) if prefers else None,
+        )
+
+    async with (
+        DeviceManager(short_dir) as manager,
+        plugin("first", "a", "b") as first,
+        plugin("second", "a", "b") as second,
+        plugin("third", "c") as third,
+    ):
+        for each, count in ((first, 2), (second, 2), (third, 1)):
+            await each.register()
+            await until(lambda each=each: each.lists_sent)  # type: ignore[misc]
+            await manager.wait_for(RESOURCE, capacity=count, allocatable=count)
+        assert set(manager.get_allocatable_devices()[RESOURCE]) == {"c"}
+
+
+class FoundPlugin(FakePlugin):
+    """A plugin that also says who it is, on the same socket, and notes what it is told."""
+
+    def __init__(self, socket_dir: Path, name: str, devices: list[ReportedDevice]) -> None:
+        super().__init__(socket_dir, socket_name=f"{name}.sock", devices=devices)
+        self.told: list[tuple[bool, str]] = []
+        methods = {**device_plugin_methods(self), **plugin_registration_methods(self)}
+        self._server = GrpcServer(methods, name=f"found {name}")
+
+    async def get_info(self) -> PluginInfo:
+        return PluginInfo("DevicePlugin", RESOURCE, "", ("v1beta1",))
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        self.told.append((registered, error))
+
+
+async def test_each_socket_that_is_found_brings_its_own_devices(short_dir: Path) -> None:
+    """The same three plugins, found in the plugin registry directory one after the other."""
+    registry = short_dir / "registry"
+    async with DeviceManager(short_dir / "plugins") as manager:
+        handler = manager.get_watcher_handler()
+        watcher = PluginWatcher(
+            registry,
+            handler.connect,
+            handler.disconnect,
+            is_connected=handler.is_connected,
+            timing=QUICK,
+        )
+        await watcher.start()
+        first = FoundPlugin(registry, "first", healthy("a", "b"))
+        second = FoundPlugin(registry, "second", healthy("a", "b"))
+        third = FoundPlugin(registry, "third", healthy("c"))
+        for plugin, count in ((first, 2), (second, 2), (third, 1)):
+            await plugin.start()
+            await until(lambda plugin=plugin: plugin.told and plugin.lists_sent)  # type: ignore[misc]
+            await manager.wait_for(RESOURCE, capacity=count, allocatable=count)
+            assert plugin.told == [(True, "")]
+        assert set(manager.get_allocatable_devices()[RESOURCE]) == {"c"}
+        await watcher.stop()
+        for plugin in (first, second, third):
+            await plugin.stop()
