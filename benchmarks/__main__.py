@@ -1,22 +1,31 @@
-"""`make bench`: every table of docs/performance.md, or those named on the command line."""
+"""`make bench`: every table of docs/performance.md, or those named on the command line.
+
+`--quick` runs everything once with little of it: the numbers say nothing, but it still works.
+"""
 
 import argparse
 import asyncio
 from importlib import import_module
 
-TABLES = {"plugin": "benchmarks.plugin_process"}
+TABLES = {
+    "plugin": ("benchmarks.plugin_process",),
+    "node": ("benchmarks.node_admission", "benchmarks.node_lists"),
+}
 
 
 def main() -> None:
     """Run the benchmarks that were asked for, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only see whether it works")
     parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; default: all")
-    names = parser.parse_args().tables or list(TABLES)
+    args = parser.parse_args()
+    names = args.tables or list(TABLES)
     for name in names:
         if name not in TABLES:
             parser.error(f"no table {name!r}, choose from {', '.join(TABLES)}")
     for name in names:
-        asyncio.run(import_module(TABLES[name]).main())
+        for module in TABLES[name]:
+            asyncio.run(import_module(module).main(quick=args.quick))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import measure
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, RegisterRequest
@@ -22,6 +24,22 @@ from tests.wire.generate_descriptors import PACKAGE
 
 HERE = Path(__file__).parent
 DEADLINE = 60
+
+
+class Size(NamedTuple):
+    """How much is measured; `lists` with the number of updates of each."""
+
+    rounds: int
+    starts: int
+    restarts: int
+    calls: int
+    lists: Sequence[tuple[int, int]]
+    settle: float
+    idle: float
+
+
+FULL = Size(3, 10, 20, 500, ((8, 100), (1_000, 50), (10_000, 20)), 2, 5)
+QUICK = Size(1, 1, 1, 3, ((8, 2),), 0, 0.1)
 PLUGINS = {
     "kubedevices": [sys.executable, "-m", "benchmarks.our_plugin"],
     "minimal grpcio plugin": [sys.executable, str(HERE / "minimal_grpcio_plugin.py")],
@@ -173,22 +191,22 @@ async def updates(name: str, devices: int, rounds: int) -> list[float]:
     return times
 
 
-async def footprint(name: str) -> tuple[dict[str, float], int, float]:
+async def footprint(name: str, size: Size) -> tuple[dict[str, float], int, float]:
     """Return memory in MB, threads, and idle wake-ups a second with one open stream."""
     async with plugin(name, 8) as running, running.client() as client:
         stream = client.list_and_watch()
         async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
             await anext(stream)
-            await asyncio.sleep(2)
+            await asyncio.sleep(size.settle)
             before = measure.wake_ups(running.process.pid)
-            await asyncio.sleep(5)
-            idle = (measure.wake_ups(running.process.pid) - before) / 5
+            await asyncio.sleep(size.idle)
+            idle = (measure.wake_ups(running.process.pid) - before) / size.idle
         pid = running.process.pid
         return measure.memory(pid), measure.threads(pid), idle
 
 
 async def side_by_side(
-    title: str, run: Callable[[str], Awaitable[list[float]]], rounds: int = 3
+    title: str, run: Callable[[str], Awaitable[list[float]]], rounds: int
 ) -> list[str]:
     """Alternate between both plugins; return a row with p50 and p99 (or the maximum) of each."""
     values: dict[str, list[float]] = {name: [] for name in PLUGINS}
@@ -203,25 +221,24 @@ async def side_by_side(
     return [title, *shown, f"{measure.median(ours) / measure.median(baseline):.2f}"]
 
 
-async def main() -> None:
-    """Print both tables of the plugin process."""
-    generate_modules()
-    found = {name: await footprint(name) for name in PLUGINS}
+async def memory_table(size: Size) -> None:
+    """Print what a plugin process costs while nothing happens."""
+    found = {name: await footprint(name, size) for name in PLUGINS}
     transports = {
         "kubedevices": "asyncio, logging, argparse, asyncinotify, h2.connection, "
         "google.protobuf.message_factory, google.protobuf.descriptor_pb2",
         "minimal grpcio plugin": "grpc, google.protobuf.message_factory",
     }
     rows = []
-    for name, (size, thread_count, idle) in found.items():
+    for name, (memory, thread_count, idle) in found.items():
         bare = await measure.bare_imports_pss(transports[name])
         rows.append(
             [
                 name,
-                f"{size['pss']:.1f}",
+                f"{memory['pss']:.1f}",
                 f"{bare:.1f}",
-                f"{size['pss'] - bare:+.1f}",
-                f"{size['rss']:.1f}",
+                f"{memory['pss'] - bare:+.1f}",
+                f"{memory['rss']:.1f}",
                 str(thread_count),
                 f"{idle:.1f}",
             ]
@@ -232,24 +249,37 @@ async def main() -> None:
         rows,
     )
 
+
+async def time_table(size: Size) -> None:
+    """Print how long what a plugin does takes."""
+
     async def one_start(name: str) -> list[float]:
         return [await start_up(name)]
 
     rows = [
-        await side_by_side("start of the process to Register", one_start, 10),
+        await side_by_side("start of the process to Register", one_start, size.starts),
         await side_by_side(
-            "kubelet.sock back to Register, 20 restarts", lambda n: re_registration(n, 20), 1
+            f"kubelet.sock back to Register, {size.restarts} restarts",
+            lambda name: re_registration(name, size.restarts),
+            1,
         ),
-        await side_by_side("Allocate, 1 device", lambda n: allocate(n, 1, 500)),
-        await side_by_side("Allocate, 8 devices", lambda n: allocate(n, 8, 500)),
     ]
-    for devices, rounds in ((8, 100), (1_000, 50), (10_000, 20)):
-        rows.append(
-            await side_by_side(
-                f"change to the stream's other end, {devices:,} devices",
-                lambda n, d=devices, r=rounds: updates(n, d, r),  # type: ignore[misc]
-            )
+    rows += [
+        await side_by_side(
+            f"Allocate, {devices} device{'s' * (devices > 1)}",
+            partial(allocate, devices=devices, calls=size.calls),
+            size.rounds,
         )
+        for devices in (1, 8)
+    ]
+    rows += [
+        await side_by_side(
+            f"change to the stream's other end, {devices:,} devices",
+            partial(updates, devices=devices, rounds=changes),
+            size.rounds,
+        )
+        for devices, changes in size.lists
+    ]
     measure.table(
         "Plugin process: milliseconds, p50 / p99 / maximum",
         ["", *PLUGINS, "ratio of p50"],
@@ -257,5 +287,9 @@ async def main() -> None:
     )
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+async def main(*, quick: bool = False) -> None:
+    """Print both tables of the plugin process."""
+    size = QUICK if quick else FULL
+    generate_modules()
+    await memory_table(size)
+    await time_table(size)

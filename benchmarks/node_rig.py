@@ -1,0 +1,161 @@
+"""A device manager in this process, its plugin in another, and what both are measured against.
+
+Everything goes over real sockets and a real disk: nodes live below `/tmp`, or where the environment
+variable TMPDIR says. The two baselines are what no admission can do without: asking the plugin, and
+one durable transaction.
+"""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from pathlib import Path
+
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.topology_options import check_settings
+from kubedevices.socket_paths import plugin_socket
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+DOMAIN = "bench.example.com"
+DEADLINE = 120
+ROOT = Path(__file__).parents[1]
+CHECKPOINT_PAUSE = 1.2
+"""The checkpoint file is written once a second at most: after this long nothing is left to do."""
+
+
+class Node:
+    """One device manager with one plugin process that offers several resources."""
+
+    def __init__(self, directory: Path, numa_nodes: int = 0) -> None:
+        self.sockets, self.state = directory / "plugins", directory / "state"
+        self._numa_nodes = numa_nodes
+        self.manager = self._make_manager()
+        self._plugin: asyncio.subprocess.Process | None = None
+        self._pods = 0
+
+    def _make_manager(self) -> DeviceManager:
+        policy = "best-effort" if self._numa_nodes else "none"
+        topology = check_settings(policy, numa_nodes=range(self._numa_nodes))
+        return DeviceManager(self.sockets, state_dir=self.state, topology=topology)
+
+    async def start(self, counts: Mapping[str, int]) -> None:
+        """Start both and wait until every device is known."""
+        await self.manager.start()
+        self._plugin = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "benchmarks.node_plugin",
+            str(self.sockets),
+            str(self._numa_nodes),
+            *(f"{name}={count}" for name, count in counts.items()),
+            cwd=ROOT,
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        for name, count in counts.items():
+            await self.manager.wait_for(f"{DOMAIN}/{name}", allocatable=count, timeout=DEADLINE)
+
+    async def stop(self) -> None:
+        if self._plugin is not None and self._plugin.returncode is None:
+            self._plugin.kill()
+            await self._plugin.wait()
+        await self.manager.stop()
+
+    async def resume(self) -> float:
+        """Start the stopped manager on the same state again; return the milliseconds it took."""
+        self.manager = self._make_manager()
+        return await milliseconds(self.manager.start())
+
+    def flip(self) -> None:
+        """Let one device of the first type change its health."""
+        assert self._plugin
+        assert self._plugin.stdin
+        self._plugin.stdin.write(b"\n")
+
+    def next_pod(self, *limits: Mapping[str, int]) -> Pod:
+        """Return a pod nobody has seen, with one container per mapping of device types."""
+        self._pods += 1
+        containers = tuple(
+            Container(f"c{place}", {f"{DOMAIN}/{name}": count for name, count in each.items()})
+            for place, each in enumerate(limits)
+        )
+        return Pod(f"pod-{self._pods}", uid=f"{self._pods:032x}", containers=containers)
+
+    async def fill(self, pods: int, *limits: Mapping[str, int]) -> None:
+        """Admit pods that stay."""
+        for _ in range(pods):
+            await self.manager.allocate(self.next_pod(*limits))
+
+    @contextlib.asynccontextmanager
+    async def client(self, name: str) -> AsyncIterator[DevicePluginClient]:
+        """Connect to the plugin beside the manager's own connection."""
+        async with await GrpcChannel.dial(plugin_socket(self.sockets, f"{DOMAIN}/{name}")) as found:
+            yield DevicePluginClient(found)
+
+    def commit_baseline(self, pod: Pod) -> "PlainCommit":
+        """Return a transaction of the size of what an admitted pod makes the ledger write."""
+        parts = [pod.uid, pod.namespace, pod.name, str([*pod])]
+        size = len("".join(parts))
+        for holding in self.manager.pod_devices.holdings(pod.uid):
+            size += len(json.dumps(holding.held.devices_per_numa))
+            size += len(container_response_to_wire(holding.held.response))
+        return PlainCommit(self.state / "baseline.db", size)
+
+
+@contextlib.asynccontextmanager
+async def node(counts: Mapping[str, int], numa_nodes: int = 0) -> AsyncIterator[Node]:
+    """Run a node with `counts` devices per type in a directory of its own."""
+    directory = Path(tempfile.mkdtemp(prefix="kd-"))
+    made = Node(directory, numa_nodes)
+    try:
+        await made.start(counts)
+        yield made
+    finally:
+        await made.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def allocate_request(name: str, devices: int) -> AllocateRequest:
+    """Return the call a plugin gets for one container with so many devices."""
+    ids = tuple(f"{name}-{number}" for number in range(devices))
+    return AllocateRequest((ContainerAllocateRequest(ids),))
+
+
+class PlainCommit:
+    """The least that is durable: one row of `size` bytes, SQLite, write-ahead log, full sync."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._row = b"x" * size
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS pod (number INTEGER PRIMARY KEY, row BLOB)"
+        )
+
+    def commit(self) -> float:
+        """Do it once; return the milliseconds."""
+        began = time.perf_counter()
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.execute("INSERT INTO pod (row) VALUES (?)", (self._row,))
+        self._connection.execute("COMMIT")
+        return (time.perf_counter() - began) * 1e3
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+async def milliseconds(work: Awaitable[object]) -> float:
+    """Return how long `work` takes; for a coroutine, which starts only here."""
+    began = time.perf_counter()
+    await work
+    return (time.perf_counter() - began) * 1e3
