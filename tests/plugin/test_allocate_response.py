@@ -15,7 +15,7 @@ from kubedevices.allocation import (
     ContainerAllocateResponse,
 )
 from kubedevices.device import Device, DeviceSpec, Health, Mount
-from kubedevices.errors import AllocationRefused, ConflictingDevices, StatusCode
+from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
 from kubedevices.plugin.allocate_response import EnvMerge, default_response
 from kubedevices.wire.convert import allocate_response_to_wire
 
@@ -56,10 +56,10 @@ def test_everything_of_a_device_is_given() -> None:
 
 
 def test_one_answer_per_container_in_order() -> None:
-    """Every container of the request gets its own answer, an empty one too."""
+    """Every container of the request gets its own answer."""
     devices = {name: Device(name, env={"ID": name}) for name in ("a", "b")}
-    response = default_response(request_for(("b",), (), ("a",)), devices)
-    assert [container.env for container in response.containers] == [{"ID": "b"}, {}, {"ID": "a"}]
+    response = default_response(request_for(("b",), ("a",)), devices)
+    assert [container.env for container in response.containers] == [{"ID": "b"}, {"ID": "a"}]
     assert default_response(request_for(), devices) == AllocateResponse([])
 
 
@@ -106,6 +106,13 @@ def test_an_unhealthy_device() -> None:
     with pytest.raises(AllocationRefused, match=f"^{text}$") as caught:
         respond(Device("w0"), Device("w1", health=Health.UNHEALTHY))
     assert (caught.value.device_id, caught.value.code) == ("w1", StatusCode.FAILED_PRECONDITION)
+
+
+def test_a_container_without_devices_is_refused() -> None:
+    """A request that names no device is a mistake of the caller."""
+    with pytest.raises(NoDevicesNamed, match="without devices") as caught:
+        default_response(request_for(()), {})
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
 def test_an_id_asked_for_twice_counts_once() -> None:

@@ -222,8 +222,9 @@ async def test_odd_allocate_requests(socket_dir: Path, devices: Path) -> None:
             response = await connected.client.allocate(allocate(*ids), timeout=5)
             paths = [spec.host_path for spec in response.containers[0].devices]
             assert paths == ["/dev/null"]
-        empty = await connected.client.allocate(allocate(), timeout=5)
-        assert len(empty.containers) == 1
+        with pytest.raises(RpcError, match="without devices") as caught:
+            await connected.client.allocate(allocate(), timeout=5)
+        assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_call_that_is_not_offered(socket_dir: Path, devices: Path) -> None:

@@ -35,7 +35,8 @@
     │   ├── BadHookAnswer                  an ability that returned something else than it should
     │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
-    │       └── ConflictingDevices         two devices that want the same place
+    │       ├── ConflictingDevices         two devices that want the same place
+    │       └── NoDevicesNamed
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met
         ├── AllocationError                …why a container gets no devices
@@ -103,6 +104,7 @@ from kubedevices.errors.plugin import (
     ConflictingDevices,
     DeviceListTooLarge,
     ImpossiblePreference,
+    NoDevicesNamed,
     NotADeviceTree,
     PluginError,
     RegistrationRefused,
@@ -177,6 +179,7 @@ __all__ = [
     "LedgerWriteFailed",
     "ListenFailed",
     "NoContainerResponse",
+    "NoDevicesNamed",
     "NoHandlerForPlugin",
     "NoHealthyDevices",
     "NoPrivateView",

@@ -43,6 +43,14 @@ class AllocationRefused(PluginError):
         super().__init__(f"Invalid allocation request with {kind} device {device_id}")
 
 
+class NoDevicesNamed(AllocationRefused):
+    """Allocate asked for a container without naming any device."""
+
+    def __init__(self) -> None:
+        self.device_id, self.code = "", StatusCode.INVALID_ARGUMENT
+        PluginError.__init__(self, "Invalid allocation request without devices")
+
+
 class ConflictingDevices(AllocationRefused):
     """Devices of one container that contradict each other, where that is not allowed."""
 

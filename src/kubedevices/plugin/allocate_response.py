@@ -4,12 +4,12 @@ For the plugin server, and for a plugin's own `allocate` that wants to start fro
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
 from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
 from kubedevices.device import Device, DeviceSpec, Mount, natural_key
-from kubedevices.errors import AllocationRefused, ConflictingDevices, StatusCode
+from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
 
 EnvMerge: TypeAlias = Literal["last", "join", "error"]
 JOINT = ","
@@ -31,7 +31,8 @@ def default_response(
     """Return one answer per container of `request`, made of the parts of its devices.
 
     Devices are taken in natural order of their IDs, so that the answer does not depend on the
-    order in which they were asked for. Raises `AllocationRefused` for an unknown or unhealthy one.
+    order in which they were asked for. Raises `AllocationRefused` for an unknown or unhealthy one,
+    and for a container that names none.
 
     Two devices may ask for different values of one variable or annotation: `env_merge` says
     whether the last wins, all are joined by a comma, or `ConflictingDevices` is raised. Two that
@@ -47,7 +48,9 @@ def default_response(
     )
 
 
-def _find(device_ids: Iterable[str], devices: Mapping[str, Device]) -> list[Device]:
+def _find(device_ids: Collection[str], devices: Mapping[str, Device]) -> list[Device]:
+    if not device_ids:
+        raise NoDevicesNamed
     found = []
     for device_id in sorted(set(device_ids), key=natural_key):
         device = devices.get(device_id)
