@@ -5,6 +5,7 @@ begun here is finished even when the caller gives up: what is on disk must be in
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -101,7 +102,9 @@ async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):  # impatience changes nothing
+                await asyncio.wait({task})
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.info("given up, and failed anyway: %s", error)
         raise

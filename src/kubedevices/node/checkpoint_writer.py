@@ -96,19 +96,26 @@ class CheckpointWriter:
     async def _update(self) -> bool:
         """Write what has changed; say whether everything is written."""
         content = self._content()
+        is_done = True
+        for step in (self._put_file, self._put_resources):
+            try:
+                await step(content)
+            except KubedevicesError as error:
+                logger.warning("%s", error)
+                is_done = False
+        return is_done
+
+    async def _put_file(self, content: _Content) -> None:
+        if content != self._written:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, _write, self.path, content)
+            self._written = content
+
+    async def _put_resources(self, content: _Content) -> None:
         names = frozenset(content.registered)
-        try:
-            if names != self._kept:
-                await self._keep_resources(names)
-                self._kept = names
-            if content != self._written:
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._thread, _write, self.path, content)
-                self._written = content
-        except KubedevicesError as error:
-            logger.warning("%s", error)
-            return False
-        return True
+        if names != self._kept:
+            await self._keep_resources(names)
+            self._kept = names
 
 
 def _write(path: Path, content: _Content) -> None:
