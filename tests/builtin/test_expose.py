@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.builtin.expose import DeviceFiles, ExposeScanner
+from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import HostFile
 from kubedevices.builtin.path_patterns import PathPattern
 
@@ -28,12 +29,14 @@ def touch(dev: Path, *names: str) -> None:
 
 
 def find(dev: Path, glob: str) -> list[str]:
-    return sorted(DeviceFiles(dev).find(PathPattern(glob)))
+    return sorted(HostDevices(dev).paths(PathPattern(glob)))
 
 
 def make_scanner(tmp_path: Path, dev: Path, resources: str) -> ExposeScanner:
     file = tmp_path / "host.yaml"
-    file.write_text(f"version: 1\nnamespace: example.com\nscanInterval: 100ms\n{resources}")
+    file.write_text(
+        "version: 1\nnamespace: example.com\nscanInterval: 100ms\ngoneGrace: 0s\n" + resources
+    )
     return ExposeScanner.from_file(file, dev_root=dev)
 
 
@@ -61,7 +64,7 @@ def test_paths_outside_dev_are_the_hosts_own(dev: Path, tmp_path: Path) -> None:
     """Only `/dev` may be somewhere else."""
     touch(tmp_path, "elsewhere/thing")
     assert find(dev, f"{tmp_path}/elsewhere/*") == [f"{tmp_path}/elsewhere/thing"]
-    found = DeviceFiles(dev).identify(f"{tmp_path}/elsewhere/thing")
+    found = HostDevices(dev).identify(f"{tmp_path}/elsewhere/thing")
     assert found is not None
     assert found.real_path == f"{tmp_path}/elsewhere/thing"
 
@@ -73,7 +76,7 @@ def test_a_link_is_followed_and_told_as_the_host_sees_it(dev: Path, tmp_path: Pa
     touch(tmp_path, "outside")
     (dev / "away").symlink_to(tmp_path / "outside")
     (dev / "dangling").symlink_to("nothing")
-    files = DeviceFiles(dev)
+    files = HostDevices(dev)
     link, real = files.identify("/dev/serial/by-id/usb-A"), files.identify("/dev/ttyUSB0")
     assert link == real
     assert link is not None
@@ -91,7 +94,7 @@ def test_only_files_are_devices(short_dir: Path) -> None:
     os.mkfifo(short_dir / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(short_dir / "socket"))
-    files = DeviceFiles(short_dir)
+    files = HostDevices(short_dir)
     names = ("regular", "directory", "pipe", "socket", "missing")
     assert [name for name in names if files.identify(f"/dev/{name}")] == ["regular"]
     assert find(short_dir, "/dev/*") == [f"/dev/{name}" for name in sorted(names[:4])]
@@ -100,9 +103,9 @@ def test_only_files_are_devices(short_dir: Path) -> None:
 def test_device_files_are_known_by_their_numbers(tmp_path: Path) -> None:
     """Two nodes with the numbers of one device are one device."""
     (tmp_path / "link").symlink_to("/dev/null")
-    null = DeviceFiles().identify("/dev/null")
+    null = HostDevices().identify("/dev/null")
     assert null == HostFile((stat.S_IFCHR, os.makedev(1, 3)), "/dev/null")
-    assert DeviceFiles().identify(f"{tmp_path}/link") == null
+    assert HostDevices().identify(f"{tmp_path}/link") == null
 
 
 def test_the_host_has_its_usual_devices(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config, parse_duration
+from kubedevices.builtin.expose_checks import parse_duration
+from kubedevices.builtin.expose_config import (
+    ExposeConfig,
+    HealthRule,
+    PciMatch,
+    UsbMatch,
+    load_expose_config,
+)
 from kubedevices.errors import ConfigError
 
 FULL = """\
@@ -28,6 +35,19 @@ resources:
   with: ["/dev/snd/controlC{n}", /dev/snd/timer]
   optional: true
   replicas: 2
+  id: index
+  renameShared: true
+  failRequestsGreaterThanOne: true
+  allocation: distributed
+  topology: [0, 1]
+  goneGrace: 0s
+  health: {file: "/sys/{name}", equals: "ok", interval: 1m, failAfter: 1, okAfter: 5}
+- name: nic
+  match:
+  - pci: {vendor: "8086", device: "0x10ed", class: "02*", driver: vfio-pci}
+  - usb: {vendor: 04E8, product: "68*", serial: "?*"}
+  env: {ADDRESS: "{address}"}
+  health: {command: [check, "{address}"]}
 """
 
 RESOURCE = "version: 1\nnamespace: example.com\nresources:\n- name: x\n  match: [{path: /dev/x*}]\n"
@@ -48,9 +68,9 @@ def mistakes(tmp_path: Path, text: str) -> list[str]:
 def test_every_key_is_read(tmp_path: Path) -> None:
     """The whole form, with all placeholders."""
     config = load(tmp_path, FULL)
-    (sound,) = config.resources
+    sound, nic = config.resources
     assert (config.namespace, config.scan_interval) == ("devices.example.com", 0.5)
-    assert [match.path.text for match in sound.match] == [
+    assert [match.text for match in sound.match] == [
         "/dev/snd/pcmC*D*p",
         "/dev/snd/pcmC*D*c",
     ]
@@ -63,6 +83,20 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     ]
     assert sound.with_ == ("/dev/snd/controlC{n}", "/dev/snd/timer")
     assert (sound.optional, sound.replicas) == (True, 2)
+    assert (sound.id, sound.device_type) == ("index", "sound.shared")
+    assert sound.fail_requests_greater_than_one
+    assert (sound.allocation, sound.numa_nodes) == ("distributed", (0, 1))
+    assert (config.gone_grace_of(sound), config.gone_grace_of(nic)) == (0.0, 30.0)
+    assert sound.health == HealthRule(
+        file="/sys/{name}", equals="ok", interval=60.0, fail_after=1, ok_after=5
+    )
+    assert nic.health == HealthRule(command=("check", "{address}"))
+    assert config.look_interval == 0.5
+    assert [match.pci for match in nic.match] == [
+        PciMatch(vendor="8086", device="0x10ed", class_="02*", driver="vfio-pci"),
+        None,
+    ]
+    assert nic.match[1].usb == UsbMatch(vendor="04E8", product="68*", serial="?*")
 
 
 def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
@@ -71,6 +105,9 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     assert (resource.container.path, resource.container.permissions) == ("{path}", "rw")
     assert (resource.exclude, resource.env, resource.mounts, resource.with_) == ((), {}, (), ())
     assert (resource.optional, resource.replicas) == (False, 1)
+    assert (resource.id, resource.device_type, resource.numa_nodes) == ("stable", "x", None)
+    assert (resource.allocation, resource.health) == ("none", None)
+    assert not resource.fail_requests_greater_than_one
     assert load(tmp_path, RESOURCE).scan_interval == 5.0
 
 
@@ -78,14 +115,28 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     ("line", "expected"),
     [
         ("  usb: {vendor: '0403'}", "6:3: resources[0].usb: unknown key (known: "),
-        ("  id: stable", "resources[0].id: this key is not supported by this version"),
-        ("  topology: auto", "resources[0].topology: this key is not supported by this version"),
-        ("  allocation: none", "resources[0].allocation: this key is not supported"),
-        ("  health: {}", "resources[0].health: this key is not supported by this version"),
         ("  inject: nodes", "resources[0].inject: this key is not supported by this version"),
-        ("  renameShared: no", "resources[0].renameShared: this key is not supported"),
-        ("  failRequestsGreaterThanOne: no", "resources[0].failRequestsGreaterThanOne: this key"),
-        ("  goneGrace: 5s", "resources[0].goneGrace: this key is not supported by this version"),
+        ("  id: stabel", "resources[0].id: 'stabel' is not known, did you mean 'stable'?"),
+        ("  topology: yes", "resources[0].topology: must be text, not true or false (auto, none"),
+        ("  topology: 0", "resources[0].topology: must be text, not a number (auto, none, or a"),
+        ("  topology: any", "resources[0].topology: 'any' is not known, must be auto, none"),
+        ("  topology: [-1]", "resources[0].topology[0]: -1 is negative, a NUMA node cannot be"),
+        ("  topology: [a]", "resources[0].topology[0]: must be a whole number, not text"),
+        ("  allocation: pack", "allocation: 'pack' is not known, did you mean 'packed'?"),
+        ("  renameShared: 1", "resources[0].renameShared: must be true or false, not a number"),
+        ("  failRequestsGreaterThanOne: 1", "failRequestsGreaterThanOne: must be true or false"),
+        ("  goneGrace: 5", "resources[0].goneGrace: must be text, not a number (for example 30s"),
+        ("  health: {}", "resources[0].health: one of file, command is needed (write 'health: "),
+        ("  health: ok", "resources[0].health: must be keys and values, not text"),
+        ("  health: {file: /x, command: [a]}", "health: only one of file and command can be meant"),
+        ("  health: {command: []}", "resources[0].health.command: this list is empty (a list: the"),
+        ("  health: {command: [a, '{x}']}", "health.command[1]: unknown placeholder {x}"),
+        ("  health: {command: [a], equals: b}", "health.equals: a command is judged by its exit"),
+        ("  health: {file: x}", "resources[0].health.file: 'x' must be an absolute path"),
+        ("  health: {file: '/x{3}'}", "resources[0].health.file: {3} stands for nothing"),
+        ("  health: {file: /x, failAfter: 0}", "health.failAfter: 0 must be between 1 and 1000"),
+        ("  health: {file: /x, interval: 1ms}", "health.interval: shorter than 100ms"),
+        ("  env: {A: '{address}'}", "env.A: {address} stands for nothing: /dev/x* is a path"),
         ("  permissions: rw", "resources[0].permissions: unknown key"),
         ("  exclude: [ttyUSB*]", "resources[0].exclude[0]: 'ttyUSB*' must be an absolute path"),
         ("  exclude: /dev/x9", "resources[0].exclude: must be a list, not text"),
@@ -119,8 +170,21 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("- name: foo/x\n  match: [{path: /dev/y}]", "write only the part after the slash"),
         ("- name: y\n  match: [{path: dev/y}]", "'dev/y' must be an absolute path"),
         ("- name: y\n  match: [{path: '/dev/y['}]", "the '[' in 'y[' is never closed"),
-        ("- name: y\n  match: [{usb: {vendor: 1}}]", "match[0].usb: this key is not supported"),
-        ("- name: y\n  match: [{pci: {vendor: 1}}]", "match[0].pci: this key is not supported"),
+        ("- name: y\n  match: [{usb: {vendor: 0403}}]", 'must be text, not a number (write "0403"'),
+        ("- name: y\n  match: [{usb: {}}]", "match[0].usb: one of vendor, product, serial is"),
+        ("- name: y\n  match: [{usb: {vendor: xy}}]", "vendor: 'xy' is not a hexadecimal number"),
+        ("- name: y\n  match: [{pci: {driver: ''}}]", "match[0].pci.driver: this text is empty"),
+        ("- name: y\n  match: [{pci: {class: display}}]", "class: 'display' is not a hexadecimal"),
+        ("- name: y\n  match: [{}]", "resources[1].match[0]: one of path, usb, pci is needed"),
+        ("- name: y\n  match: [{path: /y, pci: {class: '03'}}]", "only one of path and pci can be"),
+        (
+            "- name: y\n  match: [{usb: {serial: A}}]\n  env: {N: '{n}'}",
+            "a match by usb has no wild",
+        ),
+        (
+            "- name: y\n  wiht: []\n  match: [{path: /y}]",
+            "resources[1].wiht: unknown key (did you mean 'with'?)",
+        ),
         ("- name: y\n  match: []", "resources[1].match: this list is empty"),
         ("- name: y", "6:3: resources[1].match: this key is missing"),
         ("scanInterval: 5", "scanInterval: must be text, not a number (for example 5s or 500ms)"),
@@ -178,3 +242,14 @@ def test_other_durations_are_refused(text: str) -> None:
     """One number, one unit."""
     with pytest.raises(ValueError, match="is not a duration"):
         parse_duration(text)
+
+
+def test_a_renamed_resource_must_not_meet_another(tmp_path: Path) -> None:
+    """`x`, shared and renamed, is what `x.shared` is already called."""
+    text = RESOURCE.replace("name: x\n", "name: x.shared\n") + (
+        "- name: x\n  match: [{path: /dev/y}]\n  replicas: 2\n  renameShared: true\n"
+    )
+    (found,) = mistakes(tmp_path, text)
+    assert found == (
+        "host.yaml:6:9: resources[1].name: 'x.shared' is what 'x.shared' is already called"
+    )

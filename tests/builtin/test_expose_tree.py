@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
-from kubedevices.builtin.expose_tree import HostFile, Indexes, make_ids, make_tree
-from kubedevices.builtin.path_patterns import PathPattern
-from kubedevices.device import Device, DeviceSpec, Mount
+from kubedevices.builtin.expose_config import ExposeConfig, Match, load_expose_config
+from kubedevices.builtin.expose_tree import (
+    ExposeMemory,
+    Found,
+    HostFile,
+    make_ids,
+    make_tree,
+    survey,
+)
+from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 
 
@@ -17,9 +23,20 @@ class PretendHost:
 
     def __init__(self, *paths: str, links: dict[str, str] | None = None) -> None:
         self.files = {path: path for path in paths} | (links or {})
+        self.usb: list[Found] = []
+        self.stable: dict[str, str] = {}
 
-    def find(self, pattern: PathPattern) -> Iterable[str]:
-        return [path for path in self.files if pattern.match(path) is not None]
+    def find(self, match: Match) -> Iterable[Found]:
+        if match.path is None:
+            return self.usb
+        return [
+            Found(path, HostFile(self.files[path], self.files[path]), captures)
+            for path in sorted(self.files, key=natural_key)
+            if (captures := match.path.match(path)) is not None
+        ]
+
+    def stable_name(self, found: Found) -> str:
+        return found.stable or self.stable.get(found.path, "")
 
     def identify(self, path: str) -> HostFile | None:
         real = self.files.get(path)
@@ -37,9 +54,18 @@ def configure(file: Path, resource: str) -> ExposeConfig:
 
 
 def scan(
-    file: Path, resource: str, host: PretendHost, indexes: Indexes | None = None
+    file: Path,
+    resource: str,
+    host: PretendHost,
+    memory: ExposeMemory | None = None,
+    now: float = 0,
 ) -> DeviceTree:
-    return make_tree(configure(file, resource), host, indexes or Indexes())
+    config = configure(file, resource)
+    exposed = survey(config, host, memory or ExposeMemory(), now)
+    return make_tree(config, exposed, lambda each: Health(HEALTH.get(each.id, "Healthy")))
+
+
+HEALTH: dict[str, str] = {}
 
 
 def devices(tree: DeviceTree) -> dict[str, Device]:
@@ -130,18 +156,20 @@ def test_replicas_share_the_device(config_file: Path) -> None:
 
 def test_a_device_keeps_its_index_when_another_one_goes(config_file: Path) -> None:
     """A new device gets the lowest free number; after a restart all are counted anew."""
-    resource = "  match: [{path: /dev/ttyUSB*}]\n  container: {path: '/dev/{index}'}\n"
-    indexes = Indexes()
+    resource = (
+        "  match: [{path: /dev/ttyUSB*}]\n  container: {path: '/dev/{index}'}\n  goneGrace: 0s\n"
+    )
+    memory = ExposeMemory()
 
     def places(*numbers: int) -> dict[str, str | None]:
         host = PretendHost(*(f"/dev/ttyUSB{number}" for number in numbers))
-        found = devices(scan(config_file, resource, host, indexes))
+        found = devices(scan(config_file, resource, host, memory))
         return {id_: device.specs[0].container_path for id_, device in found.items()}
 
     assert places(0, 1) == {"ttyUSB0": "/dev/0", "ttyUSB1": "/dev/1"}
     assert places(1) == {"ttyUSB1": "/dev/1"}
     assert places(1, 2, 3) == {"ttyUSB1": "/dev/1", "ttyUSB2": "/dev/0", "ttyUSB3": "/dev/2"}
-    indexes = Indexes()
+    memory = ExposeMemory()
     assert places(1, 3) == {"ttyUSB1": "/dev/0", "ttyUSB3": "/dev/1"}
 
 
@@ -157,17 +185,17 @@ def test_a_device_keeps_its_index_when_another_one_goes(config_file: Path) -> No
 )
 def test_an_id_is_the_path_below_dev(path: str, device_id: str) -> None:
     """It follows from the path alone."""
-    assert make_ids([path]) == [device_id]
+    assert make_ids([("", path)]) == [device_id]
 
 
 def test_ids_never_collide_and_are_never_too_long() -> None:
     """A hash of the path makes the difference, whatever the order."""
-    twins = ["/dev/net-tun", "/dev/net/tun", "/net-tun", "/net/tun"]
+    twins = [("", path) for path in ("/dev/net-tun", "/dev/net/tun", "/net-tun", "/net/tun")]
     ids = make_ids(twins)
     assert ids[0] == "net-tun"
     assert len({*ids}) == 4
     assert make_ids(twins[::-1]) == ids[::-1]
-    long = [f"/dev/serial/by-id/{'x' * 80}{i}" for i in range(2)]
+    long = [("", f"/dev/serial/by-id/{'x' * 80}{i}") for i in range(2)]
     (first, second) = make_ids(long, limit=60)
     assert first != second
     assert {len(first), len(second)} == {60}
@@ -179,3 +207,126 @@ def test_a_long_id_leaves_room_for_its_replica(config_file: Path) -> None:
     resource = "  match: [{path: '/dev/by-id/*'}]\n  replicas: 11\n"
     found = devices(scan(config_file, resource, PretendHost("/dev/by-id/" + "x" * 80)))
     assert {len(device_id) for device_id in found} == {62, 63}
+
+
+def test_a_stable_name_outlives_its_path(config_file: Path) -> None:
+    """A re-plugged adapter keeps ID and number, whatever its file is called now."""
+    resource = "  match: [{path: /dev/ttyUSB*}]\n  env: {I: '{index}'}\n"
+    memory = ExposeMemory()
+    host = PretendHost("/dev/ttyUSB0", "/dev/ttyUSB1")
+    host.stable = {"/dev/ttyUSB0": "usb-A", "/dev/ttyUSB1": "usb-B"}
+    scan(config_file, resource, host, memory)
+    host = PretendHost("/dev/ttyUSB0")
+    host.stable = {"/dev/ttyUSB0": "usb-B"}
+    found = devices(scan(config_file, resource, host, memory, 10))
+    assert {id_: (device.health, device.env["I"]) for id_, device in found.items()} == {
+        "usb-A": (Health.UNHEALTHY, "0"),
+        "usb-B": (Health.HEALTHY, "1"),
+    }
+    assert found["usb-B"].specs == (DeviceSpec("/dev/ttyUSB0"),)
+
+
+@pytest.mark.parametrize(
+    ("style", "ids"), [("stable", ["usb-A"]), ("path", ["ttyUSB7"]), ("index", ["x-0"])]
+)
+def test_the_three_styles_of_ids(config_file: Path, style: str, ids: list[str]) -> None:
+    """Identity, path or number."""
+    host = PretendHost("/dev/ttyUSB7")
+    host.stable = {"/dev/ttyUSB7": "usb-A"}
+    resource = f"  match: [{{path: /dev/ttyUSB*}}]\n  id: {style}\n"
+    assert list(devices(scan(config_file, resource, host))) == ids
+
+
+def test_a_vanished_device_is_unhealthy_for_a_while(config_file: Path) -> None:
+    """Then it is dropped; if it comes back before that, nothing else changed."""
+    resource = "  match: [{path: /dev/ttyUSB*}]\n  goneGrace: 5s\n  replicas: 2\n"
+    memory = ExposeMemory()
+
+    def look(now: float, *names: str) -> dict[str, str]:
+        host = PretendHost(*(f"/dev/{name}" for name in names))
+        found = devices(scan(config_file, resource, host, memory, now))
+        return {id_: str(device.health) for id_, device in found.items()}
+
+    healthy = {"ttyUSB0::0": "Healthy", "ttyUSB0::1": "Healthy"}
+    unhealthy = dict.fromkeys(healthy, "Unhealthy")
+    assert look(0, "ttyUSB0") == healthy
+    assert look(1) == unhealthy
+    assert look(5.9) == unhealthy
+    assert look(5.95, "ttyUSB0") == healthy
+    assert look(6) == unhealthy
+    assert look(10.9) == unhealthy
+    assert look(11) == {}
+
+
+def test_the_grace_of_the_file_holds_where_a_resource_has_none(config_file: Path) -> None:
+    """30 seconds unless it says otherwise."""
+    memory = ExposeMemory()
+    resource = "  match: [{path: /dev/ttyUSB*}]\n"
+    scan(config_file, resource, PretendHost("/dev/ttyUSB0"), memory)
+    assert len(devices(scan(config_file, resource, PretendHost(), memory, 1))) == 1
+    assert len(devices(scan(config_file, resource, PretendHost(), memory, 30.9))) == 1
+    assert len(devices(scan(config_file, resource, PretendHost(), memory, 31))) == 0
+
+
+def test_a_resource_that_is_no_longer_there_is_forgotten(config_file: Path) -> None:
+    """Its devices do not come back with it."""
+    memory = ExposeMemory()
+    resource = "  match: [{path: /dev/ttyUSB*}]\n"
+    scan(config_file, resource, PretendHost("/dev/ttyUSB0"), memory)
+    config_file.write_text(
+        "version: 1\nnamespace: example.com\nresources:\n- name: y\n  match: [{path: /dev/y}]\n"
+    )
+    survey(load_expose_config(config_file)[0], PretendHost(), memory, 1)
+    assert devices(scan(config_file, resource, PretendHost(), memory, 2)) == {}
+
+
+def test_health_is_that_of_all_replicas(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No container gets a share of a broken device (T-26)."""
+    monkeypatch.setitem(HEALTH, "card0", "Unhealthy")
+    resource = "  match: [{path: /dev/card*}]\n  replicas: 2\n  topology: [1]\n"
+    found = devices(scan(config_file, resource, PretendHost("/dev/card0", "/dev/card1")))
+    assert {id_: str(device.health) for id_, device in found.items()} == {
+        "card0::0": "Unhealthy",
+        "card0::1": "Unhealthy",
+        "card1::0": "Healthy",
+        "card1::1": "Healthy",
+    }
+    assert {device.numa_nodes for device in found.values()} == {(1,)}
+
+
+@pytest.mark.parametrize(
+    ("topology", "nodes"), [("auto", None), ("none", ()), ("[]", ()), ("[1, 0]", (0, 1))]
+)
+def test_topology(config_file: Path, topology: str, nodes: tuple[int, ...] | None) -> None:
+    """Looked up, none, or as given."""
+    resource = f"  match: [{{path: /dev/x}}]\n  topology: {topology}\n"
+    (device,) = devices(scan(config_file, resource, PretendHost("/dev/x"))).values()
+    assert device.numa_nodes == nodes
+
+
+def test_a_shared_resource_can_be_renamed(config_file: Path) -> None:
+    """Only if it is shared."""
+    resource = "  match: [{path: /dev/kvm}]\n  renameShared: true\n"
+    assert list(scan(config_file, resource, PretendHost("/dev/kvm"))) == ["x"]
+    tree = scan(config_file, resource + "  replicas: 2\n", PretendHost("/dev/kvm"))
+    assert list(tree) == ["x.shared"]
+    assert list(tree.devices("x.shared")) == ["kvm::0", "kvm::1"]
+
+
+def test_a_device_of_a_bus_brings_all_its_files(config_file: Path) -> None:
+    """But those that are excluded; its address fills a placeholder."""
+    host = PretendHost()
+    main = HostFile("tty", "/dev/ttyUSB0")
+    others = ("/dev/bus/usb/001/004", "/dev/hidraw0")
+    host.usb = [Found("/dev/ttyUSB0", main, (), "1-2", others, "usb-0403-6001-A10")]
+    resource = (
+        "  match: [{usb: {vendor: '0403'}}]\n  exclude: [/dev/hidraw*]\n"
+        "  container: {path: '/dev/ttyS{index}'}\n  env: {PORT: '{address}'}\n"
+    )
+    assert devices(scan(config_file, resource, host)) == {
+        "usb-0403-6001-A10": Device(
+            "usb-0403-6001-A10",
+            specs=[DeviceSpec("/dev/ttyUSB0", "/dev/ttyS0"), DeviceSpec("/dev/bus/usb/001/004")],
+            env={"PORT": "1-2"},
+        )
+    }

@@ -20,6 +20,7 @@ SERIAL = """\
 version: 1
 namespace: devices.example.com
 scanInterval: 100ms
+goneGrace: 0s
 resources:
 - name: serial
   match: [{path: /dev/ttyUSB*}]
@@ -84,15 +85,15 @@ async def test_devices_are_followed_as_they_come_and_go(directory: Path) -> None
     ("change", "message"),
     [
         (("match: [{path: /dev/tty", "mtach: [{path: /dev/tty"),
-         "serial.yaml:6:3: resources[0].mtach: unknown key (did you mean 'match'?)"),
+         "serial.yaml:7:3: resources[0].mtach: unknown key (did you mean 'match'?)"),
         (("[{path: /dev/ttyUSB*}]", "/dev/ttyUSB*"),
-         "serial.yaml:6:10: resources[0].match: must be a list, not text (write '- path: "),
+         "serial.yaml:7:10: resources[0].match: must be a list, not text (write '- path: "),
         (("/dev/ttyUSB*", "ttyUSB*"),
-         "serial.yaml:6:18: resources[0].match[0].path: 'ttyUSB*' must be an absolute path"),
+         "serial.yaml:7:18: resources[0].match[0].path: 'ttyUSB*' must be an absolute path"),
         (("name: camera", "name: serial"),
-         "serial.yaml:11:9: resources[1].name: 'serial' is there already (first: line 5)"),
+         "serial.yaml:12:9: resources[1].name: 'serial' is there already (first: line 6)"),
         (("name: camera", "name: foo/camera"),
-         "serial.yaml:11:9: resources[1].name: 'foo/camera': write only the part after the "),
+         "serial.yaml:12:9: resources[1].name: 'foo/camera': write only the part after the "),
         (("devices.example.com", "Devices"),
          "serial.yaml:2:12: namespace: 'Devices' is not a domain of lower-case letters, digits, "),
         (("version: 1", "version: ["), "serial.yaml:3:13: not valid YAML: while parsing a flow "),
@@ -117,15 +118,15 @@ def test_a_mistake_in_the_file_is_one_line(
 def test_several_mistakes_are_told_at_once(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A key that is not there yet is refused by its name."""
-    text = SERIAL.replace("  env:", "  usb: {vendor: '0403'}\n  health: {}\n  env:")
+    """A key that is not supported is refused by its name."""
+    text = SERIAL.replace("  env:", "  usb: {vendor: '0403'}\n  inject: cdi\n  env:")
     (directory / "serial.yaml").write_text(text)
     assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s"]) == 2
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == "kubedevices: 2 mistakes"
-    assert second.startswith("  serial.yaml:8:3: resources[0].usb: unknown key (known: name, match")
+    assert second.startswith("  serial.yaml:9:3: resources[0].usb: unknown key (known: name, match")
     assert third == (
-        "  serial.yaml:9:3: resources[0].health: this key is not supported by this version"
+        "  serial.yaml:10:3: resources[0].inject: this key is not supported by this version"
     )
 
 

@@ -4,8 +4,13 @@ simulator         devices that do not exist, for trying out everything else
 simulator_config  its settings: defaults, YAML, environment, flags
 simulator_file    the YAML file of the simulator
 expose            this host's devices, followed as they come and go
-expose_tree       which devices a configuration makes of which files
+expose_host       what the host has: by path, USB and PCI; what identifies it for good
+expose_tree       which devices a configuration makes of that
+expose_memory     numbers, and devices that have just gone, from one look to the next
+expose_abilities  how one resource answers: preferences and limits
+health_checks     is a device well? by file or command
 expose_config     what may stand in its YAML file
+expose_checks     whether single values of it are right
 path_patterns     globs that remember what their wildcards stood for
 yaml_config       a YAML file checked against dataclasses, all mistakes at once
 yaml_source       YAML nodes with their place in the file

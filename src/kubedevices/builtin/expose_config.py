@@ -7,125 +7,68 @@
       match: [{path: /dev/ttyUSB*}]         # every match becomes a device
       container: {path: "/dev/ttyS{index}"}
 
-Only what a file says is judged here; what the host has is for `expose_tree` and `expose`.
+Only what a file says is judged here; what the host has is for `expose_tree` and `expose_host`.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
-from kubedevices.builtin.path_patterns import PathPattern, path_problem, placeholders
+from kubedevices.builtin import expose_checks as checks
+from kubedevices.builtin.expose_checks import PLACEHOLDERS, parse_duration
+from kubedevices.builtin.path_patterns import PathPattern, placeholders
 from kubedevices.builtin.yaml_config import Complain, key, load_config
-from kubedevices.builtin.yaml_source import Report, suggest
-from kubedevices.device import DeviceSpec
-from kubedevices.resource_name import explain_resource_name
+from kubedevices.builtin.yaml_source import KeyPath, Report
 
-PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
-    {
-        "n": "what the first wildcard of the match stands for",
-        "name": "the last part of the host path",
-        "path": "the host path",
-        "index": "0, 1, 2 ...: the device's number within the resource",
-        "id": "the device's ID",
-        "container_path": "where the container sees the device",
-    }
-)
-"""Every placeholder but `{1}`, `{2}` ...: what the first, second ... wildcard stands for."""
-
-_OF_THE_NODE = ("n", "name", "path")
-_BEFORE_CONTAINER_PATH = (*_OF_THE_NODE, "index", "id")
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_SHORTEST_INTERVAL = 0.1
-
-
-def _check_version(version: int) -> str:
-    return "" if version == 1 else f"version {version} is not known, this is version 1"
-
-
-def _check_namespace(namespace: str) -> str:
-    return explain_resource_name(f"{namespace}/x") if namespace else "a namespace is needed"
-
-
-def _check_name(name: str) -> str:
-    if "/" in name:
-        return f"{name!r}: write only the part after the slash, the rest is the key 'namespace'"
-    return explain_resource_name(f"example.com/{name}")
-
-
-def _check_permissions(permissions: str) -> str:
-    return DeviceSpec("/", permissions=permissions).problem()
-
-
-def _check_replicas(replicas: int) -> str:
-    return "" if 1 <= replicas <= 1000 else f"{replicas} must be between 1 and 1000"
-
-
-def _check_env_name(name: str) -> str:
-    if not name or "=" in name or not name.isprintable():
-        return f"{name!r} cannot name an environment variable"
-    return _template(*PLACEHOLDERS)(name)
-
-
-def _template(*known: str) -> Callable[[str], str]:
-    """Return a check: are all placeholders among `known`?"""
-
-    def check(text: str) -> str:
-        for name in placeholders(text):
-            if name not in known and not re.fullmatch("[1-9]", name):
-                meant = suggest(name, known)
-                hint = f"did you mean {{{meant}}}?" if meant else _listed(known)
-                return f"unknown placeholder {{{name}}}, {hint}"
-        return ""
-
-    return check
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return "known: " + ", ".join(f"{{{name}}}" for name in (*names, "1"))
-
-
-def _path_template(*known: str) -> Callable[[str], str]:
-    """Return a check for a path with placeholders."""
-
-    def check(text: str) -> str:
-        if problem := _template(*known)(text):
-            return problem
-        begins_with_one = re.match(r"\{(path|container_path)\}", text)
-        return path_problem("/" + text if begins_with_one else text)
-
-    return check
-
-
-def _with_path(text: str) -> str:
-    if re.search(r"[*?\[]", text):
-        return f"{text!r}: wildcards mean nothing here, write {{n}} or name every node"
-    return _path_template(*_OF_THE_NODE)(text)
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
-    if not found:
-        raise ValueError(f"{text!r} is not a duration")
-    return float(found[1]) * _UNITS[found[2]]
-
-
-def _check_interval(seconds: float) -> str:
-    return "" if seconds >= _SHORTEST_INTERVAL else "shorter than 100ms"
+_DURATION_HINT = "for example 30s or 5m"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PathMatch:
-    """Device files by their path."""
+class UsbMatch:
+    """USB devices by what they say of themselves; everything given must fit."""
 
-    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {"usb": "path", "pci": "path"}
+    HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
+
+    vendor: str | None = key(default=None, check=checks.hex_pattern)
+    product: str | None = key(default=None, check=checks.hex_pattern)
+    serial: str | None = key(default=None, check=checks.some_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciMatch:
+    """PCI functions by what the kernel says of them; everything given must fit."""
+
+    HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
+
+    vendor: str | None = key(default=None, check=checks.hex_pattern)
+    device: str | None = key(default=None, check=checks.hex_pattern)
+    class_: str | None = key(name="class", default=None, check=checks.hex_pattern)
+    driver: str | None = key(default=None, check=checks.some_text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """Devices by path, or by what they are."""
+
     HINT: ClassVar[str] = "write '- path: /dev/...'"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("path", "usb", "pci")
 
-    path: PathPattern = key(parse=PathPattern)  # noqa: RUF009  # makes a field, not a value
+    path: PathPattern | None = key(default=None, parse=PathPattern)  # noqa: RUF009  # makes a field
+    usb: UsbMatch | None = key(default=None)  # noqa: RUF009
+    pci: PciMatch | None = key(default=None)  # noqa: RUF009
+
+    @property
+    def wildcards(self) -> int:
+        """How many texts a match remembers."""
+        return self.path.wildcards if self.path else 0
+
+    @property
+    def text(self) -> str:
+        """The match in a message."""
+        return self.path.text if self.path else "a match by usb" if self.usb else "a match by pci"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +77,8 @@ class ContainerSide:
 
     HINT: ClassVar[str] = "write 'container: {path: /dev/...}'"
 
-    path: str = key(default="{path}", check=_path_template(*_BEFORE_CONTAINER_PATH))
-    permissions: str = key(default="rw", check=_check_permissions)
+    path: str = key(default="{path}", check=checks.path_template(*checks.BEFORE_CONTAINER_PATH))
+    permissions: str = key(default="rw", check=checks.permissions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,62 +87,106 @@ class MountRule:
 
     HINT: ClassVar[str] = "write '- host: /path'"
 
-    host: str = key(check=_path_template(*PLACEHOLDERS))
-    container: str = key(default="", check=_path_template(*PLACEHOLDERS))
+    host: str = key(check=checks.path_template(*PLACEHOLDERS))
+    container: str = key(default="", check=checks.path_template(*PLACEHOLDERS))
     read_only: bool = key(default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthRule:
+    """How to tell whether a device works: what a file says, or how a command ends."""
+
+    HINT: ClassVar[str] = "write 'health: {file: /sys/..., equals: ok}' or {command: [...]}"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
+
+    file: str | None = key(default=None, check=checks.path_template(*PLACEHOLDERS))
+    equals: str | None = key(default=None)
+    command: tuple[str, ...] = key(
+        default=(),
+        not_empty=True,
+        check=checks.template(*PLACEHOLDERS),
+        hint="a list: the program and its arguments",
+    )
+    interval: float = key(
+        default=30.0, parse=parse_duration, check=checks.interval, hint=_DURATION_HINT
+    )
+    fail_after: int = key(default=2, check=checks.times)
+    ok_after: int = key(default=3, check=checks.times)
+
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check that `equals` has something to compare with."""
+        if "equals" in values and "command" in values:
+            complain(("equals",), "a command is judged by its exit code alone", "remove 'equals'")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRule:
     """One resource: which device files, and what a container gets with each."""
 
-    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (
-            "id",
-            "renameShared",
-            "failRequestsGreaterThanOne",
-            "allocation",
-            "topology",
-            "health",
-            "inject",
-            "goneGrace",
-        ),
-        "",
-    )
+    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {"inject": ""}
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
-    name: str = key(check=_check_name)
-    match: tuple[PathMatch, ...] = key(not_empty=True, hint="write '- path: /dev/...'")
+    name: str = key(check=checks.resource)
+    match: tuple[Match, ...] = key(not_empty=True, hint="write '- path: /dev/...'")
     exclude: tuple[PathPattern, ...] = key(
         default=(), parse=PathPattern, hint="a list of paths, wildcards allowed"
     )
-    container: ContainerSide = key(default_factory=ContainerSide)  # noqa: RUF009
+    id: str = key(default="stable", check=checks.one_of(*checks.ID_STYLES))
+    container: ContainerSide = key(default_factory=ContainerSide)  # noqa: RUF009  # makes a field
     env: Mapping[str, str] = key(
-        default_factory=dict, check=_template(*PLACEHOLDERS), check_key=_check_env_name
+        default_factory=dict, check=checks.template(*PLACEHOLDERS), check_key=checks.env_name
     )
     mounts: tuple[MountRule, ...] = key(default=())
-    with_: tuple[str, ...] = key(name="with", default=(), check=_with_path)
+    with_: tuple[str, ...] = key(name="with", default=(), check=checks.companion)
     optional: bool = key(default=False)
-    replicas: int = key(default=1, check=_check_replicas)
+    replicas: int = key(default=1, check=checks.replicas)
+    rename_shared: bool = key(default=False)
+    fail_requests_greater_than_one: bool = key(default=False)
+    allocation: str = key(default="none", check=checks.allocation)
+    topology: str | tuple[int, ...] = key(
+        default="auto", check=checks.topology, hint="auto, none, or a list such as [0]"
+    )
+    health: HealthRule | None = key(default=None)  # noqa: RUF009
+    gone_grace: float | None = key(default=None, parse=parse_duration, hint=_DURATION_HINT)
+
+    @property
+    def device_type(self) -> str:
+        """The resource's name after the slash, as pods ask for it."""
+        return _device_type(self.name, self.rename_shared, self.replicas)
+
+    @property
+    def numa_nodes(self) -> tuple[int, ...] | None:
+        """What `Device.numa_nodes` is to be."""
+        if isinstance(self.topology, tuple):
+            return self.topology
+        return None if self.topology == "auto" else ()
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that every placeholder of a wildcard has a wildcard to stand for."""
+        """Check that every placeholder of a match has something to stand for."""
         matches = values.get("match", ())
         if not matches:
             return
-        fewest = min(matches, key=lambda match: match.path.wildcards).path
+        fewest = min(matches, key=lambda match: match.wildcards)
+        by_path = next((match for match in matches if match.path), None)
         for path, text in _templates(values):
             for name in placeholders(text):
                 number = 1 if name == "n" else int(name) if name.isdecimal() else 0
                 if number > fewest.wildcards:
                     count = f"{fewest.wildcards or 'no'} wildcard{'s' * (fewest.wildcards > 1)}"
                     complain(path, f"{{{name}}} stands for nothing: {fewest.text} has {count}", "")
+                elif name == "address" and by_path:
+                    complain(path, f"{{address}} stands for nothing: {by_path.text} is a path", "")
 
 
-def _templates(values: Mapping[str, Any]) -> "list[tuple[tuple[str | int, ...], str]]":
+def _device_type(name: str, rename_shared: bool, replicas: int) -> str:
+    return f"{name}.shared" if rename_shared and replicas > 1 else name
+
+
+def _templates(values: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
     """Return every text with placeholders of a resource, with its key path."""
-    found: list[tuple[tuple[str | int, ...], str]] = []
+    found: list[tuple[KeyPath, str]] = []
     if container := values.get("container"):
         found.append((("container", "path"), container.path))
     found += [(("env", name), name + text) for name, text in values.get("env", {}).items()]
@@ -209,6 +196,9 @@ def _templates(values: Mapping[str, Any]) -> "list[tuple[tuple[str | int, ...], 
             (("mounts", i, "host"), mount.host),
             (("mounts", i, "container"), mount.container),
         ]
+    if health := values.get("health"):
+        found.append((("health", "file"), health.file or ""))
+        found += [(("health", "command", i), text) for i, text in enumerate(health.command)]
     return found
 
 
@@ -216,15 +206,35 @@ def _templates(values: Mapping[str, Any]) -> "list[tuple[tuple[str | int, ...], 
 class ExposeConfig:
     """The whole file."""
 
-    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {"goneGrace": ""}
     HINT: ClassVar[str] = "version, namespace and resources"
 
-    version: int = key(check=_check_version, hint="write 'version: 1'")
-    namespace: str = key(check=_check_namespace, hint="a domain of yours, for example example.com")
+    version: int = key(check=checks.version, hint="write 'version: 1'")
+    namespace: str = key(check=checks.namespace, hint="a domain of yours, for example example.com")
     scan_interval: float = key(
-        default=5.0, parse=parse_duration, check=_check_interval, hint="for example 5s or 500ms"
+        default=5.0, parse=parse_duration, check=checks.interval, hint="for example 5s or 500ms"
     )
+    gone_grace: float = key(default=30.0, parse=parse_duration, hint=_DURATION_HINT)
     resources: tuple[ResourceRule, ...] = key(unique="name", not_empty=True)
+
+    @property
+    def look_interval(self) -> float:
+        """Seconds between two looks: the scan's own, or those of a health check if shorter."""
+        checked = [rule.health.interval for rule in self.resources if rule.health]
+        return min([self.scan_interval, *checked])
+
+    def gone_grace_of(self, rule: ResourceRule) -> float:
+        """Return for how many seconds a device of `rule` that vanished is reported Unhealthy."""
+        return self.gone_grace if rule.gone_grace is None else rule.gone_grace
+
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check that no resource is renamed to what another one is called."""
+        first: dict[str, str] = {}
+        for i, rule in enumerate(values.get("resources", ())):
+            other = first.setdefault(rule.device_type, rule.name)
+            if other != rule.name:
+                text = f"{rule.device_type!r} is what {other!r} is already called"
+                complain(("resources", i, "name"), text, "")
 
 
 def load_expose_config(file: Path) -> tuple[ExposeConfig, Report]:

@@ -6,7 +6,8 @@ a suggestion. Not for manifests of Kubernetes, whose unknown keys are none of ou
 A schema is a frozen dataclass whose fields are made by `key()`: field names become camelCase keys,
 annotations say what is accepted (text, numbers, booleans, tuples, mappings, other schemas, unions
 of these), checks say the rest. It may have `HINT` (what to write where the shape is wrong),
-`NOT_SUPPORTED` (keys refused by name, each with the known key it stands in for, or "") and
+`NOT_SUPPORTED` (keys refused by name, each with the known key it stands in for, or ""), `ONE_OF` or
+`ANY_OF` (keys of which exactly one, or at least one, must be there) and
 `validate(values, complain)` for what concerns several keys.
 """
 
@@ -141,6 +142,7 @@ class _Walker:
         known = _fields(schema)
         values: dict[str, Any] = {}
         seen: set[str] = set()
+        is_broken = False
         for name, key_node, value_node in entries(node, path, self._report):
             here = (*path, name)
             if name not in known:
@@ -151,16 +153,29 @@ class _Walker:
                 continue
             seen.add(name)
             value = self.value(value_node, kind, here, rules)
+            is_broken = is_broken or value is _BROKEN
             if value is not _BROKEN:
                 values[field.name] = value
+        self._check_choice(node, path, schema, seen)
         required = {name for name, (field, _, _) in known.items() if _is_required(field)}
         for name in sorted(required - seen):
             self._report.mistake(node, (*path, name), "this key is missing", known[name][2].hint)
         if validate := getattr(schema, "validate", None):
             validate(values, self._complain(node, path))
-        if {known[name][0].name for name in required} <= values.keys():
-            return schema(**values)
-        return _BROKEN
+        if is_broken or not {known[name][0].name for name in required} <= values.keys():
+            return _BROKEN
+        return schema(**values)
+
+    def _check_choice(self, node: yaml.Node, path: KeyPath, schema: Any, seen: set[str]) -> None:
+        """Check that one of a schema's alternatives is there, and of some only one."""
+        only_one: tuple[str, ...] = getattr(schema, "ONE_OF", ())
+        choices = only_one or getattr(schema, "ANY_OF", ())
+        given = [name for name in choices if name in seen]
+        hint = getattr(schema, "HINT", "")
+        if choices and not given:
+            self._report.mistake(node, path, f"one of {', '.join(choices)} is needed", hint)
+        elif only_one and len(given) > 1:
+            self._report.mistake(node, path, f"only one of {' and '.join(given)} can be meant", "")
 
     def _complain(self, node: yaml.Node, path: KeyPath) -> Complain:
         def complain(below: KeyPath, text: str, suggestion: str = "") -> None:

@@ -7,6 +7,7 @@ tree_updates       the event loop's end of a notifier
 hook_threads       threads for the author's code, which may block
 hooks              the abilities of one plugin object, ready to be awaited
 numa_lookup        fills in the NUMA nodes an author left to us
+health_gate        damps health that flaps
 allocation_policy  ready answers to "which devices would you rather give away?"
 allocate_response  what a container gets for its devices, by default
 device_list        devices as ListAndWatch sends them, each encoded once

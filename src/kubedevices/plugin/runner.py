@@ -170,7 +170,7 @@ class PluginRunner:
         served = ServedType(
             resource,
             tree.devices(device_type),
-            hooks=self._hooks,
+            hooks=self._hooks_of(device_type),
             settings=self.settings,
             watch=self._watch,
         )
@@ -183,6 +183,10 @@ class PluginRunner:
 
         task = asyncio.create_task(serve_when_free(), name=str(resource))
         self._running[device_type] = _Running(served, task)
+
+    def _hooks_of(self, device_type: str) -> Hooks:
+        owner = self._scanner.abilities_of(device_type)
+        return self._hooks if owner is self._scanner else Hooks(owner)
 
     def _remove(self, device_type: str) -> None:
         """Stop a type; its calls under way may finish meanwhile, and hold nobody up."""

@@ -28,6 +28,14 @@ class Scanner(ABC):
         Raising ends it with `ScanFailed`.
         """
 
+    def abilities_of(self, device_type: str) -> object:
+        """Return the object with the abilities of `device_type`, asked when the type appears.
+
+        By default the scanner itself; one that serves several types may have an object for each.
+        """
+        del device_type
+        return self
+
 
 class PolledScanner(Scanner):
     """Looks again every `interval` seconds.

@@ -1,0 +1,75 @@
+"""How one exposed resource answers: which devices it prefers to give away, how many at a time.
+
+Reads the configuration of the moment, so that a reload needs no new registration.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+)
+from kubedevices.builtin.expose_config import ResourceRule
+from kubedevices.builtin.expose_tree import REPLICA_SEPARATOR
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.plugin.allocation_policy import choose
+from kubedevices.plugin.capabilities import (
+    USE_DEFAULT,
+    AllocateAnswer,
+    Allocator,
+    PreferredAllocator,
+)
+
+
+class ExposedResource(Allocator, PreferredAllocator):
+    """The abilities of the resource that `get_rule` and `list_ids` speak of."""
+
+    def __init__(
+        self,
+        get_rule: Callable[[], ResourceRule | None],
+        list_ids: Callable[[], Iterable[str]],
+    ) -> None:
+        self._get_rule, self._list_ids = get_rule, list_ids
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Refuse several devices for one container where that is not wanted."""
+        rule = self._get_rule()
+        if rule is not None and rule.fail_requests_greater_than_one:
+            for container in request.containers:
+                if len(container.device_ids) > 1:
+                    raise RpcError(
+                        StatusCode.INVALID_ARGUMENT,
+                        f"a container may have one {rule.device_type} only, "
+                        f"not {len(container.device_ids)} (failRequestsGreaterThanOne)",
+                    )
+        return USE_DEFAULT
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Choose by the policy of the resource."""
+        rule = self._get_rule()
+        policy = rule.allocation if rule is not None else "none"
+        total = Counter(map(device_of, self._list_ids()))
+        return PreferredAllocationResponse(
+            tuple(
+                tuple(
+                    choose(
+                        policy,
+                        container.available,
+                        container.must_include,
+                        container.size,
+                        physical=device_of,
+                        total=total,
+                    )
+                )
+                for container in request.containers
+            )
+        )
+
+
+def device_of(device_id: str) -> str:
+    """Return the ID without the number of its replica."""
+    return device_id.partition(REPLICA_SEPARATOR)[0]

@@ -1,0 +1,159 @@
+"""Whether single values of expose's YAML file are right. Pure; for `expose_config`.
+
+A check takes a value and returns what is wrong with it, or an empty string.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from kubedevices.builtin.path_patterns import path_problem, placeholders
+from kubedevices.builtin.yaml_source import suggest
+from kubedevices.device import DeviceSpec
+from kubedevices.plugin.allocation_policy import POLICIES
+from kubedevices.resource_name import explain_resource_name
+
+PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
+    {
+        "n": "what the first wildcard of the match stands for",
+        "name": "the last part of the host path",
+        "path": "the host path",
+        "address": "the PCI address or USB port; for matches by pci and usb",
+        "index": "0, 1, 2 ...: the device's number within the resource",
+        "id": "the device's ID",
+        "container_path": "where the container sees the device",
+    }
+)
+"""Every placeholder but `{1}`, `{2}` ...: what the first, second ... wildcard stands for."""
+
+OF_THE_NODE = ("n", "name", "path", "address")
+BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
+ID_STYLES = ("stable", "path", "index")
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SHORTEST_INTERVAL = 0.1
+
+
+def version(number: int) -> str:
+    """Check the version of the file's format."""
+    return "" if number == 1 else f"version {number} is not known, this is version 1"
+
+
+def namespace(text: str) -> str:
+    """Check the part of resource names before the slash."""
+    return explain_resource_name(f"{text}/x") if text else "a namespace is needed"
+
+
+def resource(name: str) -> str:
+    """Check the part of a resource name after the slash."""
+    if "/" in name:
+        return f"{name!r}: write only the part after the slash, the rest is the key 'namespace'"
+    return explain_resource_name(f"example.com/{name}")
+
+
+def permissions(text: str) -> str:
+    """Check what a container may do with a device file."""
+    return DeviceSpec("/", permissions=text).problem()
+
+
+def replicas(count: int) -> str:
+    """Check a number of replicas."""
+    return "" if 1 <= count <= 1000 else f"{count} must be between 1 and 1000"
+
+
+def times(count: int) -> str:
+    """Check how many looks in a row are needed."""
+    return "" if 1 <= count <= 1000 else f"{count} must be between 1 and 1000"
+
+
+def env_name(name: str) -> str:
+    """Check the name of a variable."""
+    if not name or "=" in name or not name.isprintable():
+        return f"{name!r} cannot name an environment variable"
+    return template(*PLACEHOLDERS)(name)
+
+
+def template(*known: str) -> Callable[[str], str]:
+    """Return a check: are all placeholders among `known`?"""
+
+    def check(text: str) -> str:
+        for name in placeholders(text):
+            if name not in known and not re.fullmatch("[1-9]", name):
+                meant = suggest(name, known)
+                hint = f"did you mean {{{meant}}}?" if meant else _listed(known)
+                return f"unknown placeholder {{{name}}}, {hint}"
+        return ""
+
+    return check
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return "known: " + ", ".join(f"{{{name}}}" for name in (*names, "1"))
+
+
+def path_template(*known: str) -> Callable[[str], str]:
+    """Return a check for a path with placeholders."""
+
+    def check(text: str) -> str:
+        if problem := template(*known)(text):
+            return problem
+        begins_with_one = re.match(r"\{(path|container_path)\}", text)
+        return path_problem("/" + text if begins_with_one else text)
+
+    return check
+
+
+def companion(text: str) -> str:
+    """Check the path of a device file that comes along."""
+    if re.search(r"[*?\[]", text):
+        return f"{text!r}: wildcards mean nothing here, write {{n}} or name every node"
+    return path_template(*OF_THE_NODE)(text)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
+    if not found:
+        raise ValueError(f"{text!r} is not a duration")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def interval(seconds: float) -> str:
+    """Check the pause between two looks."""
+    return "" if seconds >= _SHORTEST_INTERVAL else "shorter than 100ms"
+
+
+def hex_pattern(text: str) -> str:
+    """Check a vendor, product, device or class: hexadecimal digits, wildcards allowed."""
+    if re.fullmatch(r"(?:0[xX])?[0-9a-fA-F*?]+", text):
+        return ""
+    return f"{text!r} is not a hexadecimal number"
+
+
+def some_text(text: str) -> str:
+    """Check a pattern that only must not be empty."""
+    return "" if text else "this text is empty"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return a check for one of `words`."""
+
+    def check(text: str) -> str:
+        if text in words:
+            return ""
+        meant = suggest(text, words)
+        hint = f"did you mean {meant!r}?" if meant else f"must be {', '.join(words)}"
+        return f"{text!r} is not known, {hint}"
+
+    return check
+
+
+allocation = one_of(*POLICIES)
+"""Check the name of an allocation policy."""
+
+
+def topology(value: str | int) -> str:
+    """Check `auto`, `none`, or one number of a list of NUMA nodes."""
+    if isinstance(value, int):
+        return "" if value >= 0 else f"{value} is negative, a NUMA node cannot be"
+    return one_of("auto", "none")(value)

@@ -1,0 +1,226 @@
+"""This host's devices for expose: by path, by USB or by PCI, and what identifies them for good.
+
+Blocking file access, one look after the other. What becomes of the devices is for `expose_tree`.
+"""
+
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kubedevices.builtin.expose_config import Match, PciMatch, UsbMatch
+from kubedevices.builtin.expose_tree import Found, HostFile
+from kubedevices.builtin.path_patterns import PathPattern
+from kubedevices.device import natural_key
+from kubedevices.errors import NoVfioGroup
+from kubedevices.host import pci, usb, vfio
+from kubedevices.host.device_files import device_files_below
+from kubedevices.host.pci import read_hex
+from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, read_attribute
+
+_USB_FILES = "/dev/bus/usb/"
+
+_log = logging.getLogger(__name__)
+
+
+class HostDevices:
+    """The host's devices; `/dev` may be somewhere else, as in a container that mounts the host's.
+
+    Devices are character and block devices. Regular files count too, so that a configuration can
+    be tried without root; a container runtime would refuse them. Directories, sockets and pipes
+    never count.
+    """
+
+    def __init__(self, dev_root: Path = DEV_ROOT, sysfs_root: Path = SYSFS_ROOT) -> None:
+        self._dev, self._sys = dev_root, sysfs_root
+        self._dev_root = str(dev_root)
+        self._by_id: dict[str, str] | None = None
+        self._warned: set[str] = set()
+
+    def look_again(self) -> None:
+        """Forget what may have changed since the last look."""
+        self._by_id = None
+
+    def find(self, match: Match) -> Iterator[Found]:
+        """Yield every device that `match` means."""
+        if match.path is not None:
+            yield from self._by_path(match.path)
+        elif match.usb is not None:
+            yield from self._by_usb(match.usb)
+        elif match.pci is not None:
+            yield from self._by_pci(match.pci)
+
+    def identify(self, path: str) -> HostFile | None:
+        """Return the device file at `path`, following links; None for anything else."""
+        here = self.here(path)
+        try:
+            status = Path(here).stat()
+        except OSError:
+            return None
+        real_path = self._there(os.path.realpath(here), path)
+        kind = stat.S_IFMT(status.st_mode)
+        if kind in {stat.S_IFCHR, stat.S_IFBLK}:
+            return HostFile((kind, status.st_rdev), real_path)
+        if kind == stat.S_IFREG:
+            return HostFile((kind, status.st_dev, status.st_ino), real_path)
+        return None
+
+    def here(self, path: str) -> str:
+        """Return where we see `path` of the host."""
+        if path == "/dev" or path.startswith("/dev/"):
+            return self._dev_root + path.removeprefix("/dev")
+        return path
+
+    def _there(self, real: str, path: str) -> str:
+        """Return what the host calls the file that we see at `real`, and that `path` leads to."""
+        if self._dev_root == "/dev":
+            return real
+        root = os.path.realpath(self._dev_root)
+        if real.startswith(root + "/"):
+            return "/dev" + real.removeprefix(root)
+        return path if path.startswith("/dev/") else real
+
+    # ------------------------------------------------------------ by path
+
+    def _by_path(self, pattern: PathPattern) -> Iterator[Found]:
+        for path in sorted(self.paths(pattern), key=natural_key):
+            file, captures = self.identify(path), pattern.match(path)
+            if file is not None and captures is not None:
+                yield Found(path, file, captures)
+
+    def paths(self, pattern: PathPattern) -> Iterator[str]:
+        """Yield every path that matches; a wildcard passes over hidden names, as in a shell."""
+        yield from self._below("", pattern.steps)
+
+    def _below(self, directory: str, steps: tuple[str | re.Pattern[str], ...]) -> Iterator[str]:
+        step, rest = steps[0], steps[1:]
+        for name in [step] if isinstance(step, str) else self._names(directory, step):
+            path = f"{directory}/{name}"
+            if rest:
+                yield from self._below(path, rest)
+            elif os.path.lexists(self.here(path)):
+                yield path
+
+    def _names(self, directory: str, wanted: re.Pattern[str]) -> list[str]:
+        try:
+            names = [entry.name for entry in Path(self.here(directory or "/")).iterdir()]
+        except OSError:  # not there, not ours to read, or no directory: nothing matches
+            return []
+        return [
+            name
+            for name in names
+            if wanted.fullmatch(name)
+            and (not name.startswith(".") or wanted.pattern.startswith("\\."))
+            and name.isprintable()
+        ]
+
+    # ------------------------------------------------------------ by bus
+
+    def _by_usb(self, match: UsbMatch) -> Iterator[Found]:
+        for each in usb.devices(
+            vendor=match.vendor,
+            product=match.product,
+            serial=match.serial,
+            sysfs_root=self._sys,
+        ):
+            files = device_files_below(each.directory, dev_root=self._dev)
+            # A driver's file is what programs open; the bus's own comes along for libusb.
+            in_order = sorted(files, key=lambda path: (path.startswith(_USB_FILES), _order(path)))
+            name = f"usb-{each.vendor}-{each.product}-{_as_id(each.serial or each.port)}"
+            yield from self._found(in_order, each.port, name)
+
+    def _by_pci(self, match: PciMatch) -> Iterator[Found]:
+        for each in pci.devices(
+            vendor=match.vendor,
+            device=match.device,
+            device_class=match.class_,
+            driver=match.driver,
+            sysfs_root=self._sys,
+        ):
+            files = self._files_of_function(each)
+            if not files and each.address not in self._warned:
+                self._warned.add(each.address)
+                _log.warning(
+                    "PCI function %s has no device file (its driver: %s), so it cannot be exposed",
+                    each.address, each.driver or "none",
+                )  # fmt: skip
+            yield from self._found(files, each.address, each.address)
+
+    def _files_of_function(self, function: pci.PciDevice) -> list[str]:
+        files = device_files_below(function.directory, dev_root=self._dev)
+        if function.driver != "vfio-pci":
+            return sorted(files, key=_order)
+        try:
+            nodes = vfio.nodes(function.address, sysfs_root=self._sys, dev_root=self._dev)
+        except NoVfioGroup as error:
+            _log.debug("%s", error)
+            return []
+        return [spec.host_path for spec in nodes]
+
+    def _found(self, paths: Iterable[str], address: str, stable: str) -> Iterator[Found]:
+        files = [file for path in paths if (file := self.identify(path)) is not None]
+        if files:
+            others = tuple(file.real_path for file in files[1:])
+            yield Found(files[0].real_path, files[0], (), address, others, stable)
+
+    # ------------------------------------------------------------ what stays
+
+    def stable_name(self, found: Found) -> str:
+        """Return what identifies a device over re-plugs and reboots, empty if nothing is known.
+
+        A USB serial number, a link of udev such as /dev/serial/by-id/…, or a PCI address.
+        """
+        if found.stable:
+            return found.stable
+        if "/by-id/" in found.path:
+            return _as_id(found.path.rpartition("/")[2])
+        return self._usb_name(found.file) or self._links_by_id().get(found.file.real_path, "")
+
+    def _usb_name(self, file: HostFile) -> str:
+        """Return vendor, product, serial and interface of a file that a USB driver made."""
+        directory = self._directory_of(file)
+        below: list[str] = []
+        while directory is not None and (self._sys / "devices") in directory.parents:
+            serial = read_attribute(directory / "serial")
+            if (vendor := read_hex(directory / "idVendor")) and serial:
+                product = read_hex(directory / "idProduct")
+                interface = "".join(f"-if{part}" for part in below)
+                return f"usb-{vendor}-{product}-{_as_id(serial)}{interface}"
+            if ":" in directory.name and (directory / "bInterfaceNumber").exists():
+                below = [directory.name.rpartition(":")[2]]
+            directory = directory.parent
+        return ""
+
+    def _directory_of(self, file: HostFile) -> Path | None:
+        kind, *numbers = file.identity if isinstance(file.identity, tuple) else (0,)
+        folder = {stat.S_IFCHR: "char", stat.S_IFBLK: "block"}.get(kind)
+        if folder is None:
+            return None
+        number = f"{os.major(numbers[0])}:{os.minor(numbers[0])}"
+        link = self._sys / "dev" / folder / number
+        try:
+            return link.resolve(strict=True)
+        except OSError:
+            return None
+
+    def _links_by_id(self) -> dict[str, str]:
+        """Return the first name in a by-id directory of /dev for each file that has one."""
+        if self._by_id is None:
+            self._by_id = {}
+            for path in sorted(self.paths(PathPattern("/dev/*/by-id/*")), key=natural_key):
+                file = self.identify(path)
+                if file is not None and file.real_path != path:
+                    self._by_id.setdefault(file.real_path, _as_id(path.rpartition("/")[2]))
+        return self._by_id
+
+
+def _order(path: str) -> tuple[int, str]:
+    """Sort `dri/card0` before `dri/renderD128`, and both after what lies directly in /dev."""
+    return path.count("/"), natural_key(path)
+
+
+def _as_id(text: str) -> str:
+    """Return `text` with everything replaced that a device ID had better not contain."""
+    return re.sub(r"[^A-Za-z0-9._:+-]", "_", text)

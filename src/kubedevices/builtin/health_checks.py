@@ -1,0 +1,175 @@
+"""Checks the health of exposed devices, by a file or by a command, in threads of their own.
+
+A check may hang for ever, as a program does that waits for a broken card: it holds up neither the
+search for devices nor the checks of others, counts as failed, and delays no exit.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubedevices.builtin.expose_config import HealthRule
+from kubedevices.builtin.expose_tree import Exposed
+from kubedevices.builtin.path_patterns import fill
+from kubedevices.device import Health
+from kubedevices.plugin.health_gate import HealthGate
+
+FIRST_LOOK = 2.0
+"""Seconds that a list waits for the first result of a new device."""
+
+LONGEST_COMMAND = 10.0
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+@dataclass(eq=False)
+class _Checked:
+    """One device under check."""
+
+    rule: HealthRule
+    gate: HealthGate
+    due: float
+    started: float | None = None
+    has_result: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def health(self) -> Health:
+        return self.gate.health("") or Health.UNHEALTHY
+
+
+class HealthChecks:
+    """Starts what is due at each `update`; `on_change` is called, in a thread, at each change."""
+
+    def __init__(
+        self,
+        on_change: Callable[[], None],
+        *,
+        here: Callable[[str], str] = str,
+        clock: Callable[[], float] = time.monotonic,
+        first_look: float = FIRST_LOOK,
+    ) -> None:
+        self._on_change, self._here, self._clock = on_change, here, clock
+        self._first_look = first_look
+        self._checked: dict[Key, _Checked] = {}
+        self._lock = threading.Lock()
+
+    def update(self, exposed: list[Exposed]) -> None:
+        """Take the devices that are there; returns once new ones have a result, or a bit later."""
+        now = self._clock()
+        subjects = {_key(each): each for each in exposed if each.is_there and each.rule.health}
+        with self._lock:
+            for key in self._checked.keys() - subjects.keys():
+                del self._checked[key]
+            checked = {key: self._checked_of(key, each, now) for key, each in subjects.items()}
+        for key, each in checked.items():
+            self._give_up_waiting(key, each, now)
+            if each.due <= now and each.started is None:
+                self._start(key, each, subjects[key], now)
+        deadline = now + self._first_look
+        for each in checked.values():
+            each.has_result.wait(max(0.0, deadline - self._clock()))
+
+    def health(self, exposed: Exposed) -> Health:
+        """Return what is known of a device; Unhealthy until its first check ended."""
+        if exposed.rule.health is None:
+            return Health.HEALTHY
+        checked = self._checked.get(_key(exposed))
+        return checked.health if checked else Health.UNHEALTHY
+
+    def _checked_of(self, key: Key, exposed: Exposed, now: float) -> _Checked:
+        rule = exposed.rule.health
+        assert rule is not None
+        known = self._checked.get(key)
+        if known is None or known.rule != rule:
+            known = _Checked(rule, HealthGate(rule.fail_after, rule.ok_after), now)
+            self._checked[key] = known
+        return known
+
+    def _start(self, key: Key, checked: _Checked, exposed: Exposed, now: float) -> None:
+        checked.started, checked.due = now, now + checked.rule.interval
+        threading.Thread(
+            target=self._run,
+            args=(key, checked, dict(exposed.values)),
+            name=f"health of {'/'.join(key)}",
+            daemon=True,
+        ).start()
+
+    def _run(self, key: Key, checked: _Checked, values: Mapping[str, str]) -> None:
+        problem = look(checked.rule, values, self._here)
+        checked.started = None
+        self._take(key, checked, problem)
+
+    def _give_up_waiting(self, key: Key, checked: _Checked, now: float) -> None:
+        """Count a check that does not end as failed, once per interval."""
+        if checked.started is None or now < checked.due:
+            return
+        checked.due = now + checked.rule.interval
+        self._take(key, checked, f"the check has not ended for {now - checked.started:.0f} s")
+
+    def _take(self, key: Key, checked: _Checked, problem: str) -> None:
+        with self._lock:
+            before = checked.gate.health("")
+            after = checked.gate.observe("", not problem)
+            is_current = self._checked.get(key) is checked
+        checked.has_result.set()
+        if before is after or not is_current:
+            return
+        if problem:
+            _log.warning("%s: %s is Unhealthy: %s", *key, problem)
+        elif before is not None:
+            _log.info("%s: %s is Healthy again", *key)
+        self._on_change()
+
+
+def _key(exposed: Exposed) -> Key:
+    return exposed.rule.name, exposed.id
+
+
+def look(rule: HealthRule, values: Mapping[str, str], here: Callable[[str], str] = str) -> str:
+    """Check once; return what is wrong with the device, or an empty string."""
+    if rule.file is not None:
+        return _look_at_file(here(fill(rule.file, values)), rule.equals)
+    return _run_command(
+        [fill(word, values) for word in rule.command], min(rule.interval, LONGEST_COMMAND)
+    )
+
+
+def _look_at_file(path: str, wanted: str | None) -> str:
+    try:
+        if wanted is None:
+            os.stat(path)  # noqa: PTH116  # a path of the host's is text here
+            return ""
+        content = Path(path).read_text(errors="replace").strip()
+    except OSError as error:
+        return f"{path}: {error.strerror or error}"
+    return "" if content == wanted.strip() else f"{path} says {content[:80]!r}"
+
+
+def _run_command(command: list[str], timeout: float) -> str:
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"{command[0]}: {error.strerror or error}"
+    with process:
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return f"{command[0]} was still running after {timeout:g} s"
+    return "" if code == 0 else f"{command[0]} ended with exit code {code}"

@@ -1,0 +1,56 @@
+"""Damps health that flaps: a device counts as broken or well only after several looks in a row.
+
+Pure. For scanners that check their devices; keyed by physical device, so that replicas follow it.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from kubedevices.device import Health
+
+
+@dataclass
+class _Gate:
+    """The health that is reported, and how many looks in a row contradicted it."""
+
+    is_ok: bool
+    against: int = 0
+
+
+class HealthGate:
+    """Says `UNHEALTHY` after `fail_after` bad looks in a row, `HEALTHY` after `ok_after` good ones.
+
+    A look that agrees with what is reported starts the count afresh. The first look at a device
+    decides at once, since there is nothing to damp. Recovery is always possible.
+    """
+
+    def __init__(self, fail_after: int = 1, ok_after: int = 3) -> None:
+        for name, count in (("fail_after", fail_after), ("ok_after", ok_after)):
+            if count < 1:
+                raise ValueError(f"{name} must be at least 1, not {count}")
+        self.fail_after, self.ok_after = fail_after, ok_after
+        self._gates: dict[str, _Gate] = {}
+
+    def observe(self, device_id: str, is_ok: bool) -> Health:
+        """Take the result of one look; return the health to report."""
+        gate = self._gates.setdefault(device_id, _Gate(is_ok))
+        if is_ok is gate.is_ok:
+            gate.against = 0
+        else:
+            gate.against += 1
+            if gate.against >= (self.ok_after if is_ok else self.fail_after):
+                gate.is_ok, gate.against = is_ok, 0
+        return Health.HEALTHY if gate.is_ok else Health.UNHEALTHY
+
+    def health(self, device_id: str) -> Health | None:
+        """Return the health to report, None before the first look."""
+        gate = self._gates.get(device_id)
+        if gate is None:
+            return None
+        return Health.HEALTHY if gate.is_ok else Health.UNHEALTHY
+
+    def keep_only(self, device_ids: Collection[str]) -> None:
+        """Forget every other device: should it come back, its first look decides at once."""
+        for device_id in [*self._gates]:
+            if device_id not in device_ids:
+                del self._gates[device_id]

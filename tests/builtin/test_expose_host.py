@@ -1,0 +1,119 @@
+"""What the host has, on trees of the form that the kernel documents."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from kubedevices.builtin.expose_config import Match, PciMatch, UsbMatch
+from kubedevices.builtin.expose_host import HostDevices
+from kubedevices.builtin.expose_tree import Found, HostFile
+from kubedevices.builtin.path_patterns import PathPattern
+from tests.host.sysfs_trees import add_pci, add_usb, link, write
+
+
+class PretendMachine:
+    """A /sys and a /dev below a temporary directory; device files are regular ones."""
+
+    def __init__(self, root: Path) -> None:
+        self.sys, self.dev = root / "sys", root / "dev"
+        self.dev.mkdir()
+        self.host = HostDevices(self.dev, self.sys)
+
+    def file(self, name: str) -> None:
+        (self.dev / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.dev / name).touch()
+
+    def device_file(self, directory: Path, name: str, number: str = "188:0") -> None:
+        """Let a driver make a device file of `directory`."""
+        write(directory, {"dev": number, "uevent": f"DEVNAME={name}"})
+        self.file(name)
+
+    def find(self, match: Match) -> list[Found]:
+        return list(self.host.find(match))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> PretendMachine:
+    return PretendMachine(tmp_path)
+
+
+def test_a_usb_device_has_its_drivers_file_first(machine: PretendMachine) -> None:
+    """The file of the bus comes along; a device without any file is none."""
+    adapter = add_usb(machine.sys, "1-2", serial="A10 #1")
+    machine.device_file(adapter, "bus/usb/001/004", "189:3")
+    machine.device_file(adapter / "1-2:1.0/ttyUSB0/tty/ttyUSB0", "ttyUSB0")
+    bare = add_usb(machine.sys, "1-3", number=5)
+    machine.device_file(bare, "bus/usb/001/005", "189:4")
+    add_usb(machine.sys, "1-4", number=6)
+    first, second = machine.find(Match(usb=UsbMatch(vendor="0403")))
+    assert (first.path, first.others) == ("/dev/ttyUSB0", ("/dev/bus/usb/001/004",))
+    assert (first.address, first.stable) == ("1-2", "usb-0403-6001-A10__1")
+    assert (second.path, second.others) == ("/dev/bus/usb/001/005", ())
+    assert machine.host.stable_name(second) == "usb-0403-6001-1-3"
+    assert machine.find(Match(usb=UsbMatch(serial="B*"))) == []
+
+
+def test_a_pci_function_has_the_files_of_its_driver(
+    machine: PretendMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One without any is warned of, once, because somebody expects it."""
+    gpu = add_pci(machine.sys, "0000:a1:00.0", device_class="0x030200", driver="i915")
+    machine.device_file(gpu / "drm/renderD128", "dri/renderD128")
+    machine.device_file(gpu / "drm/card0", "dri/card0")
+    add_pci(machine.sys, "0000:3b:00.0", device_class="0x030000")
+    match = Match(pci=PciMatch(class_="03"))
+    for _ in range(2):
+        (found,) = machine.find(match)
+        assert (found.path, found.others) == ("/dev/dri/card0", ("/dev/dri/renderD128",))
+        assert found.address == machine.host.stable_name(found) == "0000:a1:00.0"
+    assert caplog.messages == [
+        "PCI function 0000:3b:00.0 has no device file (its driver: none), so it cannot be exposed"
+    ]
+
+
+def test_vfio_gives_the_file_of_the_group(machine: PretendMachine) -> None:
+    """Two functions of one group lead to one file, so that they become one device."""
+    for function in (0, 1):
+        add_pci(machine.sys, f"0000:3b:00.{function}", driver="vfio-pci", group="42")
+    machine.file("vfio/42")
+    machine.file("vfio/vfio")
+    found = machine.find(Match(pci=PciMatch(driver="vfio-pci")))
+    assert [each.address for each in found] == ["0000:3b:00.0", "0000:3b:00.1"]
+    assert {each.path for each in found} == {"/dev/vfio/42"}
+    assert {each.others for each in found} == {("/dev/vfio/vfio",)}
+    assert found[0].file == found[1].file
+    (machine.dev / "vfio/42").unlink()
+    assert machine.find(Match(pci=PciMatch(driver="vfio-pci"))) == []
+
+
+def test_a_by_id_link_names_a_file(machine: PretendMachine) -> None:
+    """Found anew at each look; a match by the link itself is named by it too."""
+    machine.file("ttyUSB0")
+    by_path = Match(path=PathPattern("/dev/ttyUSB*"))
+    (found,) = machine.find(by_path)
+    assert machine.host.stable_name(found) == ""
+    links = machine.dev / "serial/by-id"
+    links.mkdir(parents=True)
+    (links / "usb-FTDI A10-if00").symlink_to("../../ttyUSB0")
+    (links / "usb-Z").symlink_to("../../ttyUSB0")
+    assert machine.host.stable_name(found) == ""
+    machine.host.look_again()
+    assert machine.host.stable_name(found) == "usb-FTDI_A10-if00"
+    by_link = machine.find(Match(path=PathPattern("/dev/serial/by-id/*")))
+    assert [machine.host.stable_name(each) for each in by_link] == ["usb-FTDI_A10-if00", "usb-Z"]
+
+
+def test_a_usb_serial_number_names_the_file_of_an_interface(machine: PretendMachine) -> None:
+    """By the device's number, so that no udev is needed; two interfaces stay apart."""
+    adapter = add_usb(machine.sys, "1-2", serial="A10")
+    names = []
+    for i in (0, 1):
+        interface = write(adapter / f"1-2:1.{i}", {"bInterfaceNumber": f"0{i}"})
+        tty = write(interface / f"ttyUSB{i}/tty/ttyUSB{i}", {})
+        link(machine.sys / f"dev/char/188:{i}", tty)
+        file = HostFile((stat.S_IFCHR, (188 << 8) | i), f"/dev/ttyUSB{i}")
+        names.append(machine.host.stable_name(Found(f"/dev/ttyUSB{i}", file)))
+    assert names == ["usb-0403-6001-A10-if1.0", "usb-0403-6001-A10-if1.1"]
+    unknown = HostFile((stat.S_IFBLK, 7 << 8), "/dev/loop0")
+    assert machine.host.stable_name(Found("/dev/loop0", unknown)) == ""

@@ -1,0 +1,169 @@
+"""Health of exposed devices, by file and by command (T-26, T-27)."""
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.builtin.expose_config import HealthRule, load_expose_config
+from kubedevices.builtin.health_checks import look
+from tests.waiting import until_sync
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    """Its content is compared without the white space around it; without `equals` it must exist."""
+    file = tmp_path / "state"
+    there, ok = HealthRule(file=str(file)), HealthRule(file="{path}", equals="ok")
+    values = {"path": str(file)}
+    assert look(there, {}) == f"{file}: No such file or directory"
+    assert look(ok, values) == f"{file}: No such file or directory"
+    file.write_text(" ok\n")
+    assert look(there, {}) == look(ok, values) == ""
+    file.write_text("broken\n")
+    assert look(ok, values) == f"{file} says 'broken'"
+    assert look(ok, {"path": "/dev/state"}, lambda path: path.replace("/dev", str(tmp_path)))
+
+
+def test_a_command_is_run() -> None:
+    """Its exit code counts; it is ended when it takes too long."""
+
+    def run(code: str, interval: float = 30.0) -> str:
+        command = (sys.executable, "-S", "-c", code)
+        return look(HealthRule(command=command, interval=interval), {})
+
+    assert run("") == ""
+    assert run("raise SystemExit(3)") == f"{sys.executable} ended with exit code 3"
+    assert run("import time; time.sleep(60)", 0.3) == (
+        f"{sys.executable} was still running after 0.3 s"
+    )
+    assert look(HealthRule(command=("/no/such",)), {}) == "/no/such: No such file or directory"
+    assert look(HealthRule(command=("test", "{n}", "=", "7")), {"n": "7"}) == ""
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def make_scanner(tmp_path: Path) -> Callable[..., ExposeScanner]:
+    """Return a function that exposes /dev/card* with a health rule, and a clock to move."""
+    (tmp_path / "dev").mkdir()
+
+    def make(health: str, clock: Clock, replicas: int = 1) -> ExposeScanner:
+        file = tmp_path / "host.yaml"
+        file.write_text(
+            "version: 1\nnamespace: example.com\ngoneGrace: 0s\nresources:\n- name: card\n"
+            f"  match: [{{path: /dev/card*}}]\n  replicas: {replicas}\n  health: {health}\n"
+        )
+        config = load_expose_config(file)[0]
+        return ExposeScanner(config, dev_root=tmp_path / "dev", clock=clock)
+
+    return make
+
+
+def healths(scanner: ExposeScanner) -> dict[str, str]:
+    return {id_: str(d.health) for id_, d in scanner.list_devices().devices("card").items()}
+
+
+def settle(scanner: ExposeScanner, expected: dict[str, str]) -> None:
+    """Scan until the check that is due has ended and shows."""
+    until_sync(lambda: healths(scanner) == expected, what=f"{expected}")
+
+
+def test_health_follows_a_file_with_hysteresis(
+    tmp_path: Path, make_scanner: Callable[..., ExposeScanner], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first look decides; then it takes failAfter bad or okAfter good ones."""
+    caplog.set_level(logging.INFO)
+    for name in ("card0", "card1"):
+        (tmp_path / "dev" / name).touch()
+    state = tmp_path / "state-card0"
+    state.write_text("ok")
+    (tmp_path / "state-card1").write_text("bad")
+    clock = Clock()
+    rule = (
+        f"{{file: '{tmp_path}/state-{{name}}', equals: ok, interval: 1s, failAfter: 2, okAfter: 2}}"
+    )
+    scanner = make_scanner(rule, clock, replicas=2)
+    assert scanner.interval == 1.0
+    broken = {"card1::0": "Unhealthy", "card1::1": "Unhealthy"}
+    well = {"card0::0": "Healthy", "card0::1": "Healthy"}
+    all_broken = dict.fromkeys(well, "Unhealthy") | broken
+    assert healths(scanner) == well | broken
+    state.write_text("bad")
+    assert healths(scanner) == well | broken  # not due yet
+    calls = 0
+
+    def one_more_look() -> None:
+        nonlocal calls
+        calls += 1
+        clock.now += 1
+        scanner.list_devices()
+        until_sync(lambda: not [t for t in threading.enumerate() if t.name.startswith("health of")])
+
+    one_more_look()
+    assert healths(scanner) == well | broken
+    one_more_look()
+    assert healths(scanner) == all_broken
+    state.write_text("ok")
+    one_more_look()
+    assert healths(scanner) == all_broken
+    one_more_look()
+    assert healths(scanner) == well | broken
+    log = [message for message in caplog.messages if message.startswith("card: ")]
+    assert log == [
+        f"card: card1 is Unhealthy: {tmp_path}/state-card1 says 'bad'",
+        f"card: card0 is Unhealthy: {state} says 'bad'",
+        "card: card0 is Healthy again",
+    ]
+
+
+def test_a_check_that_hangs_holds_nothing_up(
+    tmp_path: Path,
+    make_scanner: Callable[..., ExposeScanner],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its device is Unhealthy, others are checked, and its late answer still counts."""
+    for name in ("card0", "card1"):
+        (tmp_path / "dev" / name).touch()
+    release = threading.Event()
+
+    def hang(_: HealthRule, values: dict[str, str], __: object) -> str:
+        if values["id"] == "card0":
+            release.wait(10)
+        return ""
+
+    monkeypatch.setattr("kubedevices.builtin.health_checks.look", hang)
+    clock = Clock()
+    scanner = make_scanner("{command: [x], okAfter: 1}", clock)
+    monkeypatch.setattr(scanner._health, "_first_look", 0.01)
+    settle(scanner, {"card0": "Unhealthy", "card1": "Healthy"})
+    clock.now += 31
+    settle(scanner, {"card0": "Unhealthy", "card1": "Healthy"})
+    release.set()
+    settle(scanner, {"card0": "Healthy", "card1": "Healthy"})
+
+
+def test_a_device_that_comes_back_is_looked_at_afresh(
+    tmp_path: Path, make_scanner: Callable[..., ExposeScanner]
+) -> None:
+    """A repaired card need not wait for okAfter looks."""
+    card, state = tmp_path / "dev/card0", tmp_path / "state"
+    card.touch()
+    scanner = make_scanner(f"{{file: {state}}}", Clock())
+    assert healths(scanner) == {"card0": "Unhealthy"}
+    card.unlink()
+    assert healths(scanner) == {}
+    state.touch()
+    card.touch()
+    assert healths(scanner) == {"card0": "Healthy"}
