@@ -296,6 +296,15 @@ async def test_an_impossible_preference_is_logged(
     assert problem in caplog.text
 
 
+async def test_more_than_is_available_is_the_callers_mistake() -> None:
+    """A size above the number of available devices is refused; the hook is not asked."""
+    plugin = Everything()
+    plugin.on_prefer = raising(AssertionError("asked"))
+    with pytest.raises(RpcError, match="cannot prefer 3 of 2 available") as caught:
+        await Served(plugin).server.get_preferred_allocation(preference("a", "b", size=3))
+    assert caught.value.code is StatusCode.INVALID_ARGUMENT
+
+
 async def test_a_preference_for_no_container_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An answer with too few containers is warned of."""
     plugin = Everything()

@@ -22,7 +22,13 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.device import Device
-from kubedevices.errors import AllocationRefused, KubedevicesError, RpcError, StatusCode
+from kubedevices.errors import (
+    AllocationRefused,
+    ImpossiblePreference,
+    KubedevicesError,
+    RpcError,
+    StatusCode,
+)
 from kubedevices.plugin.allocate_response import EnvMerge, default_response
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
@@ -208,6 +214,11 @@ class PluginServer:
                 "doesn't implement it",
             )
         self.counts["preferred"] += 1
+        for asked in request.containers:
+            if asked.size > (available := len(set(asked.available))):
+                # No kubelet asks so: a mistake of the caller, not a trouble of the plugin's.
+                problem = ImpossiblePreference(asked.size, available, "they are not enough")
+                raise RpcError(StatusCode.INVALID_ARGUMENT, str(problem))
         try:
             answer = await self._hooks.get_preferred_allocation(request)
         except Exception as error:

@@ -108,9 +108,8 @@ async def too_large(plugin: Plugin) -> str:
         )
     except RpcError as error:
         return error.code.name
-    raise Broken(
-        f"{len(available) + 1} of {len(available)}: OK, {shorten(answers[0] if answers else ())}"
-    )
+    said = shorten(answers[0] if answers else ()) or "no preference"
+    raise Broken(f"{len(available) + 1} asked of {len(available)} available: OK, {said}")
 
 
 @works.check(
