@@ -1,5 +1,6 @@
 """`kubedevices expose`."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from kubedevices.cli import main
 from kubedevices.device import DeviceSpec, Mount
 from tests.cli.commands import running
 from tests.fake_kubelet import FakeKubelet
+from tests.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -79,6 +81,18 @@ async def test_devices_are_followed_as_they_come_and_go(directory: Path) -> None
             (directory / "dev/control1").unlink()
             await kubelet.wait_for(RESOURCE, {})
     assert f"builtin.expose: {RESOURCE}: ttyUSB0 vanished" in (directory / "log").read_text()
+
+
+async def test_a_hang_up_signal_reads_the_file_again(directory: Path) -> None:
+    """And ends nothing."""
+    plug(directory, "video0")
+    arguments = ["expose", "--config", "serial.yaml", "--dev-root", "dev", "--socket-dir", "s"]
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(arguments, log=directory / "log") as process:
+            camera = await kubelet.wait_for("devices.example.com/camera", {"video0": "Healthy"})
+            process.send_signal(signal.SIGHUP)
+            await until(lambda: "serial.yaml: read again, 2 res" in (directory / "log").read_text())
+            assert kubelet.connected("devices.example.com/camera") == [camera]
 
 
 @pytest.mark.parametrize(

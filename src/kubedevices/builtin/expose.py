@@ -4,26 +4,32 @@ Looks at the host every `scanInterval` and follows what comes and goes. What mak
 is decided in `expose_tree`, what is there is found by `expose_host`.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from kubedevices.builtin.config_follower import ConfigFollower
 from kubedevices.builtin.expose_abilities import ExposedResource
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import ExposeMemory, make_tree, survey
 from kubedevices.builtin.health_checks import HealthChecks
 from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
+from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
 
 _log = logging.getLogger(__name__)
 
 
 class ExposeScanner(PolledScanner):
-    """Finds what `config` names."""
+    """Finds what `config` names; made by `from_file`, it follows the file."""
+
+    follower: ConfigFollower | None = None
 
     def __init__(
         self,
@@ -45,7 +51,39 @@ class ExposeScanner(PolledScanner):
     @classmethod
     def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT) -> Self:
         """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious."""
-        return cls(read_config(file), dev_root=dev_root)
+        follower = ConfigFollower(file)  # before the first reading: no change gets lost
+        scanner = cls(read_config(file), dev_root=dev_root)
+        follower.apply = scanner.use
+        scanner.follower = follower
+        return scanner
+
+    def reload(self) -> None:
+        """Read the file again soon. From any thread or signal handler."""
+        if self.follower is not None:
+            self.follower.request()
+
+    def use(self, config: ExposeConfig) -> None:
+        """Go on with `config`; resources that it has unchanged notice nothing."""
+        if config.namespace != self.config.namespace:
+            raise UsageError(
+                f"namespace: a change from {self.config.namespace} to {config.namespace} needs a "
+                "restart"
+            )
+        self.config = config
+        self.interval = config.look_interval
+        self.trigger()
+
+    async def scan(self, notifier: Notifier) -> None:
+        """Look for ever, and follow the file."""
+        if self.follower is None:
+            await super().scan(notifier)
+            return
+        follower = asyncio.create_task(self.follower.run(), name="configuration file")
+        try:
+            await super().scan(notifier)
+        finally:
+            follower.cancel()
+            await asyncio.wait({follower})
 
     def list_devices(self) -> DeviceTree:
         """Look once."""

@@ -1,6 +1,7 @@
 """`kubedevices expose`: serve this host's devices, chosen in a YAML file."""
 
 import argparse
+import signal
 from pathlib import Path
 
 from kubedevices.cli.serving import add_serving_arguments, runner_options
@@ -9,7 +10,8 @@ NAME = "expose"
 HELP = """\
 serve this host's devices, chosen in a YAML file
 
-`kubedevices scan --config FILE` shows what a file would expose, without serving anything.
+The file is read again when it changes, and on SIGHUP. `kubedevices scan --config FILE` shows what
+it would expose, without serving anything.
 """
 EXAMPLES = """\
 example of a file:
@@ -52,5 +54,6 @@ def run(args: argparse.Namespace) -> int:
     options["dev_root"] = args.dev_root
     from kubedevices.plugin.runner import run_until_signal
 
+    signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
     run_until_signal(scanner, domain=scanner.config.namespace, **options)
     return 0

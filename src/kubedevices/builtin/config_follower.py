@@ -1,0 +1,82 @@
+"""Reads expose's configuration again when its file changes, or when it is told to.
+
+A file in a ConfigMap's volume changes by a swap of a symbolic link above it, an editor's by a new
+file of the same name: both are noticed. What cannot be used changes nothing but the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
+from kubedevices.errors import ConfigError, KubedevicesError
+from kubedevices.host.file_watch import FileWatch
+from kubedevices.plugin import hook_threads
+
+SETTLE = 0.1
+"""Seconds to let a change come to its end: who writes a file may do so in several steps."""
+
+_log = logging.getLogger(__name__)
+
+
+class ConfigFollower:
+    """Gives every new configuration to `apply`, which may refuse it with a `KubedevicesError`."""
+
+    apply: Callable[[ExposeConfig], None]
+
+    def __init__(self, file: Path) -> None:
+        self.reloads = self.failed_reloads = 0
+        self._file = file
+        self._content = _content_of(file)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self._is_asked = False
+
+    def request(self) -> None:
+        """Read the file again even if it looks the same. From any thread or signal handler."""
+        self._is_asked = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is left to do
+                self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def run(self) -> NoReturn:
+        """Follow the file until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        self._changed.set()  # it may have changed between its first reading and now
+        with FileWatch() as watch, watch.subscribe(self._file, event=self._changed):
+            while True:
+                await self._changed.wait()
+                await asyncio.sleep(SETTLE)
+                self._changed.clear()
+                await self._look()
+
+    async def _look(self) -> None:
+        is_asked, self._is_asked = self._is_asked, False
+        content = await hook_threads.call(_content_of, self._file)
+        if content == self._content and not is_asked:
+            return
+        self._content = content
+        try:
+            config, report = await hook_threads.call(load_expose_config, self._file)
+            self.apply(config)
+        except KubedevicesError as error:
+            self.failed_reloads += 1
+            problems = error.problems if isinstance(error, ConfigError) else [error]
+            for problem in problems:
+                _log.error("%s", problem)  # a message for the operator
+            _log.error("the configuration before stays in force")
+            return
+        for warning in report.warnings:
+            _log.warning("%s", warning)
+        self.reloads += 1
+        _log.info("%s: read again, %d resources", self._file, len(config.resources))
+
+
+def _content_of(file: Path) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return None
