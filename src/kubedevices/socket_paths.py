@@ -1,6 +1,5 @@
 """Where kubelet.sock and its neighbours live. Names and paths only; nothing here opens a socket."""
 
-import hashlib
 from pathlib import Path
 
 from kubedevices.errors import SocketPathTooLong
@@ -34,6 +33,8 @@ def plugin_socket(socket_dir: Path, resource: str) -> Path:
     domain, _, device_type = resource.partition("/")
     path = socket_dir / f"{domain}-{device_type}.sock"
     if len(bytes(path)) > SocketPathTooLong.limit:
+        import hashlib  # noqa: PLC0415 - hardly ever needed, and not small
+
         digest = hashlib.sha1(resource.encode(), usedforsecurity=False).hexdigest()[:10]
         path = socket_dir / f"{domain}-{digest}.sock"
     return check_socket_path(path)

@@ -5,7 +5,7 @@ there (another plugin library, a generated client) would collide with ours.
 """
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -18,7 +18,8 @@ from kubedevices.errors import ProtocolError
 
 def _load_pool() -> DescriptorPool:
     pool = DescriptorPool()
-    data = files("kubedevices.wire").joinpath("generated", "descriptors.binpb").read_bytes()
+    # Not by importlib.resources: that loads zipfile and tempfile into every plugin process.
+    data = Path(__file__).with_name("generated").joinpath("descriptors.binpb").read_bytes()
     for file in FileDescriptorSet.FromString(data).file:
         pool.Add(file)
     return pool
