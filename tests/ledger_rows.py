@@ -1,11 +1,16 @@
 """Pods and holdings for tests of what keeps them."""
 
+import shutil
+from pathlib import Path
+
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.device import DeviceSpec, Mount
+from kubedevices.node.ledger_file import LedgerFile
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import HeldDevices, Holding
 from kubedevices.node.pod_devices_store import AdmittedPod
 
+BOOT = "boot-1"
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
@@ -48,3 +53,22 @@ def admitted(name: str = "p", first: int = 0, *, is_of_this_boot: bool = True) -
     """Return a pod with what it holds."""
     made = pod(name)
     return AdmittedPod(made, holdings(made, first), is_of_this_boot)
+
+
+def reopened(path: Path, boot_id: str = BOOT) -> list[AdmittedPod]:
+    """Return what a ledger holds, read by a new connection."""
+    ledger = LedgerFile.open(path)
+    assert ledger is not None
+    try:
+        return ledger.load(boot_id)[0]
+    finally:
+        ledger.close()
+
+
+def crashed(path: Path, to: Path) -> Path:
+    """Return a copy of the files of a ledger as they are while it is open."""
+    to.mkdir(exist_ok=True)
+    for ending in ("", "-wal"):
+        if (file := Path(f"{path}{ending}")).exists():
+            shutil.copyfile(file, to / f"{path.name}{ending}")
+    return to / path.name

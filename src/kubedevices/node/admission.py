@@ -87,7 +87,9 @@ class Admission:
         for container in self._pod:
             known = [name for name in container.limits if self._inventory.is_known(name)]
             if known:
-                numa_nodes = self._align(container, self.reservation.reusable)
+                numa_nodes = None
+                if not all((container.name, name) in self._settled for name in known):
+                    numa_nodes = self._align(container, self.reservation.reusable)
                 await concurrently([self._choose(container, name, numa_nodes) for name in known])
             self.reservation.finish(container)
 

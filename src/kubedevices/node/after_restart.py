@@ -153,10 +153,10 @@ class AfterRestart:
                 raise PluginNotBack(resource, self._start_wait)
 
     def _is_vouched_for(self, pod_uid: str, container: str, resource: str) -> bool:
-        """Whether the devices are there and healthy, or are no longer to be checked."""
-        if (container, resource) not in self._gate.parts(pod_uid):
-            return True
+        """Whether the devices are there and healthy, or there is nothing to be checked any more."""
         held = self._pod_devices.device_ids(pod_uid, container, resource)
+        if not held or (container, resource) not in self._gate.parts(pod_uid):
+            return True
         healthy = self._inventory.healthy(resource)
         return self._inventory.has_reported(resource) and set(held).issubset(healthy)
 
@@ -182,7 +182,7 @@ class AfterRestart:
             logger.warning(
                 "the runtime does not say what runs, so what was admitted in this boot counts as "
                 "running: %s",
-                error or type(error).__name__,
+                str(error) or type(error).__name__,
             )
             return None
 

@@ -1,0 +1,350 @@
+"""A node that comes back: running containers are left alone, nothing unverified is handed out.
+
+The requirements of kubernetes issues 118559, 133382 and 138446 (running pods that were rejected
+after a restart) and 109595, 114640, 125579 and 128043 (pods with stale devices, or none for ever,
+after a reboot). T-1 and T-2.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import PluginNotBack
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.topology_options import check_settings
+from tests.fake_plugin import RESOURCE, healthy, unhealthy
+from tests.restart_rig import ENDS, End, RestartRig, ids, kubelet_rejection, pod
+from tests.waiting import until
+
+PLUGINS = ("at once", "late", "never")
+
+UID = pod("p").uid
+
+
+# ---------------------------------------------------------------- every end, every plugin
+
+
+@pytest.mark.parametrize("when", PLUGINS)
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_running_pod_is_never_turned_down(short_dir: Path, end: End, when: str) -> None:
+    """The runtime says that it runs: its plugin may be there, late or gone for good.
+
+    No call reaches a plugin, and what the container was started with can be asked for at any time.
+    """
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b")
+        devices = await rig.admit("p")
+        before = await rig.start_container("p")
+        rig.running = {(UID, "main")}
+        await rig.restart(end)
+        plugin = await rig.plugin("a", "b") if when == "at once" else None
+        assert await rig.admit("p") == devices
+        assert await rig.start_container("p") == before == devices
+        if when == "late":
+            plugin = await rig.plugin("a", "b")
+        if plugin is not None:
+            assert await rig.admit("p") == devices
+            assert plugin.allocations == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_running_pod_keeps_even_a_device_that_went_bad(short_dir: Path, end: End) -> None:
+    """A kubelet kills nobody for the health of a device; a restart is no reason to begin."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        rig.running = {(UID, "main")}
+        await rig.restart(end)
+        plugin = await rig.plugin("x")
+        for devices in (unhealthy("a"), healthy("x")):
+            await plugin.send(devices)
+            await until(lambda: "a" not in rig.manager.inventory.healthy(RESOURCE))
+            assert await rig.admit("p") == ("a",)
+
+
+@pytest.mark.parametrize("when", PLUGINS)
+@pytest.mark.parametrize("end", ENDS)
+async def test_a_container_that_does_not_run_starts_when_its_plugin_has_reported(
+    short_dir: Path, end: End, when: str
+) -> None:
+    """Finished while the node was down, or gone with the boot: admitted at once, started later.
+
+    Without another Allocate call; if the plugin never comes, whoever starts it is told to wait.
+    """
+    async with RestartRig(short_dir, start_wait=0.3 if when == "never" else 20) as rig:
+        await rig.plugin("a", "b")
+        devices = await rig.admit("p")
+        rig.running = set()
+        await rig.restart(end)
+        plugin = await rig.plugin("a", "b") if when == "at once" else None
+        assert await rig.admit("p") == devices
+        start = asyncio.create_task(rig.start_container("p"))
+        if when != "at once":
+            done, _ = await asyncio.wait({start}, timeout=0.1)
+            assert not done
+        if when == "never":
+            with pytest.raises(PluginNotBack, match=f"{RESOURCE}: its plugin has not reported"):
+                await start
+            assert rig.held() == {"p": {*devices}}
+            return
+        if when == "late":
+            plugin = await rig.plugin("a", "b")
+        assert await start == devices
+        assert plugin is not None
+        assert plugin.allocations == []
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_what_is_held_is_given_to_nobody_else(short_dir: Path, end: End) -> None:
+    """Not before the plugin is back, not after, whether or not its containers still exist."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b", "c")
+        devices = await rig.admit("p", 2)
+        rig.running = set()
+        await rig.restart(end)
+        assert await rig.refused(pod("q")) == kubelet_rejection("no_healthy")
+        await rig.plugin("a", "b", "c")
+        (other,) = await rig.admit("q")
+        assert other not in devices
+        assert "Requested: 1, Available: 0" in await rig.refused(pod("r"))
+        await rig.manager.release(UID)
+        await rig.admit("r", 2)
+
+
+# ---------------------------------------------------------------- without a container runtime
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+async def test_without_a_runtime_pods_of_this_boot_count_as_running(
+    short_dir: Path, end: End
+) -> None:
+    """A node for podman does not know better, and they may well be."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        devices = await rig.admit("p")
+        await rig.restart(end)
+        assert await rig.admit("p") == devices
+        assert await rig.start_container("p") == devices
+
+
+async def test_without_a_runtime_nothing_runs_after_a_reboot(short_dir: Path) -> None:
+    """Each start waits, until the pod was started once in this boot; that lasts."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        devices = await rig.admit("p")
+        await rig.restart("rebooted")
+        with pytest.raises(PluginNotBack):
+            await rig.start_container("p")
+        await rig.restart("stopped")
+        with pytest.raises(PluginNotBack):
+            await rig.start_container("p")
+        await rig.plugin("a")
+        assert await rig.start_container("p") == devices
+        await rig.restart("killed")
+        assert await rig.start_container("p") == devices
+
+
+async def test_an_admission_that_finds_all_in_order_counts_as_verified(short_dir: Path) -> None:
+    """With its plugin back, a pod that is admitted again is like any other."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        devices = await rig.admit("p")
+        await rig.restart("rebooted")
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("killed")
+        assert await rig.start_container("p") == devices
+
+
+async def test_an_admission_without_its_plugin_verifies_nothing(short_dir: Path) -> None:
+    """After a reboot the pod may be admitted again and again: it still has not been started."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        ends: tuple[End, ...] = ("rebooted", "killed")
+        for end in ends:
+            await rig.restart(end)
+            await rig.admit("p")
+            with pytest.raises(PluginNotBack):
+                await rig.start_container("p")
+
+
+async def test_a_pod_of_an_unknown_boot_is_verified(short_dir: Path) -> None:
+    """A machine that does not tell its boot may have been rebooted."""
+    async with RestartRig(short_dir, boot_id_file=short_dir / "none") as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("stopped")
+        with pytest.raises(PluginNotBack):
+            await rig.start_container("p")
+
+
+# ---------------------------------------------------------------- finished containers
+
+STARTED = Pod(
+    "p",
+    init_containers=(Container("init", {RESOURCE: 2}),),
+    containers=(Container("main", {RESOURCE: 1}), Container("side", {RESOURCE: 1})),
+)
+
+
+@pytest.mark.parametrize("when", PLUGINS)
+async def test_a_finished_init_container_is_fine(short_dir: Path, when: str) -> None:
+    """It does not run, and yet its pod does; so too with an app container between two tries."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b")
+        devices = await rig.manager.allocate(STARTED)
+        rig.running = {(UID, "side")}
+        await rig.restart()
+        if when == "at once":
+            await rig.plugin("a", "b")
+        assert await rig.manager.allocate(STARTED) == devices
+        if when == "late":
+            await rig.plugin("x")
+            assert await rig.manager.allocate(STARTED) == devices
+
+
+async def test_a_crashed_container_of_a_running_pod_starts_again_when_it_is_safe(
+    short_dir: Path,
+) -> None:
+    """The one beside it runs on; this one waits for the plugin that has its device."""
+    async with RestartRig(short_dir, start_wait=20) as rig:
+        await rig.plugin("a", "b")
+        devices = await rig.manager.allocate(STARTED)
+        rig.running = {(UID, "side")}
+        await rig.restart()
+        options = rig.manager.get_device_run_container_options
+        assert ids(await options(STARTED, "side")) == devices["side"][RESOURCE]
+        start = asyncio.create_task(options(STARTED, "main"))
+        done, _ = await asyncio.wait({start}, timeout=0.1)
+        assert not done
+        await rig.plugin("a", "b")
+        assert ids(await start) == devices["main"][RESOURCE]
+
+
+async def test_a_container_with_two_resources_waits_for_both_plugins(short_dir: Path) -> None:
+    """One that reports does not vouch for the other's devices."""
+    gadget = "example.com/gadget"
+    asked = Pod("p", containers=(Container("main", {RESOURCE: 1, gadget: 1}),))
+    async with RestartRig(short_dir, start_wait=20) as rig:
+        await rig.plugin("a")
+        await rig.plugin("g", resource=gadget)
+        await rig.manager.allocate(asked)
+        await rig.restart("rebooted")
+        start = asyncio.create_task(rig.start_container("p"))
+        for resource, device in ((gadget, "g"), (RESOURCE, "a")):
+            done, _ = await asyncio.wait({start}, timeout=0.05)
+            assert not done
+            await rig.plugin(device, resource=resource)
+        assert {*await start} == {"a", "g"}
+
+
+async def test_pre_start_is_called_again_once_the_plugin_is_back(short_dir: Path) -> None:
+    """For a container that does not run; of one that runs nobody knows the plugin's wishes."""
+    async with RestartRig(short_dir, start_wait=20) as rig:
+        await rig.plugin("a", pre_start=True)
+        await rig.admit("p")
+        await rig.restart("rebooted")
+        start = asyncio.create_task(rig.start_container("p"))
+        plugin = await rig.plugin("a", pre_start=True)
+        assert await start == ("a",)
+        assert plugin.pre_starts == [("a",)]
+
+
+# ---------------------------------------------------------------- requests that changed
+
+
+async def test_a_pod_that_asks_for_something_else_is_turned_down(short_dir: Path) -> None:
+    """What it holds does not match; running or not, as in the kubelet."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b")
+        await rig.admit("p", 2)
+        rig.running = {(UID, "main")}
+        await rig.restart()
+        assert "changed request for resource" in await rig.refused(pod("p", 1))
+
+
+async def test_a_running_pod_does_not_meet_the_topology_policy_again(short_dir: Path) -> None:
+    """Its devices may lie across NUMA nodes that the policy would not choose today."""
+    settings = check_settings("single-numa-node", numa_nodes=(0, 1))
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b")
+        await rig.admit("p", 2)
+        rig.running = {(UID, "main")}
+        rig.options["topology"] = settings
+        await rig.restart()
+        plugin = await rig.plugin("x")
+        await plugin.send([*healthy("a", numa=(0,)), *healthy("b", numa=(1,))])
+        await rig.manager.wait_for(RESOURCE, capacity=2)
+        assert {*await rig.admit("p", 2)} == {"a", "b"}
+
+
+# ---------------------------------------------------------------- what the runtime says
+
+
+async def test_the_runtime_may_be_asked_over_a_socket(short_dir: Path) -> None:
+    """The question may be a coroutine; it is asked each time, for what was true may not be now."""
+    running = {(UID, "main")}
+
+    async def ask() -> set[tuple[str, str]]:
+        await asyncio.sleep(0)
+        return running
+
+    async with RestartRig(short_dir, running_containers=ask) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("rebooted")
+        assert await rig.start_container("p") == ("a",)
+        running.clear()
+        with pytest.raises(PluginNotBack):
+            await rig.start_container("p")
+
+
+async def test_a_runtime_that_cannot_be_asked_is_no_empty_runtime(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error, or no answer: the pods of this boot count as running, and that is logged."""
+    monkeypatch.setattr("kubedevices.node.after_restart._RUNTIME_TIMEOUT", 0.05)
+
+    def fail() -> set[tuple[str, str]]:
+        raise ConnectionRefusedError("containerd is not there")
+
+    async def hang() -> set[tuple[str, str]]:
+        await asyncio.sleep(60)
+        return set()
+
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        devices = await rig.admit("p")
+        for ask, said in ((fail, "containerd is not there"), (hang, "TimeoutError")):
+            rig.options["running_containers"] = ask
+            await rig.restart("killed")
+            assert await rig.admit("p") == await rig.start_container("p") == devices
+            assert said in caplog.text
+        await rig.restart("rebooted")
+        with pytest.raises(PluginNotBack):
+            await rig.start_container("p")
+
+
+async def test_the_runtime_is_not_asked_about_pods_of_today(short_dir: Path) -> None:
+    """An admission costs no question to the runtime once a node is in its stride."""
+    asked = 0
+
+    def ask() -> set[tuple[str, str]]:
+        nonlocal asked
+        asked += 1
+        return set()
+
+    async with RestartRig(short_dir, running_containers=ask) as rig:
+        await rig.plugin("a", "b")
+        await rig.admit("p")
+        await rig.start_container("p")
+        await rig.restart()
+        await rig.plugin("a", "b")
+        await rig.admit("q")
+        assert asked == 0
+        await rig.admit("p")
+        assert asked == 1
+        await rig.admit("p")
+        assert asked == 1

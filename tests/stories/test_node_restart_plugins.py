@@ -1,0 +1,130 @@
+"""After a restart: plugins that come back with other devices, with less at first, or too late."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import DevicesNoLongerHealthy, PluginNotBack
+from kubedevices.node.inventory import Capacity
+from tests.fake_plugin import RESOURCE, healthy, unhealthy
+from tests.restart_rig import RestartRig, kubelet_rejection, pod
+from tests.waiting import until
+
+UID = pod("p").uid
+
+
+# ---------------------------------------------------------------- a plugin that is back without it
+
+
+async def test_a_device_that_is_gone_is_not_handed_out(short_dir: Path) -> None:
+    """Vanished or sick after a reboot: neither admitted nor started, in the kubelet's words."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b")
+        (device,) = await rig.admit("p")
+        (other,) = {"a", "b"} - {device}
+        await rig.restart("rebooted")
+        plugin = await rig.plugin(other)
+        for devices in (healthy(other), [*healthy(other), *unhealthy(device)]):
+            await plugin.send(devices)
+            await rig.manager.wait_for(RESOURCE, capacity=len(devices))
+            assert await rig.refused(pod("p")) == kubelet_rejection("no_longer_healthy")
+            with pytest.raises(DevicesNoLongerHealthy):
+                await rig.start_container("p")
+        assert rig.held() == {"p": {device}}
+
+
+@pytest.mark.parametrize("first", [[], unhealthy("a")], ids=["an empty list", "a sick device"])
+async def test_a_plugin_that_begins_with_less_is_given_time(
+    short_dir: Path, first: list[object]
+) -> None:
+    """Several plugins send an empty list, or sick devices, before the real list."""
+    async with RestartRig(short_dir, start_wait=20, admission_wait=20) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("rebooted")
+        plugin = await rig.plugin(reports=False)
+        await plugin.send(first)  # type: ignore[arg-type]
+        await until(lambda: rig.manager.inventory.has_reported(RESOURCE))
+        admission = asyncio.create_task(rig.admit("p"))
+        start = asyncio.create_task(rig.start_container("p"))
+        done, _ = await asyncio.wait({admission, start}, timeout=0.05)
+        assert not done
+        await plugin.send(healthy("a"))
+        assert await admission == await start == ("a",)
+
+
+async def test_a_pod_released_while_its_start_waits_is_not_started(short_dir: Path) -> None:
+    """It is let go at once, with nothing."""
+    async with RestartRig(short_dir, start_wait=20) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("rebooted")
+        start = asyncio.create_task(rig.start_container("p"))
+        done, _ = await asyncio.wait({start}, timeout=0.05)
+        assert not done
+        await rig.manager.release(UID)
+        assert await asyncio.wait_for(start, 5) == ()
+
+
+async def test_a_start_that_waits_ends_with_the_node(short_dir: Path) -> None:
+    """Whoever starts containers is not left hanging."""
+    async with RestartRig(short_dir, start_wait=60) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("rebooted")
+        start = asyncio.create_task(rig.start_container("p"))
+        done, _ = await asyncio.wait({start}, timeout=0.05)
+        assert not done
+        await rig.manager.stop()
+        with pytest.raises(PluginNotBack):
+            await asyncio.wait_for(start, 5)
+
+
+# ---------------------------------------------------------------- as the kubelet does
+
+
+async def test_compat_a_reboot_without_the_plugin_rejects_the_pod(short_dir: Path) -> None:
+    """With `compat`: not running and no plugin is the kubelet's rejection; it keeps its devices."""
+    async with RestartRig(short_dir, compat=True) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        await rig.restart("rebooted")
+        assert await rig.refused(pod("p")) == kubelet_rejection("no_healthy")
+        rig.running = {(UID, "main")}
+        await rig.restart()
+        assert await rig.admit("p") == ("a",)
+        assert await rig.start_container("p") == ("a",)
+
+
+async def test_capacity_is_zero_until_the_plugin_is_back(short_dir: Path) -> None:
+    """Known, 0 of 0, not removed; after the grace period removed, once."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a", "b", "c")
+        rig.options["grace_period"] = 0.3
+        await rig.restart()
+        events = rig.manager.subscribe()
+        assert rig.manager.get_capacity() == Capacity({RESOURCE: 0}, {RESOURCE: 0})
+        assert rig.manager.inventory.is_known(RESOURCE)
+        await until(lambda: events.backlog, what="nobody has to ask for it")
+        assert [event.as_dict() for event in events.backlog] == [
+            {"event": "removed", "resource": RESOURCE}
+        ]
+        assert rig.manager.get_capacity() == Capacity({}, {})
+        await rig.restart()
+        assert rig.manager.get_capacity() == Capacity({}, {})
+
+
+async def test_a_plugin_that_comes_back_in_time_stays(short_dir: Path) -> None:
+    """The grace period of the start ends with its registration."""
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        rig.options["grace_period"] = 0.3
+        await rig.restart()
+        plugin = await rig.plugin("a", reports=False)
+        removed = asyncio.create_task(anext(rig.manager.subscribe()))
+        done, _ = await asyncio.wait({removed}, timeout=0.4)
+        assert not done
+        removed.cancel()
+        await plugin.send(healthy("a"))
+        await rig.manager.wait_for(RESOURCE, allocatable=1)
