@@ -1,5 +1,6 @@
 """README and every page of docs do what they say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,13 @@ def test_a_page_does_what_it_says(path: Path, short_dir: Path) -> None:
     page = read_page(path)
     assert not page.unknown, "blocks that nobody runs: mark them with a file name or a reason"
     run_page(page, short_dir)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_make_can_make_what_a_page_names(path: Path) -> None:
+    """Every `make TARGET` of a page is in the Makefile."""
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"[`$] ?make ([a-z-]+)", path.read_text())) <= set(targets)
 
 
 def test_a_page_that_lies_is_caught(short_dir: Path) -> None:
