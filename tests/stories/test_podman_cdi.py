@@ -1,14 +1,5 @@
-"""podman as an independent judge of our CDI files and of our words for it.
+"""podman as an independent judge of our CDI files and of our words for it."""
 
-Everything happens in a mount namespace of its own, with /run and /dev/shm as empty file systems:
-podman reads CDI files from fixed directories, and those of the host are never touched. (`/var/run`
-is `/run`; `/etc/cdi` appears by an overlay of /etc.)
-"""
-
-import os
-import shlex
-import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -19,74 +10,16 @@ from kubedevices.device import DeviceSpec, Mount
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, write_spec
 from kubedevices.runtimes import cdi, podman
-from tests.containers import make_root_file_system, need_root_and, try_to_open, two_devices
+from tests.containers import try_to_open, two_devices
+from tests.podman_judge import Podman, podman_judge
 
-DEADLINE = 60
 KIND = "example.com/widget"
-SETTINGS = """\
-[containers]
-default_ulimits = ["nofile=1024:4096", "nproc=4096:4096"]
-netns = "none"
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "none"
-"""
-# A process namespace as well, so that podman's helpers end with it.
-NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-PREPARE = """\
-set -e
-mount -t tmpfs tmpfs /run
-mount -t tmpfs tmpfs /dev/shm
-mkdir /run/cdi
-mount --bind "$DIR/run-cdi" /run/cdi
-mount -t overlay overlay -o "lowerdir=$DIR/etc:/etc" /etc
-"""
-
-
-class Podman:
-    """Runs podman with its storage in `directory`; `run_cdi` and `etc_cdi` are what it reads."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.run_cdi, self.etc_cdi = directory / "run-cdi", directory / "etc/cdi"
-        for each in (self.run_cdi, self.etc_cdi):
-            each.mkdir(parents=True)
-        make_root_file_system(directory / "rootfs")
-        (directory / "containers.conf").write_text(SETTINGS)
-
-    def command(self, options: Iterable[str], command: Iterable[str]) -> str:
-        """Return the shell words that run a container once."""
-        storage = [f"--root={self.directory}/root", f"--runroot={self.directory}/runroot"]
-        start = ["podman", *storage, "--storage-driver=vfs", "run", "--rm"]
-        rootfs = str(self.directory / "rootfs")
-        return shlex.join([*start, *options, "--rootfs", rootfs, *command])
-
-    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell script in the private mount namespace."""
-        home = {"HOME": str(self.directory), "DIR": str(self.directory)}
-        return subprocess.run(
-            [*NAMESPACES, "sh", "-c", PREPARE + script],
-            env=os.environ | home | {"CONTAINERS_CONF": str(self.directory / "containers.conf")},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
-
-    def run(
-        self, options: Iterable[str], command: Iterable[str]
-    ) -> subprocess.CompletedProcess[str]:
-        """Run one container to its end."""
-        return self.shell(self.command(options, command))
 
 
 @pytest.fixture
 def judge(short_dir: Path) -> Podman:
     """A podman of its own, without any CDI file."""
-    need_root_and("podman", "runc", "unshare")
-    return Podman(short_dir)
+    return podman_judge(short_dir)
 
 
 def node(path: str, host_path: str = "") -> ContainerEdits:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.asking import add_node_arguments, ask
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
-from kubedevices.errors import UsageError
+from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.resource_name import ResourceName
+from kubedevices.runtimes import FORMATS
 
 if TYPE_CHECKING:
+    from kubedevices.node.control import ControlClient
     from kubedevices.node.pod import Pod
 
 NAME = "allocate"
@@ -35,6 +37,15 @@ examples:
   kubedevices allocate example.com/widget=1 example.com/gpu=1 --pod-name train -o json
   kubedevices allocate --pod pod.yaml --socket-dir /tmp/kd
   kubedevices release train --socket-dir /tmp/kd           gives the devices back
+
+with --format, the answer in the words of a runtime instead:
+  podman run $(kubedevices allocate example.com/widget=1 --format podman) IMAGE ...
+  env $(kubedevices allocate example.com/widget=1 --format env) PROGRAM ...
+  kubedevices allocate example.com/widget=1 --format oci --oci-config config.json > new.json
+  kubedevices allocate example.com/widget=1 --format cdi > /var/run/cdi/widget.json
+
+Words are quoted for a shell. $(...) alone does not read quotes again: where a value has blanks, use
+  eval "podman run $(kubedevices allocate example.com/widget=1 --format podman) IMAGE ..."
 """
 
 Document = dict[str, Any]
@@ -52,17 +63,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pod-name", metavar="NAME", help="name of the pod (default: one that is not taken)"
     )
-    parser.add_argument("--container", metavar="NAME", help="name of the container (default: main)")
+    parser.add_argument(
+        "--container",
+        metavar="NAME",
+        help="name of the container (default: main); with --pod, the one that --format is about",
+    )
     add_output_argument(parser)
+    group = parser.add_argument_group("for a runtime")
+    group.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="print what one container starts with: arguments of podman or docker, variables "
+        "(env), an OCI configuration, or a CDI file",
+    )
+    group.add_argument(
+        "--oci-config",
+        type=Path,
+        metavar="FILE",
+        help="with --format oci: the configuration to add to, such as that of `runc spec` "
+        "(default: an empty one)",
+    )
     add_node_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Admit the pod and print who got what."""
+    if args.oci_config is not None and args.format != "oci":
+        raise UsageError("--oci-config goes with --format oci only")
     pod = _pod(args)
-    answer = ask(args, lambda client: client.allocate(pod))
-    _print(answer, args.output)
+    if args.format is None:
+        answer = ask(args, lambda client: client.allocate(pod))
+        _print(answer, args.output)
+        return 0
+    if args.output != "table":
+        raise UsageError(f"--format and -o {args.output} are two answers: choose one")
+    print(_for_runtime(args, pod))
     return 0
+
+
+def _for_runtime(args: argparse.Namespace, pod: "Pod") -> str:
+    """Admit the pod, unless nothing could be printed: then a pod that is new is released again."""
+    from kubedevices.cli.runtime_words import chosen_container, read_base, words
+
+    container = chosen_container(pod, args.container)
+    base = read_base(args.oci_config)
+
+    async def allocate(client: "ControlClient") -> str:
+        before = {each["uid"] for each in (await client.pods())["pods"]}
+        answer = await client.allocate(pod)
+        try:
+            return words(answer, container, args.format, base)
+        except KubedevicesError:
+            if answer["uid"] not in before:
+                await client.release(answer["uid"])
+            raise
+
+    return ask(args, allocate)
 
 
 # ---------------------------------------------------------------- what is asked for
@@ -72,8 +128,11 @@ def _pod(args: argparse.Namespace) -> "Pod":
     if bool(args.requests) is (args.pod is not None):
         raise UsageError(f"allocate needs either RESOURCE=N, {_EXAMPLE}, or --pod FILE")
     if args.pod is not None:
-        if args.pod_name is not None or args.container is not None:
-            raise UsageError("--pod-name and --container do not go with --pod: the file has both")
+        if args.pod_name is not None or (args.container is not None and args.format is None):
+            raise UsageError(
+                "--pod-name and --container do not go with --pod: the file has both "
+                "(--container may choose what --format prints)"
+            )
         return _read_pod(args.pod)
     from kubedevices.node.pod import Container, Pod
 

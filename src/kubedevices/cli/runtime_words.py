@@ -1,0 +1,127 @@
+"""The answer of `kubedevices allocate` in the words of a runtime: `--format`.
+
+`runtimes` makes the words; here they become text for a shell or a file, and what they need of the
+host is read: numbers of device files for `oci`, CDI files where the answer names CDI devices.
+"""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.allocation import ContainerOptions
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.errors import CannotRead, UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.node.pod import Pod
+
+CDI_KIND = "kubedevices.local/allocation"
+"""The kind of the one device in a file that stands for an allocation."""
+
+Document = Mapping[str, Any]
+
+
+def chosen_container(pod: "Pod", wanted: str | None) -> str:
+    """Return the container whose words are printed; raises `UsageError` if that is not clear."""
+    names = [container.name for container in (*pod.init_containers, *pod.containers)]
+    if wanted is not None:
+        if wanted not in names:
+            raise UsageError(f"pod {pod.name} has no container {wanted!r}, only {', '.join(names)}")
+        return wanted
+    if len(names) != 1:
+        raise UsageError(
+            f"pod {pod.name} has several containers: choose one of {', '.join(names)} "
+            "with --container"
+        )
+    return names[0]
+
+
+def read_base(file: Path | None) -> dict[str, Any]:
+    """Return the configuration to which `oci` adds; raises `CannotRead` and `UsageError`."""
+    if file is None:
+        return {}
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CannotRead(str(file), error.strerror or str(error)) from error
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{file} is no OCI runtime configuration: it must be an object")
+    return config
+
+
+def words(answer: Document, container: str, kind: str, base: Document) -> str:
+    """Return what `container` of a pod's `answer` starts with; raises `NotExpressible`."""
+    entry = next(each for each in answer["containers"] if each["name"] == container)
+    options = _options(entry["options"])
+    if kind == "cdi":
+        # Names of pods have no underscore, so that no two containers share a device.
+        owner = "_".join((answer["namespace"], answer["name"], container))
+        return _cdi(options, owner)
+    return _WRITERS[kind](options, base)
+
+
+def _options(given: Document) -> ContainerOptions:
+    return ContainerOptions(
+        env=tuple(given["env"].items()),
+        devices=tuple(DeviceSpec(**device) for device in given["devices"]),
+        mounts=tuple(Mount(**mount) for mount in given["mounts"]),
+        annotations=tuple(given["annotations"].items()),
+        cdi_devices=tuple(given["cdi_devices"]),
+    )
+
+
+def _podman(options: ContainerOptions, _: Document) -> str:
+    from kubedevices.runtimes import podman
+
+    return shlex.join(podman.args(options))
+
+
+def _docker(options: ContainerOptions, _: Document) -> str:
+    from kubedevices.runtimes import docker
+
+    return shlex.join(docker.args(options))
+
+
+def _env(options: ContainerOptions, _: Document) -> str:
+    from kubedevices.runtimes import env
+
+    return shlex.join(env.words(options))
+
+
+def _oci(options: ContainerOptions, base: Document) -> str:
+    from functools import partial
+
+    from kubedevices.host.cdi_specs import read_registry
+    from kubedevices.host.device_files import read_device_file, read_device_files
+    from kubedevices.runtimes import oci
+
+    config = oci.apply_to_oci(
+        base,
+        options,
+        read_device_files(oci.host_paths(options)),
+        registry=read_registry() if options.cdi_devices else None,
+        look=partial(read_device_file, follow=False),
+    )
+    return json.dumps(config, indent=2)
+
+
+def _cdi(options: ContainerOptions, owner: str) -> str:
+    from kubedevices.cdi import CdiName, device_name_of
+    from kubedevices.host.cdi_specs import read_registry
+    from kubedevices.runtimes import cdi
+
+    name = CdiName.of(CDI_KIND, device_name_of(owner))
+    resolve = read_registry().edits if options.cdi_devices else None
+    return cdi.text(options, name, resolve=resolve).rstrip("\n")
+
+
+_WRITERS: dict[str, Callable[[ContainerOptions, Document], str]] = {
+    "podman": _podman,
+    "docker": _docker,
+    "env": _env,
+    "oci": _oci,
+}

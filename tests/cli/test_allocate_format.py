@@ -1,0 +1,232 @@
+"""`kubedevices allocate --format`."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+)
+from kubedevices.cdi import from_json
+from kubedevices.cli import main
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.runtimes import FORMATS
+from tests.fake_plugin import RESOURCE, healthy
+from tests.node_thread import NodeThread, node_thread
+
+MANIFEST = """\
+metadata: {name: train}
+spec:
+  initContainers:
+  - {name: prepare, resources: {limits: {example.com/widget: 1}}}
+  containers:
+  - {name: main, resources: {limits: {example.com/widget: 2}}}
+"""
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[NodeThread]:
+    """Give a node with four devices."""
+    with node_thread(short_dir / "p") as running:
+        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
+        running.call(running.plugin.register())
+        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
+        yield running
+
+
+def answer_with(node: NodeThread, **parts: Any) -> None:
+    def answer(request: AllocateRequest) -> AllocateResponse:
+        return AllocateResponse([ContainerAllocateResponse(**parts) for _ in request.containers])
+
+    node.plugin.allocate_answer = answer
+
+
+def allocate(node: NodeThread, *arguments: object) -> int:
+    words = [str(argument) for argument in arguments]
+    return main(["allocate", *words, "--socket-dir", str(node.socket_dir)])
+
+
+def holders(node: NodeThread) -> int:
+    return len(list(node.manager.pods()))
+
+
+@pytest.mark.parametrize("runtime", ["podman", "docker"])
+def test_the_answer_is_one_line_of_arguments_quoted_for_a_shell(
+    node: NodeThread, capsys: pytest.CaptureFixture[str], runtime: str
+) -> None:
+    """A shell that reads the line gets exactly the words of the runtime."""
+    answer_with(
+        node,
+        env={"WIDGET": "two words"},
+        devices=[DeviceSpec("/dev/null", "/dev/w", "r")],
+        mounts=[Mount("/h", "/c", read_only=True)],
+        annotations={"k": "v"},
+        cdi_devices=["v.com/c=x"],
+    )
+    assert allocate(node, f"{RESOURCE}=1", "--format", runtime) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    assert shlex.split(printed) == [
+        "--env=WIDGET=two words",
+        "--device=/dev/null:/dev/w:r",
+        "--mount=type=bind,source=/h,target=/c,readonly",
+        "--annotation=k=v",
+        "--device=v.com/c=x",
+    ]
+
+
+def test_variables_alone_are_words_for_env(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `env` takes before a command."""
+    answer_with(node, env={"A": "1", "B": "it's"}, devices=[DeviceSpec("/dev/null")])
+    assert allocate(node, f"{RESOURCE}=1", "--format", "env") == 0
+    assert shlex.split(capsys.readouterr().out) == ["A=1", "B=it's"]
+
+
+def test_an_oci_configuration_gets_its_devices_added(
+    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --oci-config there is nothing but the devices; with it the rest is kept."""
+    answer_with(node, env={"A": "1"}, devices=[DeviceSpec("/dev/null", "/dev/w", "r")])
+    assert allocate(node, f"{RESOURCE}=1", "--format", "oci") == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain.keys() == {"process", "linux"}
+    assert plain["linux"]["devices"][0]["path"] == "/dev/w"
+    base = short_dir / "config.json"
+    base.write_text(json.dumps({"ociVersion": "1.0.2", "process": {"env": ["B=2"]}}))
+    assert allocate(node, f"{RESOURCE}=1", "--format", "oci", "--oci-config", base) == 0
+    added = json.loads(capsys.readouterr().out)
+    assert added["ociVersion"] == "1.0.2"
+    assert added["process"]["env"] == ["B=2", "A=1"]
+    assert added["linux"] == plain["linux"]
+
+
+def test_a_cdi_file_stands_for_the_allocation(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its one device is named after namespace, pod and container."""
+    answer_with(node, env={"A": "1"})
+    assert allocate(node, f"{RESOURCE}=1", "--pod-name", "train", "--format", "cdi") == 0
+    spec = from_json(capsys.readouterr().out)
+    assert (spec.kind, spec.devices[0].name) == (
+        "kubedevices.local/allocation",
+        "default_train_main",
+    )
+    assert spec.devices[0].container_edits.env == ("A=1",)
+
+
+def test_one_container_of_several_is_chosen(
+    node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All are admitted together; what is printed is about the one."""
+    file = short_dir / "pod.yaml"
+    file.write_text(MANIFEST)
+    for container, count in (("prepare", 1), ("main", 2)):
+        assert allocate(node, "--pod", file, "--container", container, "--format", "podman") == 0
+        words = capsys.readouterr().out.split()
+        assert sum(word.startswith("--device=") for word in words) == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "pod train has several containers: choose one of prepare, main with --container"),
+        (["--container", "other"], "has no container 'other', only prepare, main"),
+    ],
+)
+def test_a_choice_that_is_not_clear_is_told_before_anything_is_given(
+    node: NodeThread,
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    text: str,
+) -> None:
+    """Exit code 2, and no pod is admitted."""
+    file = short_dir / "pod.yaml"
+    file.write_text(MANIFEST)
+    assert allocate(node, "--pod", file, "--format", "podman", *arguments) == 2
+    assert text in capsys.readouterr().err
+    assert holders(node) == 0
+
+
+def test_what_a_runtime_cannot_say_gives_the_devices_back(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody would release a pod whose name was never printed; one that was there before stays."""
+    answer_with(node, devices=[DeviceSpec("/dev/a:b")])
+    assert allocate(node, f"{RESOURCE}=1", "--format", "podman") == 2
+    assert "not expressible for podman: the device path /dev/a:b" in capsys.readouterr().err
+    assert holders(node) == 0
+    named = [f"{RESOURCE}=1", "--pod-name", "train"]
+    assert allocate(node, *named) == 0
+    assert allocate(node, *named, "--format", "podman") == 2
+    assert holders(node) == 1
+
+
+def test_a_device_file_that_is_not_there_is_told(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 3: an OCI configuration needs its number."""
+    answer_with(node, devices=[DeviceSpec("/dev/none-such")])
+    assert allocate(node, f"{RESOURCE}=1", "--format", "oci") == 3
+    assert "/dev/none-such: No such file" in capsys.readouterr().err
+    assert holders(node) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "text"),
+    [
+        (None, 3, "cannot read "),
+        ("{", 2, "config.json is not JSON"),
+        ("[]", 2, "config.json is no OCI runtime configuration: it must be an object"),
+    ],
+)
+def test_a_bad_configuration_is_told(
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    content: str | None,
+    code: int,
+    text: str,
+) -> None:
+    """Before any node is asked."""
+    file = short_dir / "config.json"
+    if content is not None:
+        file.write_text(content)
+    arguments = [f"{RESOURCE}=1", "--format", "oci", "--oci-config", str(file)]
+    assert main(["allocate", *arguments, "--socket-dir", str(short_dir)]) == code
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--format", "podman", "-o", "json"], "--format and -o json are two answers"),
+        (["--format", "podman", "--oci-config", "x"], "--oci-config goes with --format oci only"),
+        (["--oci-config", "x"], "--oci-config goes with --format oci only"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    """Exit code 2, one line."""
+    assert main(["allocate", f"{RESOURCE}=1", *arguments, "--socket-dir", str(short_dir)]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert error.count("\n") == 1
+
+
+def test_every_format_of_runtimes_can_be_asked_for(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table of the verb and that of the package are about the same formats."""
+    answer_with(node, env={"A": "1"})
+    for name in FORMATS:
+        assert allocate(node, f"{RESOURCE}=1", "--pod-name", "one", "--format", name) == 0, name
+        assert "A=1" in capsys.readouterr().out
