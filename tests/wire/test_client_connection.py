@@ -14,6 +14,7 @@ from kubedevices.wire.grpc_events import (
 )
 from tests.wire.frames import (
     CONTINUATION,
+    DATA,
     END_HEADERS,
     END_STREAM,
     GOAWAY,
@@ -247,6 +248,25 @@ def test_cancel() -> None:
     client.take_events()
     client.receive(data(1, message(b"late")) + headers(1, OK, LAST))
     assert client.take_events() == []
+
+
+def test_cancel_before_anything_left() -> None:
+    """A call given up in the same breath sends nothing of its message, and others are not hurt."""
+    client = new_client()
+    calls = [client.start_call(METHOD, b"secret %d" % number) for number in range(3)]
+    client.cancel(calls[1])
+    client.start_call(METHOD, b"secret 3")
+    sent = [frame.payload for frame in parse(everything(client)) if frame.kind == DATA]
+    assert sent == [message(b"secret %d" % number) for number in (0, 2, 3)]
+
+
+def test_cancel_forgets_messages() -> None:
+    """What has come for a call that is given up is let go of."""
+    client = new_client()
+    call = started(client)
+    client.receive(headers(1, RESPONSE) + data(1, message(b"abc")))
+    client.cancel(call)
+    assert not call.messages
 
 
 def test_slow_reader() -> None:
