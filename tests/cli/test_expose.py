@@ -153,7 +153,7 @@ def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 AS_NOBODY = """\
 import os, sys
-import encodings.utf_8_sig, kubedevices.cli.expose
+import encodings.utf_8_sig, shutil, kubedevices.cli.expose
 import kubedevices.builtin.expose, kubedevices.plugin.runner
 if os.getuid() == 0:
     os.setgroups([])

@@ -14,5 +14,7 @@ expose_config     what may stand in its YAML file
 expose_checks     whether single values of it are right
 path_patterns     globs that remember what their wildcards stood for
 yaml_config       a YAML file checked against dataclasses, all mistakes at once
+json_schema       the same dataclasses as a JSON schema, for editors
+foreign_configs   files of other device plugins, turned into expose's
 yaml_source       YAML nodes with their place in the file
 """

@@ -10,6 +10,8 @@
 Only what a file says is judged here; what the host has is for `expose_tree` and `expose_host`.
 """
 
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from kubedevices.builtin.expose_checks import PLACEHOLDERS, parse_duration
 from kubedevices.builtin.path_patterns import PathPattern, placeholders
 from kubedevices.builtin.yaml_config import Complain, key, load_config
 from kubedevices.builtin.yaml_source import KeyPath, Report
+from kubedevices.plugin.allocation_policy import POLICIES
 
 _DURATION_HINT = "for example 30s or 5m"
 
@@ -31,9 +34,19 @@ class UsbMatch:
     HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
 
-    vendor: str | None = key(default=None, check=checks.hex_pattern)
-    product: str | None = key(default=None, check=checks.hex_pattern)
-    serial: str | None = key(default=None, check=checks.some_text)
+    vendor: str | None = key(
+        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    product: str | None = key(
+        meaning="product ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    serial: str | None = key(
+        meaning="serial number; wildcards allowed", default=None, check=checks.some_text
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +56,25 @@ class PciMatch:
     HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
     ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
 
-    vendor: str | None = key(default=None, check=checks.hex_pattern)
-    device: str | None = key(default=None, check=checks.hex_pattern)
-    class_: str | None = key(name="class", default=None, check=checks.hex_pattern)
-    driver: str | None = key(default=None, check=checks.some_text)
+    vendor: str | None = key(
+        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    device: str | None = key(
+        meaning="device ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    class_: str | None = key(
+        meaning="class or the beginning of one: 03 is every display controller",
+        name="class",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    driver: str | None = key(
+        meaning="the driver it is bound to; wildcards allowed", default=None, check=checks.some_text
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +84,13 @@ class Match:
     HINT: ClassVar[str] = "write '- path: /dev/...'"
     ONE_OF: ClassVar[tuple[str, ...]] = ("path", "usb", "pci")
 
-    path: PathPattern | None = key(default=None, parse=PathPattern)  # noqa: RUF009  # makes a field
-    usb: UsbMatch | None = key(default=None)  # noqa: RUF009
-    pci: PciMatch | None = key(default=None)  # noqa: RUF009
+    path: PathPattern | None = key(
+        meaning="glob of device files: *, ? and [...] within one directory level",
+        default=None,
+        parse=PathPattern,
+    )
+    usb: UsbMatch | None = key(meaning="USB devices of which everything given fits", default=None)
+    pci: PciMatch | None = key(meaning="PCI functions of which everything given fits", default=None)
 
     @property
     def wildcards(self) -> int:
@@ -77,8 +109,14 @@ class ContainerSide:
 
     HINT: ClassVar[str] = "write 'container: {path: /dev/...}'"
 
-    path: str = key(default="{path}", check=checks.path_template(*checks.BEFORE_CONTAINER_PATH))
-    permissions: str = key(default="rw", check=checks.permissions)
+    path: str = key(
+        meaning="where the container sees the device",
+        default="{path}",
+        check=checks.path_template(*checks.BEFORE_CONTAINER_PATH),
+    )
+    permissions: str = key(
+        meaning="one or more of r, w and m (mknod)", default="rw", check=checks.permissions
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +125,13 @@ class MountRule:
 
     HINT: ClassVar[str] = "write '- host: /path'"
 
-    host: str = key(check=checks.path_template(*PLACEHOLDERS))
-    container: str = key(default="", check=checks.path_template(*PLACEHOLDERS))
-    read_only: bool = key(default=False)
+    host: str = key(meaning="path on the host", check=checks.path_template(*PLACEHOLDERS))
+    container: str = key(
+        meaning="path in the container, by default that of the host",
+        default="",
+        check=checks.path_template(*PLACEHOLDERS),
+    )
+    read_only: bool = key(meaning="whether the container may only read it", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,19 +141,34 @@ class HealthRule:
     HINT: ClassVar[str] = "write 'health: {file: /sys/..., equals: ok}' or {command: [...]}"
     ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
 
-    file: str | None = key(default=None, check=checks.path_template(*PLACEHOLDERS))
-    equals: str | None = key(default=None)
+    file: str | None = key(
+        meaning="a file that must exist, or say what 'equals' says",
+        default=None,
+        check=checks.path_template(*PLACEHOLDERS),
+    )
+    equals: str | None = key(
+        meaning="what the file must say; white space around it does not count", default=None
+    )
     command: tuple[str, ...] = key(
+        meaning="a program and its arguments; exit code 0 is well",
         default=(),
         not_empty=True,
         check=checks.template(*PLACEHOLDERS),
         hint="a list: the program and its arguments",
     )
     interval: float = key(
-        default=30.0, parse=parse_duration, check=checks.interval, hint=_DURATION_HINT
+        meaning="pause between two checks, such as 30s",
+        default=30.0,
+        parse=parse_duration,
+        check=checks.interval,
+        hint=_DURATION_HINT,
     )
-    fail_after: int = key(default=2, check=checks.times)
-    ok_after: int = key(default=3, check=checks.times)
+    fail_after: int = key(
+        meaning="failures in a row that make a device Unhealthy", default=2, check=checks.times
+    )
+    ok_after: int = key(
+        meaning="successes in a row that make it Healthy again", default=3, check=checks.times
+    )
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
@@ -127,28 +184,72 @@ class ResourceRule:
     NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {"inject": ""}
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
-    name: str = key(check=checks.resource)
-    match: tuple[Match, ...] = key(not_empty=True, hint="write '- path: /dev/...'")
+    name: str = key(meaning="the part of the resource name after the slash", check=checks.resource)
+    match: tuple[Match, ...] = key(
+        meaning="alternatives; each match makes a device",
+        not_empty=True,
+        hint="write '- path: /dev/...'",
+    )
     exclude: tuple[PathPattern, ...] = key(
-        default=(), parse=PathPattern, hint="a list of paths, wildcards allowed"
+        meaning="globs of paths to leave out",
+        default=(),
+        parse=PathPattern,
+        hint="a list of paths, wildcards allowed",
     )
-    id: str = key(default="stable", check=checks.one_of(*checks.ID_STYLES))
-    container: ContainerSide = key(default_factory=ContainerSide)  # noqa: RUF009  # makes a field
+    id: str = key(
+        meaning="what names a device: what outlives a re-plug, its path, or a number",
+        default="stable",
+        check=checks.one_of(*checks.ID_STYLES),
+        choices=checks.ID_STYLES,
+    )
+    container: ContainerSide = key(
+        meaning="how a container sees the device", default_factory=ContainerSide
+    )
     env: Mapping[str, str] = key(
-        default_factory=dict, check=checks.template(*PLACEHOLDERS), check_key=checks.env_name
+        meaning="variables of the container; placeholders allowed",
+        default_factory=dict,
+        check=checks.template(*PLACEHOLDERS),
+        check_key=checks.env_name,
     )
-    mounts: tuple[MountRule, ...] = key(default=())
-    with_: tuple[str, ...] = key(name="with", default=(), check=checks.companion)
-    optional: bool = key(default=False)
-    replicas: int = key(default=1, check=checks.replicas)
-    rename_shared: bool = key(default=False)
-    fail_requests_greater_than_one: bool = key(default=False)
-    allocation: str = key(default="none", check=checks.allocation)
+    mounts: tuple[MountRule, ...] = key(meaning="files and directories that come along", default=())
+    with_: tuple[str, ...] = key(
+        meaning="device files that come along with each device",
+        name="with",
+        default=(),
+        check=checks.companion,
+    )
+    optional: bool = key(
+        meaning="whether a device exists even if one of 'with' is missing", default=False
+    )
+    replicas: int = key(
+        meaning="how many containers may have each device at the same time",
+        default=1,
+        check=checks.replicas,
+    )
+    rename_shared: bool = key(meaning="with replicas, call the resource NAME.shared", default=False)
+    fail_requests_greater_than_one: bool = key(
+        meaning="refuse a container that asks for several", default=False
+    )
+    allocation: str = key(
+        meaning="which devices to give away first",
+        default="none",
+        check=checks.allocation,
+        choices=(*POLICIES,),
+    )
     topology: str | tuple[int, ...] = key(
-        default="auto", check=checks.topology, hint="auto, none, or a list such as [0]"
+        meaning="NUMA nodes: auto asks the kernel, none, or a list of numbers",
+        default="auto",
+        check=checks.topology,
+        choices=("auto", "none"),
+        hint="auto, none, or a list such as [0]",
     )
-    health: HealthRule | None = key(default=None)  # noqa: RUF009
-    gone_grace: float | None = key(default=None, parse=parse_duration, hint=_DURATION_HINT)
+    health: HealthRule | None = key(meaning="how to tell whether a device works", default=None)
+    gone_grace: float | None = key(
+        meaning="how long a device that vanished is Unhealthy before it is dropped",
+        default=None,
+        parse=parse_duration,
+        hint=_DURATION_HINT,
+    )
 
     @property
     def device_type(self) -> str:
@@ -208,13 +309,30 @@ class ExposeConfig:
 
     HINT: ClassVar[str] = "version, namespace and resources"
 
-    version: int = key(check=checks.version, hint="write 'version: 1'")
-    namespace: str = key(check=checks.namespace, hint="a domain of yours, for example example.com")
-    scan_interval: float = key(
-        default=5.0, parse=parse_duration, check=checks.interval, hint="for example 5s or 500ms"
+    version: int = key(
+        meaning="the version of this format: 1", check=checks.version, hint="write 'version: 1'"
     )
-    gone_grace: float = key(default=30.0, parse=parse_duration, hint=_DURATION_HINT)
-    resources: tuple[ResourceRule, ...] = key(unique="name", not_empty=True)
+    namespace: str = key(
+        meaning="the part of every resource name before the slash",
+        check=checks.namespace,
+        hint="a domain of yours, for example example.com",
+    )
+    scan_interval: float = key(
+        meaning="pause between two looks, such as 5s",
+        default=5.0,
+        parse=parse_duration,
+        check=checks.interval,
+        hint="for example 5s or 500ms",
+    )
+    gone_grace: float = key(
+        meaning="how long a device that vanished is Unhealthy before it is dropped",
+        default=30.0,
+        parse=parse_duration,
+        hint=_DURATION_HINT,
+    )
+    resources: tuple[ResourceRule, ...] = key(
+        meaning="what is served", unique="name", not_empty=True
+    )
 
     @property
     def look_interval(self) -> float:

@@ -59,6 +59,10 @@ class Rules:
     unique: str = ""
     not_empty: bool = False
     hint: str = ""
+    meaning: str = ""
+    """What the key is for, in a JSON schema."""
+    choices: tuple[str, ...] = ()
+    """Every text that is allowed, in a JSON schema; `check` is what enforces it."""
 
 
 def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **rules: Any) -> Any:
@@ -84,11 +88,11 @@ def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[
 
 def key_names(schema: type) -> Mapping[str, str]:
     """Return the key of each field as it stands in a file."""
-    return {field.name: name for name, (field, _, _) in _fields(schema).items()}
+    return {field.name: name for name, (field, _, _) in schema_fields(schema).items()}
 
 
 @cache
-def _fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, Rules]]:
+def schema_fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, Rules]]:
     """Return the keys of `schema` as they stand in a file, with field, type and rules."""
     annotations = get_type_hints(schema)
     found = {}
@@ -139,7 +143,7 @@ class _Walker:
     def _object(self, node: yaml.Node, schema: Any, path: KeyPath) -> Any:
         if not isinstance(node, yaml.MappingNode):
             return self._wrong(node, path, "keys and values", getattr(schema, "HINT", ""))
-        known = _fields(schema)
+        known = schema_fields(schema)
         values: dict[str, Any] = {}
         seen: set[str] = set()
         is_broken = False
@@ -149,7 +153,7 @@ class _Walker:
                 seen.add(self._unknown(key_node, here, schema))
                 continue
             field, kind, rules = known[name]
-            if _is_null(value_node) and not _is_required(field):
+            if _is_null(value_node) and not is_required(field):
                 continue
             seen.add(name)
             value = self.value(value_node, kind, here, rules)
@@ -157,7 +161,7 @@ class _Walker:
             if value is not _BROKEN:
                 values[field.name] = value
         self._check_choice(node, path, schema, seen)
-        required = {name for name, (field, _, _) in known.items() if _is_required(field)}
+        required = {name for name, (field, _, _) in known.items() if is_required(field)}
         for name in sorted(required - seen):
             self._report.mistake(node, (*path, name), "this key is missing", known[name][2].hint)
         if validate := getattr(schema, "validate", None):
@@ -190,8 +194,8 @@ class _Walker:
         if name in not_supported:
             self._report.mistake(node, path, "this key is not supported by this version")
             return not_supported[name]
-        meant = suggest(name, _fields(schema))
-        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(_fields(schema))}"
+        meant = suggest(name, schema_fields(schema))
+        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(schema_fields(schema))}"
         if self._lenient:
             self._report.warning(node, path, "unknown key, ignored", hint)
             return ""
@@ -282,7 +286,8 @@ class _Walker:
         return _BROKEN
 
 
-def _is_required(field: "dataclasses.Field[Any]") -> bool:
+def is_required(field: "dataclasses.Field[Any]") -> bool:
+    """Whether a key must be there."""
     return field.default is field.default_factory is dataclasses.MISSING
 
 

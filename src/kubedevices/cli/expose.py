@@ -2,9 +2,16 @@
 
 import argparse
 import signal
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from kubedevices.cli.output import add_output_argument, dump
 from kubedevices.cli.serving import add_serving_arguments, runner_options
+from kubedevices.errors import UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.builtin.expose import ExposeScanner
 
 NAME = "expose"
 HELP = """\
@@ -26,15 +33,17 @@ example of a file:
 examples:
   kubedevices expose --config host-devices.yaml
   kubedevices expose --config host-devices.yaml --socket-dir /tmp/kd
+  kubedevices expose --config host-devices.yaml --check
+  kubedevices expose --config host-devices.yaml --dry-run ttyUSB0 ttyUSB1
+  kubedevices expose --convert generic-device-plugin.yaml > host-devices.yaml
+  kubedevices expose --schema > expose.schema.json
 """
 LOG_LEVEL = "info"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="which devices, as YAML"
-    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="which devices, as YAML")
     parser.add_argument(
         "--dev-root",
         type=Path,
@@ -42,18 +51,79 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the host's /dev is seen, for example in a container (default: /dev)",
     )
+    group = parser.add_argument_group("instead of serving")
+    only = group.add_mutually_exclusive_group()
+    only.add_argument(
+        "--check", action="store_true", help="read the file, tell every mistake, and end"
+    )
+    only.add_argument(
+        "--dry-run",
+        nargs="+",
+        metavar="ID",
+        help="look once and print what a container with these devices would get",
+    )
+    only.add_argument(
+        "--schema", action="store_true", help="print the file's JSON schema, for editors"
+    )
+    only.add_argument(
+        "--convert",
+        type=Path,
+        metavar="FILE",
+        help="turn a file of generic-device-plugin or smarter-device-manager into one of ours",
+    )
+    add_output_argument(parser)
     add_serving_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until told to stop, or do what is asked for instead."""
+    if args.schema:
+        print_schema()
+        return 0
+    if args.convert:
+        print_converted(args.convert)
+        return 0
+    if args.config is None:
+        raise UsageError("expose needs --config FILE")
     from kubedevices.builtin.expose import ExposeScanner
 
     scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root)
+    if args.check:
+        count = len(scanner.config.resources)
+        print(f"{args.config}: {count} resource{'s' * (count != 1)}, no mistakes")
+    elif args.dry_run:
+        from kubedevices.cli.expose_answer import print_answer
+
+        print_answer(scanner, args)
+    else:
+        serve(scanner, args)
+    return 0
+
+
+def serve(scanner: "ExposeScanner", args: argparse.Namespace) -> None:
+    """Serve until told to stop; SIGHUP reads the file again."""
     options = runner_options(args)
     options["dev_root"] = args.dev_root
     from kubedevices.plugin.runner import run_until_signal
 
     signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
     run_until_signal(scanner, domain=scanner.config.namespace, **options)
-    return 0
+
+
+def print_schema() -> None:
+    """Print the JSON schema of the file."""
+    from kubedevices.builtin.expose_config import ExposeConfig
+    from kubedevices.builtin.json_schema import make_schema
+
+    sys.stdout.write(dump(make_schema(ExposeConfig, "kubedevices expose"), "json"))
+
+
+def print_converted(file: Path) -> None:
+    """Print another plugin's file as ours, with notes on what differs."""
+    from kubedevices.builtin.foreign_configs import convert
+
+    converted = convert(file)
+    print(f"# Converted from {file.name}.")
+    for note in converted.notes:
+        print(f"# Note: {note}.")
+    sys.stdout.write(dump(converted.document, "yaml"))

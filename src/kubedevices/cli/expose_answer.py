@@ -1,0 +1,87 @@
+"""What `kubedevices expose --dry-run` prints: what a container would get for some devices."""
+
+import argparse
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+)
+from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.cli import did_you_mean
+from kubedevices.cli.output import Column, Row, print_listing
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import UsageError
+from kubedevices.plugin.allocate_response import default_response
+from kubedevices.plugin.capabilities import UseDefault
+
+
+def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
+    """Look once, allocate the devices that `args.dry_run` names, and print the answer."""
+    tree = scanner.list_devices()
+    device_type = _type_of(tree, args.dry_run)
+    answer = asyncio.run(_answer(scanner, tree, device_type, args))
+    document = {
+        "resource": f"{scanner.config.namespace}/{device_type}",
+        "devices": [
+            {
+                "host_path": spec.host_path,
+                "container_path": spec.container_path,
+                "permissions": spec.permissions,
+            }
+            for spec in answer.devices
+        ],
+        "mounts": [
+            {
+                "host_path": mount.host_path,
+                "container_path": mount.container_path,
+                "read_only": mount.read_only,
+            }
+            for mount in answer.mounts
+        ],
+        "env": dict(answer.env),
+    }
+    columns = (Column("option"), Column("value"))
+    print_listing([*_rows(document)], columns, args.output, document=document)
+
+
+async def _answer(
+    scanner: ExposeScanner, tree: DeviceTree, device_type: str, args: argparse.Namespace
+) -> ContainerAllocateResponse:
+    request = AllocateRequest((ContainerAllocateRequest(tuple(args.dry_run)),))
+    response = await scanner.abilities_of(device_type).allocate(request)
+    if isinstance(response, UseDefault):
+        devices = tree.devices(device_type)
+        response = default_response(request, devices, env_merge=args.env_merge)
+    return response.containers[0]
+
+
+def _type_of(tree: DeviceTree, ids: Sequence[str]) -> str:
+    """Return the resource that has every device of `ids`."""
+    known = [device_id for name in tree for device_id in tree.devices(name)]
+    for device_id in ids:
+        if device_id not in known:
+            raise UsageError(f"there is no device {device_id!r}{did_you_mean(device_id, known)}")
+    names = [name for name in tree if set(ids) <= tree.devices(name).keys()]
+    if not names:
+        raise UsageError(f"{' and '.join(ids)} are not of one resource")
+    return names[0]
+
+
+def _rows(document: dict[str, Any]) -> Iterator[Row]:
+    yield {"option": "resource", "value": document["resource"]}
+    for name, value in document["env"].items():
+        yield {"option": "env", "value": f"{name}={value}"}
+    for device in document["devices"]:
+        path = _path(device["host_path"], device["container_path"])
+        yield {"option": "device", "value": f"{path} ({device['permissions']})"}
+    for mount in document["mounts"]:
+        path = _path(mount["host_path"], mount["container_path"])
+        yield {"option": "mount", "value": f"{path} ({'ro' if mount['read_only'] else 'rw'})"}
+
+
+def _path(host_path: str, container_path: str) -> str:
+    return host_path if host_path == container_path else f"{host_path} -> {container_path}"

@@ -1,0 +1,192 @@
+"""Files of other device plugins, in the forms that they document."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubedevices.builtin.expose_config import load_expose_config
+from kubedevices.builtin.foreign_configs import Converted, convert
+from kubedevices.errors import ConfigError
+
+
+def converted(tmp_path: Path, text: str) -> Converted:
+    """Convert `text`, and see that expose takes the result."""
+    file = tmp_path / "foreign.yaml"
+    file.write_text(text)
+    result = convert(file)
+    ours = tmp_path / "ours.yaml"
+    ours.write_text(yaml.safe_dump(result.document))
+    load_expose_config(ours)
+    return result
+
+
+GENERIC: list[tuple[str, dict[str, Any]]] = [
+    (
+        (
+            '{"name": "serial", "groups": [{"paths": [{"path": "/dev/ttyUSB*"}]}, '
+            '{"paths": [{"path": "/dev/ttyACM*"}]}]}'
+        ),
+        {
+            "name": "serial",
+            "match": [{"path": "/dev/ttyUSB*"}, {"path": "/dev/ttyACM*"}],
+            "container": {"permissions": "mrw"},
+        },
+    ),
+    (
+        (
+            '{"name": "capture", "groups": [{"paths": [{"path": "/dev/snd/pcmC0D0c"}, '
+            '{"path": "/dev/snd/controlC0"}]}]}'
+        ),
+        {
+            "name": "capture",
+            "match": [{"path": "/dev/snd/pcmC0D0c"}],
+            "container": {"permissions": "mrw"},
+            "with": ["/dev/snd/controlC0"],
+        },
+    ),
+    (
+        '{"name": "ch340", "groups": [{"usb": [{"vendor": "1a86", "product": "7523"}]}]}',
+        {"name": "ch340", "match": [{"usb": {"vendor": "1a86", "product": "7523"}}]},
+    ),
+    (
+        '{"name": "fuse", "groups": [{"count": 10, "paths": [{"path": "/dev/fuse"}]}]}',
+        {
+            "name": "fuse",
+            "match": [{"path": "/dev/fuse"}],
+            "container": {"permissions": "mrw"},
+            "replicas": 10,
+        },
+    ),
+    (
+        "name: ftdi\ngroups: [{usb: [{vendor: 0403, product: 6001, serial: A10}]}]",
+        {
+            "name": "ftdi",
+            "match": [{"usb": {"vendor": "0403", "product": "6001", "serial": "A10"}}],
+        },
+    ),
+    (
+        (
+            "name: cam\ngroups: [{paths: [{path: /dev/video0, mountPath: /dev/cam, permissions: rw}"
+            ", {path: /run/udev, type: Mount, readOnly: true}, {path: /dev/m, optional: true, "
+            "permissions: rw}, {path: /etc/cam, mountPath: /etc/c, type: Mount}]}]"
+        ),
+        {
+            "name": "cam",
+            "match": [{"path": "/dev/video0"}],
+            "container": {"path": "/dev/cam"},
+            "with": ["/dev/m"],
+            "optional": True,
+            "mounts": [
+                {"host": "/run/udev", "readOnly": True},
+                {"host": "/etc/cam", "container": "/etc/c"},
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "resource"), GENERIC)
+def test_a_resource_of_generic_device_plugin(
+    tmp_path: Path, text: str, resource: dict[str, Any]
+) -> None:
+    """As the value of a `--device` flag, in a list of them, and in a configuration file."""
+    expected = {"version": 1, "namespace": "squat.ai", "resources": [resource]}
+    assert converted(tmp_path, text) == (expected, ())
+    for flag in ("0403", "6001"):
+        text = text.replace(flag, f"'{flag}'")
+    data = yaml.safe_load(text)
+    assert converted(tmp_path, yaml.safe_dump([data])).document == expected
+    document = yaml.safe_dump({"domain": "example.com", "devices": [data]})
+    assert converted(tmp_path, document).document == expected | {"namespace": "example.com"}
+
+
+def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
+    """Companions by wildcard, one place for many devices, several USB devices in one."""
+    result = converted(
+        tmp_path,
+        "devices:\n- name: a\n  groups: [{paths: [{path: /dev/snd/pcmC*D0p}, "
+        "{path: /dev/snd/controlC*}]}]\n"
+        "- name: b\n  groups: [{paths: [{path: /dev/video*, mountPath: /dev/cam}]}]\n"
+        "- name: c\n  groups: [{usb: [{vendor: '0403'}, {vendor: '1a86'}]}]\n",
+    )
+    assert result.document["resources"][0]["with"] == ["/dev/snd/controlC{n}"]
+    first, second, third = result.notes
+    assert first.startswith("/dev/snd/controlC* goes with /dev/snd/pcmC*D0p by what the wildcard")
+    assert second.startswith('every device of /dev/video* is put at /dev/cam: write "/dev/cam{in')
+    assert third.startswith("several USB devices of one group")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("device:\n- name: a\n  groups:\n  - paths: [path: /a]\n  - {count: 2, paths: [{path: b}]}",
+         ":5:5: device[0].groups[1]: this group gives containers something else than the first"),
+        ("devices:\n- groups: []", ":2:3: devices[0]: a name and a list of groups are needed"),
+        ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
+        ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),
+        ("{name: a, groups: [{paths: [{path: /a}, {path: /b*}]}]}", "which of /b* belongs to"),
+        ("{name: a, groups: [{paths: [{path: /a}, {path: /b, permissions: r}]}]}", "different"),
+        ("{name: a, groups: [{paths: [{path: /a}, {path: /b, mountPath: /c}]}]}", "not mountPath"),
+        ("{name: a, groups: [5]}", "groups[0]: a group needs a list of paths or of usb"),
+        ("{name: a, groups: [{paths: [x]}]}", "groups[0]: a group needs a list of paths or of usb"),
+        ("{name: a, groups: [{paths: [{path: 5}]}]}", "groups[0].paths: every entry needs a path"),
+        ("{name: a, groups: [{count: x, paths: [{path: /a}]}]}", "count: 'x' is not a number of"),
+        ("- {devicematch: ^a$, nummaxdevices: 0}", "nummaxdevices: 0 is not a number of devices"),
+        ("hello", ":1:1: this file is neither generic-device-plugin's nor smarter"),
+        ("hello: world", ":1:1: this file is neither generic-device-plugin"),
+        ("- devicematch: ^(a|b)$", ":1:16: [0].devicematch: '^(a|b)$' cannot be said with *"),
+        ("- devicematch: ^ab*$", "'^ab*$' cannot be said with *, ? and [...]"),
+        ("- devicematch: .*", ":1:16: [0].devicematch: no resource name can be made of it"),
+        ("- devicematch: ^a0$\n- {}", ":2:3: [1]: a devicematch is needed"),
+        ("- devicematch: ^a$\n- devicematch: ^a[0-9]*$", "a second resource a would come of it"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_said_is_refused_with_its_place(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """Instead of a file that means something else."""
+    with pytest.raises(ConfigError) as caught:
+        converted(tmp_path, text)
+    assert expected in str(caught.value.problems[0])
+
+
+SMARTER = """\
+- devicematch: ^snd$
+  nummaxdevices: 20
+- devicematch: ^gpiomem$
+  nummaxdevices: 40
+- devicematch: ^gpiochip[0-9]*$
+  nummaxdevices: 20
+- devicematch: ^i2c-[0-9]*$
+  nummaxdevices: 1
+- devicematch: ^vcsm.*$
+  nummaxdevices: 20
+- devicematch: ^ttyUSB[0-9]*$
+  nummaxdevices: 1
+- devicematch: nvidia-gpu
+  nummaxdevices: 10
+"""
+
+
+def test_a_file_of_smarter_device_manager(tmp_path: Path) -> None:
+    """Its documented example: exact names stay, wildcards become one resource each."""
+    result = converted(tmp_path, SMARTER)
+    assert result.document["namespace"] == "smarter-devices"
+    found = {
+        each["name"]: (each["match"][0]["path"], each.get("replicas", 1))
+        for each in result.document["resources"]
+    }
+    assert found == {
+        "snd": ("/dev/snd/*", 20),
+        "gpiomem": ("/dev/gpiomem", 40),
+        "gpiochip": ("/dev/gpiochip[0-9]*", 20),
+        "i2c": ("/dev/i2c-[0-9]*", 1),
+        "vcsm": ("/dev/vcsm*", 20),
+        "ttyUSB": ("/dev/ttyUSB[0-9]*", 1),
+    }
+    assert len(result.notes) == 6
+    assert "nvidia-gpu is left out: it stood for the files of a Jetson board" in result.notes
+    assert any("pods ask for smarter-devices/i2c and get any of /dev/i2c-[0-9]*" in note
+               for note in result.notes)  # fmt: skip

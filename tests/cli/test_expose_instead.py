@@ -1,0 +1,111 @@
+"""What `kubedevices expose` does instead of serving."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubedevices.cli import main
+
+SERIAL = """\
+version: 1
+namespace: example.com
+resources:
+- name: serial
+  match: [{path: /dev/ttyUSB*}]
+  container: {path: "/dev/ttyS{index}", permissions: rw}
+  env: {"PORT_{index}": "{container_path}"}
+  mounts: [{host: /run/udev, readOnly: true}, {host: /a, container: /b}]
+- name: kvm
+  match: [{path: /dev/kvm}]
+  replicas: 2
+  failRequestsGreaterThanOne: true
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "dev").mkdir()
+    for name in ("ttyUSB0", "ttyUSB1", "kvm"):
+        (tmp_path / "dev" / name).touch()
+    (tmp_path / "host.yaml").write_text(SERIAL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def expose(*arguments: str) -> int:
+    return main(["expose", "--config", "host.yaml", "--dev-root", "dev", *arguments])
+
+
+def test_a_file_can_be_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2 and every mistake, or 0."""
+    assert expose("--check") == 0
+    assert capsys.readouterr().out == "host.yaml: 2 resources, no mistakes\n"
+    (directory / "host.yaml").write_text(SERIAL.replace("match", "mtach"))
+    assert expose("--check") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("kubedevices: 2 mistakes\n  host.yaml:5:3: resources[0].mtach")
+
+
+def test_a_dry_run_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a container with these devices would get, in a table or for programs."""
+    assert expose("--dry-run", "ttyUSB1", "ttyUSB0") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "OPTION VALUE",
+        "resource example.com/serial",
+        "env PORT_0=/dev/ttyS0",
+        "env PORT_1=/dev/ttyS1",
+        "device /dev/ttyUSB0 -> /dev/ttyS0 (rw)",
+        "device /dev/ttyUSB1 -> /dev/ttyS1 (rw)",
+        "mount /run/udev (ro)",
+        "mount /a -> /b (rw)",
+    ]
+    assert expose("--dry-run", "kvm::1", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "resource": "example.com/kvm",
+        "devices": [{"host_path": "/dev/kvm", "container_path": "/dev/kvm", "permissions": "rw"}],
+        "mounts": [],
+        "env": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("ids", "code", "message"),
+    [
+        (["ttyUSB9"], 2, "kubedevices: there is no device 'ttyUSB9', did you mean 'ttyUSB1'?"),
+        (["ttyUSB0", "kvm::0"], 2, "kubedevices: ttyUSB0 and kvm::0 are not of one resource"),
+        (["kvm::0", "kvm::1"], 1, "kubedevices: rpc error: code = InvalidArgument desc = a"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_says_why_not(
+    ids: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As an allocation would."""
+    assert expose("--dry-run", *ids) == code
+    assert message in capsys.readouterr().err
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a file to check."""
+    assert main(["expose", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "kubedevices expose"
+
+
+def test_a_foreign_file_is_converted(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """To one that can be used as it is, with its notes as comments."""
+    (directory / "smarter.yaml").write_text("- {devicematch: '^video[0-9]*$', nummaxdevices: 3}\n")
+    assert main(["expose", "--convert", "smarter.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# Converted from smarter.yaml.\n# Note: ^video[0-9]*$: pods ask for ")
+    assert yaml.safe_load(out)["resources"][0]["replicas"] == 3
+    (directory / "host.yaml").write_text(out)
+    assert expose("--check") == 0
+
+
+def test_serving_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is served by default."""
+    assert main(["expose"]) == 2
+    assert capsys.readouterr().err == "kubedevices: expose needs --config FILE\n"
