@@ -4,6 +4,7 @@ Only for starting: the registration server binds `kubelet.sock` afterwards. Noth
 before it is sure that no other kubelet or node lives here.
 """
 
+import contextlib
 import errno
 import fcntl
 import logging
@@ -116,8 +117,9 @@ class StateLock:
             holder = os.pread(file, 32, 0).decode(errors="replace").strip()
             os.close(file)
             raise DirectoryInUse(str(self._path.parent), holder) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
 
     def release(self) -> None:

@@ -1,0 +1,313 @@
+"""A node whose disk lets it down: full, damaged, not writable. Real processes, real faults.
+
+A full disk is made by the kernel: a limit on the size of files, set from outside while the node
+runs, and, where the host allows to mount, a small file system of its own.
+"""
+
+import asyncio
+import contextlib
+import resource
+import signal
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import AdmissionRejected, NodeError
+from kubedevices.node.checkpoint import Checkpoint, parse_checkpoint
+from kubedevices.node.control import ControlClient
+from kubedevices.node.ledger_file import LedgerFile
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.node_process import NodeProcess, node_process
+from tests.restart_rig import pod
+from tests.waiting import until
+
+CHECKPOINT = "p/kubelet_internal_checkpoint"
+LEDGER = "s/ledger.db"
+DEVICES = [f"d{number}" for number in range(40)]
+
+
+@contextlib.asynccontextmanager
+async def plugin_of(directory: Path) -> AsyncIterator[FakePlugin]:
+    """Let a plugin with forty devices register."""
+    async with FakePlugin(directory / "p", devices=healthy(*DEVICES)) as plugin:
+        await plugin.register()
+        yield plugin
+
+
+async def held_by_pod(client: ControlClient) -> dict[str, list[str]]:
+    """Return the devices of every pod."""
+    return {
+        each["name"] or each["uid"]: each["containers"][0]["devices"].get(RESOURCE, [])
+        for each in (await client.pods())["pods"]
+    }
+
+
+# ---------------------------------------------------------------- a full disk
+
+
+class FileSizeLimit:
+    """Lets no file of a process grow beyond the ledger's log, by the kernel's own limit."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self.node = node
+        self._before = resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE)
+
+    def fill(self) -> None:
+        """Let no file grow any more."""
+        size = (self.node.directory / f"{LEDGER}-wal").stat().st_size
+        self._set(size)
+
+    def free(self) -> None:
+        """Let files grow again."""
+        self._set(self._before[0])
+
+    def _set(self, size: int) -> None:
+        resource.prlimit(self.node.process.pid, resource.RLIMIT_FSIZE, (size, self._before[1]))
+
+
+class SmallFileSystem:
+    """A file system of 300 KiB for the state directory, in a mount namespace of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        state = directory / "s"
+        state.mkdir(mode=0o700)
+        mount = f"mount -t tmpfs -o size=300k,mode=700 tmpfs {state} && echo mounted && exec sleep 600"
+        self._holder = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", mount], stdout=subprocess.PIPE, text=True
+        )
+        assert self._holder.stdout is not None
+        self.is_there = self._holder.stdout.readline() == "mounted\n"
+        self.enter = ["nsenter", "--target", str(self._holder.pid), "--mount"]
+        """In front of a command that is to see it."""
+        self.seen_from_outside = Path(f"/proc/{self._holder.pid}/root{directory}")
+        self._filler = self.seen_from_outside / "s/filler"
+
+    def fill(self) -> None:
+        """Leave no byte."""
+        with contextlib.suppress(OSError), self._filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
+
+    def free(self) -> None:
+        """Make room."""
+        self._filler.unlink()
+
+    def close(self) -> None:
+        """End the namespace."""
+        self._holder.kill()
+        self._holder.communicate()
+
+
+async def devices_are_given_again_when_there_is_room(
+    node: NodeProcess, disk: FileSizeLimit | SmallFileSystem
+) -> dict[str, list[str]]:
+    """Tell the story; return who holds what at its end."""
+    async with plugin_of(node.directory) as plugin, await node.ask() as client:
+        await node.tells("list changed")
+        await client.allocate(pod("first", 2))
+        before = await held_by_pod(client)
+        disk.fill()
+        for name in ("second", "third"):
+            with pytest.raises(AdmissionRejected) as error:
+                await client.allocate(pod(name))
+            assert error.value.message.startswith(
+                "Allocate failed due to failed to write checkpoint file "
+                '"kubelet_internal_checkpoint": /tmp/'
+            )
+            assert "/ledger.db: " in error.value.message
+        with pytest.raises(NodeError, match="failed to write checkpoint file"):
+            await client.release("first")
+        assert await held_by_pod(client) == before
+        again = await client.allocate(pod("first", 2))
+        assert [*again["containers"][0]["devices"].values()] == [*before.values()]
+        assert len(plugin.allocations) == 3
+        disk.free()
+        await client.allocate(pod("second", 38))
+        await client.release("first")
+        await client.allocate(pod("third", 2))
+        return await held_by_pod(client)
+
+
+async def test_a_full_disk_rejects_pods_until_there_is_room(short_dir: Path) -> None:
+    """Nothing is half done: what was refused is not held, now or after a restart."""
+    async with node_process(short_dir) as node:
+        held = await devices_are_given_again_when_there_is_room(node, FileSizeLimit(node))
+        assert {*held} == {"second", "third"}
+    async with node_process(short_dir) as node, await node.ask() as client:
+        assert await held_by_pod(client) == held
+
+
+async def test_a_node_killed_with_a_full_disk_has_what_it_acknowledged(short_dir: Path) -> None:
+    """And not the pod that was refused right before."""
+    async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
+        await node.tells("list changed")
+        await client.allocate(pod("first"))
+        held = await held_by_pod(client)
+        FileSizeLimit(node).fill()
+        with pytest.raises(AdmissionRejected):
+            await client.allocate(pod("second"))
+        await node.end(signal.SIGKILL)
+    async with node_process(short_dir) as node, await node.ask() as client:
+        assert await held_by_pod(client) == held
+
+
+@pytest.mark.needs_host("to mount a file system in a mount namespace of its own")
+async def test_a_file_system_without_room(short_dir: Path) -> None:
+    """The same on a real one; with no byte left a node still starts and knows its pods."""
+    disk = SmallFileSystem(short_dir)
+    try:
+        if not disk.is_there:
+            pytest.skip("this host lets nobody mount")
+        async with node_process(short_dir, before=disk.enter) as node:
+            node.directory = disk.seen_from_outside
+            held = await devices_are_given_again_when_there_is_room(node, disk)
+            disk.fill()
+            await node.end(signal.SIGKILL)
+        async with node_process(short_dir, before=disk.enter) as node:
+            node.directory = disk.seen_from_outside
+            async with await node.ask() as client:
+                assert await held_by_pod(client) == held
+            assert await node.end() == 0
+    finally:
+        disk.close()
+
+
+# ---------------------------------------------------------------- damage
+
+
+async def some_pods(directory: Path) -> dict[str, list[str]]:
+    """Let a node admit three pods and stop; return who holds what."""
+    async with node_process(directory) as node, plugin_of(directory), await node.ask() as client:
+        await node.tells("list changed")
+        for name in ("one", "two", "three"):
+            await client.allocate(pod(name))
+        held = await held_by_pod(client)
+        await node.end()
+    return held
+
+
+@pytest.mark.parametrize("keep", [0, 1, 60, 4096, 5000, 0.5, 0.99])
+async def test_a_ledger_cut_off_is_told_and_the_checkpoint_counts(
+    short_dir: Path, keep: float
+) -> None:
+    """The node starts with what kubelet_internal_checkpoint says, and keeps the damaged file."""
+    held = await some_pods(short_dir)
+    ledger = short_dir / LEDGER
+    data = ledger.read_bytes()
+    ledger.write_bytes(data[: int(keep * len(data)) if 0 < keep < 1 else int(keep)])
+    left = ledger.read_bytes()
+    async with node_process(short_dir) as node, await node.ask() as client:
+        told = node.told("damaged")[0]
+        assert told["file"] == str(ledger)
+        assert Path(told["kept_as"]).read_bytes() == left
+        assert "is damaged, kept as ledger.db.corrupt-" in node.log
+        devices = {*(tuple(each) for each in (await held_by_pod(client)).values())}
+        assert devices == {tuple(each) for each in held.values()}
+        async with plugin_of(short_dir):
+            await node.tells("list changed")
+            (new,) = (await client.allocate(pod("new")))["containers"][0]["devices"][RESOURCE]
+            assert (new,) not in devices
+
+
+async def test_garbage_in_both_files_is_an_empty_start_that_nobody_overlooks(
+    short_dir: Path,
+) -> None:
+    """Two files aside, two events, two lines in the log at the level of errors; and it works."""
+    await some_pods(short_dir)
+    for file in (LEDGER, CHECKPOINT):
+        (short_dir / file).write_bytes(b"garbage" * 1000)
+    async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
+        assert [Path(each["file"]).name for each in node.told("damaged")] == [
+            "ledger.db",
+            "kubelet_internal_checkpoint",
+        ]
+        assert len([line for line in node.log.splitlines() if "ERROR" in line.upper()]) == 2
+        assert await held_by_pod(client) == {}
+        await node.tells("list changed")
+        await client.allocate(pod("new"))
+        await node.end()
+    assert isinstance(parse_checkpoint((short_dir / CHECKPOINT).read_bytes()), Checkpoint)
+
+
+async def test_a_log_cut_off_is_an_earlier_state(short_dir: Path) -> None:
+    """What a power cut may leave: nothing to report, no device held twice."""
+    async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
+        await node.tells("list changed")
+        for number in range(5):
+            await client.allocate(pod(f"p{number}"))
+        held = await held_by_pod(client)
+        await node.end(signal.SIGKILL)
+    log = short_dir / f"{LEDGER}-wal"
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) * 2 // 3])
+    async with node_process(short_dir) as node, await node.ask() as client:
+        assert not node.told("damaged")
+        now = await held_by_pod(client)
+        assert now.items() < held.items()
+        assert now
+
+
+# ---------------------------------------------------------------- what ends a start
+
+
+async def refused_start(directory: Path) -> tuple[int, str]:
+    """Start a node, which must fail; return its exit code and what it says."""
+    node = await NodeProcess.start(directory)
+    code = await node.ended()
+    assert not node.told("ready")
+    return code, node.log
+
+
+async def test_a_ledger_of_a_newer_version_ends_the_start(short_dir: Path) -> None:
+    """It says what to do, exits with 3, and the file is as it was."""
+    await some_pods(short_dir)
+    connection = sqlite3.connect(short_dir / LEDGER)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = (short_dir / LEDGER).read_bytes()
+    code, said = await refused_start(short_dir)
+    assert code == 3
+    assert "it was written by a newer kubedevices (version 99 of the file" in said
+    assert len(said.splitlines()) == 1
+    assert (short_dir / LEDGER).read_bytes() == before
+
+
+async def test_a_state_directory_without_a_place_for_the_ledger(short_dir: Path) -> None:
+    """One line, exit code 3, no traceback; nothing of the plugin directory is touched after."""
+    (short_dir / LEDGER).mkdir(parents=True)
+    code, said = await refused_start(short_dir)
+    assert code == 3
+    assert said.endswith("ledger.db: Is a directory\n")
+    assert len(said.splitlines()) == 1
+
+
+async def test_a_second_node_on_the_same_state_touches_nothing(short_dir: Path) -> None:
+    """Exit code 3, and the first goes on."""
+    async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
+        await node.tells("list changed")
+        code, said = await refused_start(short_dir)
+        assert code == 3
+        assert "another kubedevices node" in said
+        await client.allocate(pod("one"))
+        await node.end()
+    ledger = LedgerFile.open(short_dir / LEDGER)
+    assert ledger is not None
+    assert len(ledger.load("")[0]) == 1
+    ledger.close()
+
+
+async def test_a_node_that_cannot_write_the_checkpoint_still_gives_devices(
+    short_dir: Path,
+) -> None:
+    """That file is for others: its trouble is logged, the ledger is what counts."""
+    async with node_process(short_dir) as node, plugin_of(short_dir), await node.ask() as client:
+        await node.tells("list changed")
+        await until((short_dir / CHECKPOINT).exists)
+        (short_dir / CHECKPOINT).unlink()
+        (short_dir / CHECKPOINT).mkdir()
+        await asyncio.wait_for(client.allocate(pod("one")), 10)
+        await until(lambda: "kubelet_internal_checkpoint: Is a directory" in node.log)
+        assert await node.end() == 0
