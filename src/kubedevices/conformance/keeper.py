@@ -102,10 +102,11 @@ class KeeperProcess:
 
     # ------------------------------------------------------------ requests
 
-    def _do_prepare(self, request: dict[str, Any]) -> None:
-        self._remove = request["remove"]
-        if request["private"]:
-            enter_private_view(Bind(*bind) for bind in request["binds"])
+    def _do_remove(self, request: dict[str, Any]) -> None:
+        self._remove = request["path"]
+
+    def _do_enter_view(self, request: dict[str, Any]) -> None:
+        enter_private_view(Bind(*bind) for bind in request["binds"])
 
     def _do_start(self, request: dict[str, Any]) -> dict[str, Any]:
         reading, writing = os.pipe()

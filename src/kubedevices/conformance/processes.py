@@ -99,11 +99,8 @@ class Keeper:
         self.on_end: Callable[[], None] = lambda: None
 
     @classmethod
-    async def open(cls, work: Path, *, binds: Sequence[Bind], private: bool) -> "Keeper":
-        """Start a keeper that removes `work` at its end; raises `CannotAsk`, `OSError` for mounts.
-
-        With `private` everything it starts sees `binds`; else `binds` are not used.
-        """
+    async def open(cls, work: Path) -> "Keeper":
+        """Start a keeper that removes `work` at its end, if it is there by then."""
         ours, theirs = socket.socketpair()
         with theirs:
             keeper = subprocess.Popen(  # noqa: ASYNC220  a few milliseconds, once per run
@@ -118,11 +115,16 @@ class Keeper:
         connection = cls(ours, keeper)
         connection._reading = asyncio.create_task(connection._read(), name="keeper's answers")
         try:
-            await connection.ask("prepare", remove=str(work), private=private, binds=list(binds))
+            await connection.ask("remove", path=str(work))
         except BaseException:
             await connection.close()
             raise
         return connection
+
+    async def enter_private_view(self, binds: Sequence[Bind]) -> None:
+        """Let everything that is started from now on see `binds`; raises `KeeperRefused`."""
+        if binds:
+            await self.ask("enter_view", binds=list(binds))
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
         """Start a command in the directory we are in; raises `PluginNotStarted`."""

@@ -90,7 +90,7 @@ class _Runner:
         for check in checks:
             self._progress(check, ())
             began = loop.time()
-            outcome = await self._try(check)
+            outcome = self._tidy(await self._try(check))
             seconds = loop.time() - began
             results = [
                 Result(check, resource, verdict, seconds) for resource, verdict in outcome.items()
@@ -140,6 +140,14 @@ class _Runner:
                 found = await self._judge(check, self.stage.plugin(resource))
                 verdicts[resource] = found[next(iter(found))]
         return verdicts
+
+    def _tidy(self, verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
+        """Leave the directories of the run out of what is said."""
+        known = f"{self.stage.probe.socket_dir}/"
+        return {
+            name: Verdict(status, evidence.replace(known, ""), story.replace(known, ""))
+            for name, (status, evidence, story) in verdicts.items()
+        }
 
     async def _judge(self, check: Check, subject: object) -> dict[str, Verdict]:
         outcome: Outcome

@@ -41,7 +41,10 @@ class Target:
     @property
     def needs_private_view(self) -> bool:
         """Whether nothing in the command tells the plugin where its directories are."""
-        return bool(self.command) and not any("{socket_dir}" in word for word in self.command)
+        told = ("{socket_dir}", "{registry_dir}")
+        return bool(self.command) and not any(
+            name in word for name in told for word in self.command
+        )
 
 
 @asynccontextmanager
@@ -50,21 +53,20 @@ async def open_stage(target: Target, timing: Timing) -> AsyncIterator["Stage"]:
 
     Raises `NoPrivateView` when the plugin needs one and we may not make it.
     """
-    place = Workplace.make()
     private = bool(target.command) and os.geteuid() == 0
-    if target.needs_private_view and not private:
-        place.remove()
-        raise NoPrivateView("only root may mount")
-    if target.binds and not private:
-        place.remove()
-        raise NoPrivateView("--bind needs root")
-    binds = [*target.binds, *place.binds()] if private else []
+    if not private and (target.needs_private_view or target.binds):
+        raise NoPrivateView("only root may mount" + (", --bind too" if target.binds else ""))
+    place = Workplace.choose()
+    keeper = await Keeper.open(place.root)
     try:
-        keeper = await Keeper.open(place.root, binds=binds, private=private)
-    except KeeperRefused as error:
-        place.remove()
-        raise NoPrivateView(str(error)) from error
-    try:
+        place.create()
+        binds = [*target.binds, *place.binds()] if private else []
+        try:
+            await keeper.enter_private_view(binds)
+        except KeeperRefused as error:
+            if target.needs_private_view or target.binds:
+                raise NoPrivateView(str(error)) from error
+            binds = []
         view = View(binds)
         probe = Probe(
             target.directory or place.sockets,
@@ -286,8 +288,12 @@ class Stage:
         if self.process and not self.process.running:
             return f"its process ended ({self.process.how_it_ended()}) after {waited:.1f} s"
         tries = [each for each in self.probe.arrivals if each.at >= since]
-        done = f"; it tried {len(tries)} times: {tries[-1].refused_with}" if tries else ""
-        return f"not registered within {waited:.1f} s{done}"
+        did = "it never called Register"
+        if tries:
+            answers = {each.refused_with for each in tries} - {""}
+            did = f"it called Register {len(tries)} times"
+            did += f" and was told: {'; '.join(sorted(answers))}" if answers else ""
+        return f"not registered within {waited:.1f} s; {did}"
 
     def plugin(self, resource: str) -> Plugin:
         """Return the plugin of one resource, as it registered last."""

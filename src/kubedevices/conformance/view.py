@@ -1,7 +1,7 @@
 """Where a plugin's paths are for us: a plugin in a private view sees our directories elsewhere."""
 
 import os
-import shutil
+import secrets
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 CDI_DIR = Path("/var/run/cdi")
 STATIC_CDI_DIR = Path("/etc/cdi")
 
+_LONGEST_PARENT = 30
+
 
 @dataclass(frozen=True)
 class Workplace:
@@ -21,17 +23,18 @@ class Workplace:
     root: Path
 
     @classmethod
-    def make(cls) -> "Workplace":
-        """Create them, with a path short enough for the sockets of any plugin."""
-        place = cls(Path(tempfile.mkdtemp(prefix="kd-check-", dir="/tmp")))
-        place.root.chmod(0o755)  # a plugin may run as somebody else
-        for directory in (place.sockets, place.registry, place.cdi):
-            directory.mkdir()
-        return place
+    def choose(cls) -> "Workplace":
+        """Choose where they will be: a path short enough for the sockets of any plugin."""
+        parent = tempfile.gettempdir()
+        if len(parent) > _LONGEST_PARENT:
+            parent = "/tmp"
+        return cls(Path(parent, f"kd-check-{secrets.token_hex(4)}"))
 
-    def remove(self) -> None:
-        """Remove them, where no keeper has come to do so."""
-        shutil.rmtree(self.root, ignore_errors=True)
+    def create(self) -> None:
+        """Create them; there is a keeper by now that removes them whatever happens."""
+        self.root.mkdir(mode=0o755)  # a plugin may run as somebody else
+        for directory in (self.sockets, self.registry, self.cdi):
+            directory.mkdir()
 
     @property
     def sockets(self) -> Path:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from kubedevices.allocation import RegisterRequest
-from kubedevices.node.plugin_directory import clean_plugin_directory
+from kubedevices.errors import SocketInUse
+from kubedevices.node.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.probe.arrival import Arrival, Reception
 from kubedevices.probe.bell import Bell
 from kubedevices.probe.manner import KIND, Manner
@@ -75,10 +76,13 @@ class Probe:
 
     async def start(self) -> None:
         """Listen; kubelet.sock appears ready, by rename. Raises `CannotAsk`."""
+        if accepts_connections(self.kubelet_socket):
+            raise SocketInUse(str(self.kubelet_socket), "a kubelet runs here; nothing was touched")
+        unfinished = self.kubelet_socket.with_name(_UNFINISHED)
         server = GrpcServer(registration_methods(self), name="probe")
-        await server.start(
-            self.kubelet_socket, rename_from=self.kubelet_socket.with_name(_UNFINISHED)
-        )
+        await server.start(unfinished)
+        # Renamed by us, so that the server leaves the file alone when it stops: a kubelet does.
+        unfinished.rename(self.kubelet_socket)
         self._server = server
         self.listening_since = asyncio.get_running_loop().time()
         if self._watcher:
@@ -90,10 +94,9 @@ class Probe:
             await self._watcher.stop()
         server, self._server = self._server, None
         if server:
-            if leave_socket and server.owns_socket():
-                # Its change time is part of what makes the file the server's own to remove.
-                self.kubelet_socket.chmod(0o600)
             await server.stop()
+            if not leave_socket:
+                self.kubelet_socket.unlink(missing_ok=True)
         await self.drop_connections()
 
     async def drop_connections(self) -> None:

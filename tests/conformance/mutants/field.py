@@ -149,7 +149,7 @@ class GenericDevicePlugin(
     """Most of what was seen of generic-device-plugin."""
 
 
-@mutation("kubevirt-panics-at-restart", fails=GONE)
+@mutation("kubevirt-panics-at-restart", fails=[*WIPED, "life.kubelet-socket-replaced"])
 class PanicsAtRestart(GoodPlugin):
     """Panics when kubelet.sock is another one."""
 

@@ -93,21 +93,18 @@ class OwnSocketNotWatched(GoodPlugin):
             self.mine = lost
 
 
-@mutation("retries-without-socket", fails=["life.wiped-before-register", "life.kubelet-away"])
+@mutation("retries-without-socket", fails=["life.wiped-before-register"])
 class RetriesWithoutSocket(GoodPlugin):
-    """Repeats Register, never looking whether its socket is still there."""
+    """Repeats a Register that failed in dialling; never looks whether its socket is still there."""
 
-    async def register(self) -> bool:
+    async def call_register(self) -> None:
         while True:
             try:
-                await self.call_register()
+                return await super().call_register()
             except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.UNKNOWN and "dial" not in error.details():
-                    raise Refused(error.details()) from error
+                if "dial" not in error.details():
+                    raise
                 await asyncio.sleep(0.1)
-            else:
-                self.registered_at = identity(self.kubelet)
-                return True
 
 
 @mutation("start-race-exits", warns=["life.wiped-before-register"])

@@ -11,7 +11,9 @@ from kubedevices.probe.manner import KIND, Manner
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
 STORM = 3.0
-"""Registrations a second that no refused plugin needs."""
+"""Registrations a second that no refused plugin needs, after the first quick ones."""
+
+QUICK_TRIES = 8
 
 theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",))
 
@@ -85,18 +87,21 @@ async def refused(stage: Stage) -> str:
         raise Broken(stage.why_missing(stage.timing.start))
     ended = await process.wait(stage.timing.refusing)
     tries = len(stage.probe.arrivals)
-    per_second = tries / len(stage.resources) / stage.timing.refusing
     if ended and process.code == 0:
         raise Broken("ended with exit code 0, as if nothing were wrong")
     if ended:
         return f"{process.how_it_ended()} after {tries} tries"
-    if per_second > STORM and tries > 2 * len(stage.resources):
+    if _is_storm(tries, stage):
         raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
     stage.probe.manner = KIND
     since = asyncio.get_running_loop().time()
     if not await stage.wait_for(lambda: not stage.missing(since), stage.timing.registered_at_all):
         raise Broken(f"{tries} tries, then it stays up and never registers again")
     return f"{tries} tries within {stage.timing.refusing:g} s, registered when it was let"
+
+
+def _is_storm(tries: int, stage: Stage) -> bool:
+    return tries / len(stage.resources) > QUICK_TRIES + STORM * stage.timing.refusing
 
 
 def _by_register(stage: Stage) -> None:
@@ -244,7 +249,7 @@ async def watcher_refused(stage: Stage) -> str:
     tries = stage.probe.arrivals
     if problems := [each.notify_problem for each in tries if each.notify_problem]:
         raise Broken(f"NotifyRegistrationStatus: {problems[0]}", process.last_words())
-    if len(tries) / len(stage.resources) / stage.timing.refusing > STORM:
+    if _is_storm(len(tries), stage):
         raise Broken(f"its socket appeared {len(tries)} times within {stage.timing.refusing:g} s")
     if process.code is not None and (process.code < 0 or process.code == 0):
         raise Broken(f"answered, then {process.how_it_ended()}")

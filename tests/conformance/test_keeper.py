@@ -1,0 +1,126 @@
+"""The keeper: starts plugins, ends everything they start, whatever happens to the check."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kubedevices.conformance.keeper import descendants
+from kubedevices.conformance.processes import Keeper
+from kubedevices.errors import PluginNotStarted
+from tests.conformance.leftovers import MARK, processes_marked
+from tests.waiting import until
+
+
+@asynccontextmanager
+async def keeping(directory: Path) -> AsyncIterator[Keeper]:
+    keeper = await Keeper.open(directory)
+    try:
+        yield keeper
+    finally:
+        await keeper.close()
+
+
+async def test_output_and_exit_code_are_known(short_dir: Path) -> None:
+    """What a command prints and how it ends can be asked for."""
+    async with keeping(short_dir) as keeper:
+        process = await keeper.start(
+            ["sh", "-c", "echo one; echo two >&2; exit 7"], env=os.environ, log=short_dir / "log"
+        )
+        assert await process.wait(5)
+        assert process.code == 7
+        assert process.how_it_ended() == "exit code 7"
+        assert process.last_words() == "one\ntwo"
+
+
+async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
+    """SIGTERM is delivered, and its effect told by name."""
+    async with keeping(short_dir) as keeper:
+        process = await keeper.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
+        await process.send_signal(signal.SIGTERM)
+        assert await process.wait(5)
+        assert process.how_it_ended() == "killed by SIGTERM"
+        await process.send_signal(signal.SIGTERM)  # ended: nothing happens
+
+
+async def test_a_command_that_is_not_there(short_dir: Path) -> None:
+    """A missing command is told with its name."""
+    async with keeping(short_dir) as keeper:
+        with pytest.raises(PluginNotStarted, match="No such file or directory: no-such-plugin"):
+            await keeper.start(["no-such-plugin"], env=os.environ, log=short_dir / "log")
+
+
+async def test_everything_a_plugin_started_is_ended(short_dir: Path) -> None:
+    """Children in sessions of their own and orphans are found and killed, too."""
+    mark = uuid.uuid4().hex
+    async with keeping(short_dir) as keeper:
+        process = await keeper.start(
+            ["sh", "-c", "setsid sleep 60 & (setsid sleep 60 &) ; sleep 60 & exit 0"],
+            env=os.environ | {MARK: mark},
+            log=short_dir / "log",
+        )
+        assert await process.wait(5)
+        await until(lambda: len(processes_marked(mark)) == 3, what="three orphans")
+        await keeper.kill_all()
+        assert not processes_marked(mark)
+
+
+async def test_closing_removes_the_directory(short_dir: Path) -> None:
+    """The end of the keeper is the end of its directory and its processes."""
+    mark = uuid.uuid4().hex
+    work = short_dir / "work"
+    work.mkdir()
+    async with keeping(work) as keeper:
+        await keeper.start(["sleep", "60"], env=os.environ | {MARK: mark}, log=work / "log")
+    assert not processes_marked(mark)
+    assert not work.exists()
+
+
+PROGRAM = """
+import asyncio, os, sys
+from pathlib import Path
+from kubedevices.conformance.processes import Keeper
+
+async def main():
+    work = Path(sys.argv[1])
+    keeper = await Keeper.open(work)
+    await keeper.start(["sh", "-c", "setsid sleep 60 & sleep 60"], env=os.environ, log=work / "log")
+    print("started", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_survives_a_killed_check(short_dir: Path) -> None:
+    """SIGKILL of the check ends keeper, plugin and its children, and removes the directory."""
+    mark = uuid.uuid4().hex
+    work = short_dir / "work"
+    work.mkdir()
+    with subprocess.Popen(  # noqa: ASYNC220  a few milliseconds
+        [sys.executable, "-c", PROGRAM, str(work)],
+        env=os.environ | {MARK: mark},
+        stdout=subprocess.PIPE,
+    ) as check:
+        assert check.stdout
+        assert await asyncio.to_thread(check.stdout.readline) == b"started\n"
+        await until(lambda: len(processes_marked(mark)) == 5, what="check, keeper, shell, sleeps")
+        check.kill()
+    await until(lambda: not processes_marked(mark), what="the end of everything")
+    assert not work.exists()
+
+
+async def test_a_killed_keeper_takes_the_plugin_along(short_dir: Path) -> None:
+    """Even the keeper may be killed: the plugin gets SIGKILL from the kernel."""
+    async with keeping(short_dir) as keeper:
+        process = await keeper.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
+        (keeper_pid,) = [pid for pid in descendants(os.getpid()) if process.pid in descendants(pid)]
+        os.kill(keeper_pid, signal.SIGKILL)
+        await until(lambda: not Path(f"/proc/{process.pid}/exe").exists(), what="its end")

@@ -1,0 +1,88 @@
+"""Our own ready plugins pass every check there is something to try for."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.runner import run_checks
+from kubedevices.conformance.stage import Target
+from tests.conformance.rig import FAST, found, skipped
+
+OURS = replace(FAST, noticed_soon=15, registered_at_all=20)
+"""Our registrar waits 10 s before it believes that a stream is gone for good."""
+
+KUBEDEVICES = (sys.executable, "-m", "kubedevices.cli")
+
+WATCHER = {"registration.watcher", "registration.watcher-refused"}
+CDI = {f"allocate.cdi-{name}" for name in ("names", "files", "resolvable", "version")}
+PREFERRED = {f"preferred.{name}" for name in ("answers", "must-include", "size", "too-large")}
+PRE_START = {"prestart.answers", "prestart.unknown-id"}
+
+EXPOSE = """\
+version: 1
+namespace: devices.example.com
+scanInterval: 200ms
+resources:
+- name: widget
+  match:
+  - path: {directory}/*
+  container: {{path: "/dev/widget{{index}}"}}
+  env: {{"WIDGET_{{index}}": "{{container_path}}"}}
+  replicas: 2
+- name: gadget
+  match:
+  - path: {directory}/*
+"""
+
+
+async def test_expose_passes_everything(short_dir: Path) -> None:
+    """`kubedevices expose`, two resources, with hot plug as trigger."""
+    devices = short_dir / "devices"
+    devices.mkdir()
+    for name in ("w0", "w1"):
+        (devices / name).touch()
+    config = short_dir / "expose.yaml"
+    config.write_text(EXPOSE.format(directory=devices))
+    command = (*KUBEDEVICES, "expose", "--config", str(config), "--socket-dir", "{socket_dir}")
+    target = Target(command, trigger=f"touch {devices}/new-$(date +%N)")
+    results = await run_checks(target, ALL, OURS)
+    assert {each.resource for each in results} >= {
+        "devices.example.com/widget",
+        "devices.example.com/gadget",
+    }
+    assert not found(results)
+    untried = {each.check.id for each in results} - {
+        each.check.id for each in results if each.check.id not in skipped(results)
+    }
+    assert untried <= WATCHER | CDI | PRE_START | {
+        "allocate.unhealthy-id",
+        "allocate.annotations",
+        "allocate.env-names",
+        "list.replicas",
+        "preferred.not-offered",
+    }
+
+
+async def test_simulate_passes_everything() -> None:
+    """`kubedevices simulate` with annotations."""
+    options = ("--number-devices", "4", "--annotation-prefix", "gpu")
+    command = (*KUBEDEVICES, "simulate", "--socket-dir", "{socket_dir}", *options)
+    results = await run_checks(Target(command), ALL, OURS)
+    assert not found(results)
+    files = {f"allocate.{name}" for name in ("paths", "permissions", "container-paths")}
+    files |= {"allocate.host-paths", "allocate.env-names"}
+    assert skipped(results) <= WATCHER | CDI | PREFERRED | PRE_START | files | {
+        "allocate.unhealthy-id",
+        "list.change",
+        "list.replicas",
+        "life.lost-updates",
+    }
+
+
+async def test_simulate_passes_when_it_is_watched() -> None:
+    """`kubedevices simulate --registration watch`, found by the plugin watcher."""
+    options = ("--registration", "watch", "--socket-dir", "{registry_dir}")
+    results = await run_checks(Target((*KUBEDEVICES, "simulate", *options)), ALL, OURS)
+    assert not found(results)
+    assert not WATCHER & skipped(results)
