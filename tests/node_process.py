@@ -30,12 +30,16 @@ class NodeProcess:
 
     @classmethod
     async def start(
-        cls, directory: Path, *options: str, before: Sequence[str] = ()
+        cls,
+        directory: Path,
+        *options: str,
+        before: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
     ) -> "NodeProcess":
         """Start a node on `directory`; `before` is put in front of the command."""
         process = await asyncio.create_subprocess_exec(
             *before,
-            *COMMAND,
+            *command,
             *options,
             *("--socket-dir", str(directory / "p"), "--state-dir", str(directory / "s")),
             cwd=ROOT,
@@ -86,10 +90,13 @@ class NodeProcess:
 
 @contextlib.asynccontextmanager
 async def node_process(
-    directory: Path, *options: str, before: Sequence[str] = ()
+    directory: Path,
+    *options: str,
+    before: Sequence[str] = (),
+    command: Sequence[str] = COMMAND,
 ) -> AsyncIterator[NodeProcess]:
     """Run a node that is ready; killed in the end unless it ended before."""
-    node = await NodeProcess.start(directory, *options, before=before)
+    node = await NodeProcess.start(directory, *options, before=before, command=command)
     try:
         await node.tells("ready")
         yield node

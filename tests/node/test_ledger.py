@@ -1,6 +1,7 @@
 """The ledger as the store of a node: where it begins, what it waits for, what it survives."""
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 import time
@@ -22,6 +23,7 @@ from kubedevices.node.pod import Container, Pod
 from kubedevices.wire.convert import container_response_to_wire
 from tests.golden_data import GOLDEN
 from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
+from tests.waiting import until
 
 BOOT = "boot-1"
 
@@ -287,6 +289,23 @@ async def test_the_log_is_shortened_behind_an_answer(ledger: Ledger) -> None:
     await ledger.close()
     await ledger.load()
     assert len(ledger._pods) == 2 * _CHANGES_PER_LOG + 20
+
+
+async def test_a_long_log_is_shortened_at_the_start(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that is killed again and again would never come to it otherwise."""
+    await ledger.load()
+    for number in range(50):
+        await ledger.commit(*admitted(f"p{number}")[:2])
+    await asyncio.to_thread(shutil.copytree, tmp_path, tmp_path / "copy")
+    copy = Ledger(tmp_path / "copy", tmp_path / "none")
+    monkeypatch.setattr("kubedevices.node.ledger._LONG_LOG", 100_000)
+    main = copy.path.stat().st_size
+    assert Path(f"{copy.path}-wal").stat().st_size > 100_000
+    assert len((await copy.load()).pods) == 50
+    await until(lambda: copy.path.stat().st_size > main)
+    await copy.close()
 
 
 async def test_a_log_that_cannot_be_shortened_is_only_long(

@@ -74,9 +74,11 @@ class SmallFileSystem:
     def __init__(self, directory: Path) -> None:
         state = directory / "s"
         state.mkdir(mode=0o700)
-        mount = f"mount -t tmpfs -o size=300k,mode=700 tmpfs {state} && echo mounted && exec sleep 600"
+        mount = f"mount -t tmpfs -o size=300k,mode=700 tmpfs {state}"
         self._holder = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", mount], stdout=subprocess.PIPE, text=True
+            ["unshare", "--mount", "sh", "-c", f"{mount} && echo mounted && exec sleep 600"],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self._holder.stdout is not None
         self.is_there = self._holder.stdout.readline() == "mounted\n"

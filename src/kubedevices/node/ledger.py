@@ -29,7 +29,8 @@ LEDGER_NAME = "ledger.db"
 """The ledger in a node's state directory."""
 
 _CHANGES_PER_LOG = 400
-"""Some 4 MiB of log; moving it into the main file takes a few milliseconds."""
+_LONG_LOG = 4 * 1024 * 1024
+"""What that many changes make; moving it into the main file takes a few milliseconds."""
 
 
 class Ledger:
@@ -58,6 +59,8 @@ class Ledger:
             await self.close()
             raise
         self._pods = {admitted.pod.uid: admitted.pod for admitted in kept.pods}
+        if self._file is not None and self._file.log_size() > _LONG_LOG:
+            self._thread.submit(_shorten_log, self._file)
         return kept
 
     def _open(self) -> Kept:

@@ -175,6 +175,13 @@ class LedgerFile:
                 "INSERT INTO resource VALUES (?)", [(name,) for name in sorted(resources)]
             )
 
+    def log_size(self) -> int:
+        """Return the length of the log, of which the end may be from before it began anew."""
+        try:
+            return Path(f"{self.path}-wal").stat().st_size
+        except OSError:
+            return 0
+
     def shorten_log(self) -> None:
         """Move what the log holds into the main file and start it anew.
 
