@@ -116,7 +116,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def _main(argv: list[str]) -> int:
     parser = _top_parser()
-    top = parser.parse_args(argv)
+    # What follows "--" is for the verb; argparse would take the mark itself for one of ours.
+    cut = argv.index("--") if "--" in argv else len(argv)
+    top = parser.parse_args(argv[:cut])
+    top.arguments += argv[cut:]
     if top.verb is None:
         parser.print_help(sys.stderr)
         return 2

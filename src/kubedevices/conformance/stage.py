@@ -190,10 +190,10 @@ class Stage:
             self.probe.manner = KIND
             await self.probe.start()
         self.is_suspect = False
-        try:
-            await self.until_registered(self.timing.start)
-        except Broken as error:
-            raise PluginLost(error.evidence) from error
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if not await self.wait_for(self._is_connected, self.timing.start):
+            raise PluginLost(self.why_missing(loop.time() - began, began))
 
     def is_ready(self) -> bool:
         """Whether everything is as a peaceful check needs it."""
@@ -202,12 +202,12 @@ class Stage:
             and self.probe.is_running
             and self.probe.manner is KIND
             and (self.process is None or self.process.running)
-            and all(self._is_connected(name) for name in self.resources)
+            and self._is_connected()
         )
 
-    def _is_connected(self, resource: str) -> bool:
-        session = self.probe.plugins.get(resource)
-        return session is not None and session.is_alive
+    def _is_connected(self) -> bool:
+        sessions = [self.probe.plugins.get(name) for name in self.resources]
+        return all(session and session.is_alive for session in sessions)
 
     async def meet(self) -> None:
         """Start the plugin for the first time and learn what it registers."""

@@ -1,0 +1,96 @@
+"""Checking a plugin that somebody else starts: only its socket directory is known."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kubedevices.conformance.check import Phase
+from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.runner import run_checks
+from kubedevices.conformance.stage import Target
+from kubedevices.errors import SocketInUse
+from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, found, skipped, widgets
+from tests.fake_kubelet import FakeKubelet
+
+
+@asynccontextmanager
+async def running(script: Path, directory: Path, *options: str) -> AsyncIterator[Target]:
+    """Start a plugin as somebody else would; give what to check."""
+    sockets = directory / "plugins"
+    sockets.mkdir()
+    with widgets() as devices:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(script),
+            *options,
+            "--device-dir",
+            str(devices),
+            "--socket-dir",
+            str(sockets),
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            yield Target(directory=sockets, trigger=f"touch {devices}/new-$(date +%N)")
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(process.wait(), 10)
+
+
+async def test_everything_but_starting_and_stopping_is_tried(short_dir: Path) -> None:
+    """The checks that need to start or end the plugin are skipped with the reason."""
+    async with running(GOOD_PLUGIN, short_dir) as target:
+        results = await run_checks(target, ALL, FAST)
+        assert target.directory
+        assert "kubelet.sock" not in os.listdir(target.directory)  # noqa: PTH208
+    assert not found(results)
+    needs_command = {each for each in results if "-- COMMAND" in each.verdict.evidence}
+    assert {each.check.phase for each in needs_command} == {Phase.PROCESS}
+    tried = {each.check.id for each in results} - skipped(results)
+    assert {"life.all-wiped", "life.kubelet-away", "life.lost-updates", "life.memory"} <= tried
+
+
+async def test_files_that_are_no_sockets_are_never_wiped(short_dir: Path) -> None:
+    """A directory with other files in it is somebody's: the check that wipes all is skipped."""
+    async with running(GOOD_PLUGIN, short_dir) as target:
+        assert target.directory
+        dear = target.directory / "dear-to-somebody"
+        dear.touch()
+        checks = [each for each in ALL if each.id in ("life.all-wiped", "life.sockets-wiped")]
+        results = await run_checks(target, checks, FAST)
+        assert dear.exists()
+    assert skipped(results) == {"life.all-wiped"}
+    assert not found(results)
+
+
+async def test_a_plugin_that_is_lost_ends_the_checks(short_dir: Path) -> None:
+    """When it does not come back nobody can start it again: the rest is skipped with the reason."""
+    mutation = ("--mutation", "akri-never-registers-again")
+    async with running(MUTANT, short_dir, *mutation) as target:
+        checks = [each for each in ALL if each.theme == "life" and each.phase is Phase.RESTARTS]
+        results = await run_checks(target, checks, FAST)
+    assert found(results) == {"life.sockets-wiped": "fail"}
+    reasons = {each.verdict.evidence for each in results if each.status == "skip"}
+    assert any("does not register any more" in reason for reason in reasons)
+
+
+async def test_a_living_kubelet_is_left_alone(short_dir: Path) -> None:
+    """Where somebody listens on kubelet.sock nothing is started and nothing touched."""
+    async with FakeKubelet(short_dir):
+        with pytest.raises(SocketInUse, match="a kubelet runs here"):
+            await run_checks(Target(directory=short_dir), ALL, FAST)
+        assert (short_dir / "kubelet.sock").exists()
+
+
+async def test_nobody_registers(short_dir: Path) -> None:
+    """An empty directory is a plugin that does not register."""
+    checks = [each for each in ALL if each.phase is Phase.ARRIVAL]
+    timing = FAST.scaled(0.02)
+    results = await run_checks(Target(directory=short_dir), checks, timing)
+    assert found(results) == {"registration.registers": "fail"}

@@ -1,0 +1,149 @@
+"""Reports: the same results as text, JSON, JUnit and HTML."""
+
+import json
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from kubedevices.conformance.check import Check, Phase, Severity, Status, Verdict
+from kubedevices.conformance.report.document import as_document
+from kubedevices.conformance.report.junit import as_junit
+from kubedevices.conformance.report.page import as_page
+from kubedevices.conformance.report.summary import Run
+from kubedevices.conformance.report.text import plain_lines, print_report
+from kubedevices.conformance.runner import Result
+
+
+async def nothing(stage: object) -> str:
+    return ""
+
+
+def result(name: str, status: Status, evidence: str = "", resource: str = "a.b/c") -> Result:
+    check = Check(
+        id=name,
+        severity=Severity.FAIL,
+        phase=Phase.PEACEFUL,
+        rule="The rule.",
+        suffers="The suffering.",
+        source="The source.",
+        mend="The mending.",
+        seen="",
+        run=nothing,
+        per_resource=True,
+    )
+    story = "line one\nline two <b>" if status is Status.FAIL else ""
+    return Result(check, resource, Verdict(status, evidence, story), 0.5)
+
+
+RUN = Run(
+    "./plugin --flag",
+    [
+        result("list.id-unique", Status.FAIL, "more than once: 'w<0>'\x07"),
+        result("list.order", Status.WARN, "another order"),
+        result("grpc.ping", Status.PASS, "in 1 ms"),
+        result("life.lost-updates", Status.SKIP, "needs --trigger"),
+    ],
+    12.3,
+)
+
+EVERYTHING = ("more than once", "The rule.", "The suffering.", "The source.", "The mending.")
+
+
+def test_the_text_is_grouped_and_explains_findings() -> None:
+    """Themes with a line per check, then the findings, failures first, then one sentence."""
+    text = "\n".join(plain_lines(RUN))
+    assert text.index("List\n") < text.index("Life\n") < text.index("gRPC\n")
+    assert "  fail  list.id-unique" in text
+    assert text.index("FAIL list.id-unique") < text.index("WARN list.order")
+    for words in EVERYTHING:
+        assert words in text
+    assert "said        line one\n              line two <b>" in text
+    assert text.endswith(
+        "1 passed, 1 warned, 1 failed, 1 skipped in 12 s: "
+        "this plugin loses devices, updates or pods on a node, or breaks the API"
+    )
+
+
+def test_several_resources_get_a_column() -> None:
+    """With one resource it is left out, with two every line names it."""
+    two = Run("p", [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")], 1)
+    assert not any("a.b/c" in line for line in plain_lines(RUN))
+    assert any("grpc.ping" in line and "a.b/d" in line for line in plain_lines(two))
+
+
+def test_a_terminal_gets_colours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the same text is drawn with styles."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_report(RUN)
+    text = capsys.readouterr().out
+    assert "\x1b[" in text
+    assert "The mending." in text
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        (RUN.results[2:3], "a well-behaved plugin"),
+        (RUN.results[1:3], "nothing breaks a node, some of it is fragile"),
+        (RUN.results[3:], "nothing was tried"),
+    ],
+)
+def test_the_verdict(results: list[Result], words: str) -> None:
+    """One sentence says what the counts mean."""
+    assert Run("p", results, 1).verdict().endswith(words)
+
+
+def test_the_json_keys() -> None:
+    """`checks` is a list of objects with at least id, theme, resource, status and evidence."""
+    document = json.loads(json.dumps(as_document(RUN)))
+    assert document["summary"] == {"pass": 1, "warn": 1, "fail": 1, "skip": 1}
+    first = document["checks"][0]
+    assert (first["id"], first["theme"], first["resource"]) == ("list.id-unique", "list", "a.b/c")
+    assert first["status"] == "fail"
+    assert first["evidence"].startswith("more than once")
+    assert {"rule", "suffers", "source", "mend", "severity"} <= first.keys()
+
+
+def test_junit_has_failures_skips_and_warnings() -> None:
+    """A failure fails, a skip is skipped, a warning passes and says so."""
+    root = ET.fromstring(as_junit(RUN))
+    assert root.attrib["failures"] == "1"
+    assert root.attrib["skipped"] == "1"
+    cases = {case.attrib["name"]: case for case in root.iter("testcase")}
+    failure = cases["list.id-unique a.b/c"].find("failure")
+    assert failure is not None
+    assert "The mending." in (failure.text or "")
+    assert cases["life.lost-updates a.b/c"].find("skipped") is not None
+    assert (cases["list.order a.b/c"].findtext("system-out") or "").startswith("warning")
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_complete_and_needs_no_other_file() -> None:
+    """Well-formed, everything escaped, without a single reference."""
+    page = as_page(RUN, "today")
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.links == []
+    assert "w&lt;0&gt;" in page
+    assert "<b>" not in page.replace('<b class="', "")
+    for words in EVERYTHING:
+        assert words in page
