@@ -12,8 +12,6 @@ from kubedevices.allocation import (
     PreferredAllocationResponse,
 )
 from kubedevices.builtin.expose_config import ResourceRule
-from kubedevices.builtin.expose_tree import REPLICA_SEPARATOR
-from kubedevices.errors import RpcError, StatusCode
 from kubedevices.plugin.allocation_policy import choose
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
@@ -21,6 +19,7 @@ from kubedevices.plugin.capabilities import (
     Allocator,
     PreferredAllocator,
 )
+from kubedevices.plugin.replicas import device_of, refuse_several
 
 
 class ExposedResource(Allocator, PreferredAllocator):
@@ -37,13 +36,7 @@ class ExposedResource(Allocator, PreferredAllocator):
         """Refuse several devices for one container where that is not wanted."""
         rule = self._get_rule()
         if rule is not None and rule.fail_requests_greater_than_one:
-            for container in request.containers:
-                if len(container.device_ids) > 1:
-                    raise RpcError(
-                        StatusCode.INVALID_ARGUMENT,
-                        f"a container may have one {rule.device_type} only, "
-                        f"not {len(container.device_ids)} (failRequestsGreaterThanOne)",
-                    )
+            refuse_several(request, rule.device_type)
         return USE_DEFAULT
 
     async def get_preferred_allocation(
@@ -68,8 +61,3 @@ class ExposedResource(Allocator, PreferredAllocator):
                 for container in request.containers
             )
         )
-
-
-def device_of(device_id: str) -> str:
-    """Return the ID without the number of its replica."""
-    return device_id.partition(REPLICA_SEPARATOR)[0]

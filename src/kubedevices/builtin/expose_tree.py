@@ -25,9 +25,9 @@ from kubedevices.builtin.expose_memory import Memory, Remembered
 from kubedevices.builtin.path_patterns import PathPattern, fill
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
+from kubedevices.plugin.replicas import SEPARATOR
 
 ID_LIMIT = 63
-REPLICA_SEPARATOR = "::"
 _HASH_DIGITS = 10
 
 
@@ -155,7 +155,7 @@ def _hashed(name: str, path: str, limit: int) -> str:
 
 
 def _replica_suffixes(replicas: int) -> list[str]:
-    return [f"{REPLICA_SEPARATOR}{i}" for i in range(replicas)] if replicas > 1 else [""]
+    return [f"{SEPARATOR}{i}" for i in range(replicas)] if replicas > 1 else [""]
 
 
 def _find_parts(rule: ResourceRule, host: Host) -> list[Part]:

@@ -8,11 +8,19 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
+from typing import Literal, TypeAlias, get_args
 
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import KubedevicesError, NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
+
+OnError: TypeAlias = Literal["keep", "empty", "raise"]
+
+_CONSEQUENCES = {
+    "keep": "the devices found before stay",
+    "empty": "no device is left until it works again",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +48,8 @@ class Scanner(ABC):
 class PolledScanner(Scanner):
     """Looks again every `interval` seconds.
 
-    The first failure of `list_devices` ends the plugin with its error. Later ones keep the last
-    tree, are counted in `failed_scans` and logged ever more rarely.
+    The first failure of `list_devices` ends the plugin with its error. Later ones do what
+    `on_error` says, are counted in `failed_scans` and logged ever more rarely.
     """
 
     interval: float = 5.0
@@ -50,12 +58,16 @@ class PolledScanner(Scanner):
     jitter: float = 0.0
     """Up to this many seconds are added at random, so that many nodes do not scan in step."""
 
+    on_error: OnError = "keep"
+    """After a failure, `keep` the devices found before, report every type `empty`, or `raise`."""
+
     failed_scans: int = 0
     """How many scans failed so far."""
 
     # Class attributes, because a subclass need not call our constructor.
     _loop: asyncio.AbstractEventLoop | None = None
     _wake: asyncio.Event | None = None
+    _types: tuple[str, ...] = ()
 
     @abstractmethod
     def list_devices(self) -> DeviceTree | Awaitable[DeviceTree]:
@@ -81,11 +93,13 @@ class PolledScanner(Scanner):
             try:
                 await self._scan_once(notifier)
             except Exception as error:
-                if not notifier.has_tree:
+                if not notifier.has_tree or self.on_error == "raise":
                     raise ScanFailed(type(self).__name__, _describe(error)) from error
                 failures += 1
                 self.failed_scans += 1
                 self._log_failure(failures, error)
+                if self.on_error == "empty":
+                    notifier.notify(DeviceTree(dict.fromkeys(self._types, ())))
             else:
                 if failures:
                     _log.info("%s works again (%d had failed)", type(self).__name__, failures)
@@ -96,6 +110,7 @@ class PolledScanner(Scanner):
         tree: object = await hook_threads.call(self.list_devices)
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
+        self._types = tuple(tree)
         # Comparing two large trees takes a while too.
         await hook_threads.call(notifier.notify, tree)
 
@@ -111,14 +126,16 @@ class PolledScanner(Scanner):
         name = type(self).__name__
         if not isinstance(self.interval, int | float) or not self.interval > 0:
             raise UsageError(f"{name}.interval must be more than 0 seconds, not {self.interval!r}")
+        if self.on_error not in get_args(OnError):
+            raise UsageError(f"{name}.on_error must be keep, empty or raise, not {self.on_error!r}")
         if not isinstance(self.jitter, int | float) or not self.jitter >= 0:
             raise UsageError(f"{name}.jitter must be 0 seconds or more, not {self.jitter!r}")
 
     def _log_failure(self, failures: int, error: Exception) -> None:
         if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th … in a row
             _log.warning(
-                "%s failed (%d in a row), the devices found before stay: %s",
-                type(self).__name__, failures, _describe(error),
+                "%s failed (%d in a row), %s: %s",
+                type(self).__name__, failures, _CONSEQUENCES[self.on_error], _describe(error),
             )  # fmt: skip
 
 

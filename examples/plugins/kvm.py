@@ -1,0 +1,22 @@
+"""Virtual machines in containers: devices.example.com/kvm, and /tun and /vhost-net beside it."""
+
+from pathlib import Path
+
+import kubedevices as kd
+from kubedevices.plugin.replicas import replicate
+from kubedevices.plugin.scanners import periodic
+
+FILES = {"kvm": "kvm", "tun": "net/tun", "vhost-net": "vhost-net"}
+
+
+def find(dev: Path = Path("/dev")) -> kd.DeviceTree:
+    """Find what there is; a module that is loaded later makes its file later."""
+    tree = kd.DeviceTree(dict.fromkeys(FILES, ()))
+    for name, file in FILES.items():
+        if (dev / file).exists():
+            tree.add(name, kd.Device(name, paths=[f"/dev/{file}"], numa_nodes=()))
+    return replicate(tree, 100)
+
+
+if __name__ == "__main__":
+    kd.run(periodic(5, find), domain="devices.example.com")

@@ -1,0 +1,22 @@
+"""Intel SGX: sgx.intel.com/enclave for up to 110 containers, /provision for those that attest."""
+
+from pathlib import Path
+
+import kubedevices as kd
+from kubedevices.plugin.replicas import replicate
+from kubedevices.plugin.scanners import static
+
+PODS = 110  # as many as a kubelet runs by default
+
+
+def find(dev: Path = Path("/dev")) -> kd.DeviceTree:
+    """Find the two device files; what belongs to the CPU has no NUMA node."""
+    tree = kd.DeviceTree()
+    for name in ("enclave", "provision"):
+        if (dev / f"sgx_{name}").exists():
+            tree.add(name, kd.Device(f"sgx-{name}", paths=[f"/dev/sgx_{name}"], numa_nodes=()))
+    return replicate(tree, PODS)
+
+
+if __name__ == "__main__":
+    kd.run(static(find()), domain="sgx.intel.com")

@@ -1,0 +1,130 @@
+"""Scanners made of functions and of other scanners: `periodic`, `static`, `merge`.
+
+For plugins that are too small for a class, or that have several sources.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import UsageError
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.scanner import OnError, PolledScanner, Scanner
+
+_log = logging.getLogger(__name__)
+
+
+def periodic(
+    interval: float,
+    find: Callable[[], DeviceTree | Awaitable[DeviceTree]],
+    *,
+    on_error: OnError = "keep",
+    jitter: float = 0.0,
+) -> PolledScanner:
+    """Return a scanner that calls `find` every `interval` seconds, and at once on `trigger()`.
+
+    `on_error` is what `PolledScanner.on_error` says; `jitter` is a number of seconds.
+    """
+    return _Periodic(interval, find, on_error, jitter)
+
+
+class _Periodic(PolledScanner):
+    def __init__(
+        self,
+        interval: float,
+        find: Callable[[], DeviceTree | Awaitable[DeviceTree]],
+        on_error: OnError,
+        jitter: float,
+    ) -> None:
+        self.interval, self.on_error, self.jitter = interval, on_error, jitter
+        self._find = find
+
+    def list_devices(self) -> DeviceTree | Awaitable[DeviceTree]:
+        return self._find()
+
+
+def static(tree: DeviceTree) -> Scanner:
+    """Return a scanner that reports `tree` and nothing else ever."""
+    return _Static(tree.snapshot())
+
+
+class _Static(Scanner):
+    def __init__(self, tree: DeviceTree) -> None:
+        self._tree = tree
+
+    async def scan(self, notifier: Notifier) -> None:
+        notifier.notify(self._tree)
+        await notifier.wait_stopped()
+
+
+def merge(*scanners: Scanner) -> Scanner:
+    """Return a scanner that reports what all of `scanners` report, once each has reported.
+
+    Two may report the same device type: their devices are united, and of two with one ID the
+    later scanner's counts. The abilities of a type are those of the first scanner that reports it.
+    The first scanner that raises ends all; one that returns leaves its devices behind.
+    """
+    if not scanners:
+        raise UsageError("merge() needs at least one scanner")
+    return _Merged(scanners)
+
+
+class _Merged(Scanner):
+    def __init__(self, scanners: tuple[Scanner, ...]) -> None:
+        self._scanners = scanners
+        self._trees: dict[int, DeviceTree] = {}
+        self._doubles: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+
+    def abilities_of(self, device_type: str) -> object:
+        for i, scanner in enumerate(self._scanners):
+            if device_type in self._trees.get(i, ()):
+                return scanner.abilities_of(device_type)
+        return self
+
+    async def scan(self, notifier: Notifier) -> None:
+        tasks = [
+            asyncio.create_task(
+                hook_threads.call(scanner.scan, self._part_of(notifier, i)),
+                name=f"scan {type(scanner).__name__}",
+            )
+            for i, scanner in enumerate(self._scanners)
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def _part_of(self, whole: Notifier, i: int) -> Notifier:
+        def take() -> None:
+            with self._lock:
+                self._trees[i] = part.take()[0]
+                if len(self._trees) == len(self._scanners):
+                    whole.notify(self._merge())
+
+        part = Notifier(take, whole.wait_stopped)
+        return part
+
+    def _merge(self) -> DeviceTree:
+        merged = DeviceTree()
+        for _, tree in sorted(self._trees.items()):
+            for device_type in tree:
+                known = merged.devices(device_type)
+                for device_id in tree.devices(device_type).keys() & known.keys():
+                    self._warn_of_double(device_type, device_id)
+                merged.declare(device_type)
+                for device in tree.devices(device_type).values():
+                    merged.add(device_type, device)
+        return merged
+
+    def _warn_of_double(self, device_type: str, device_id: str) -> None:
+        if (device_type, device_id) not in self._doubles:
+            self._doubles.add((device_type, device_id))
+            _log.warning(
+                "%s: %s is reported by two scanners, the later counts", device_type, device_id
+            )
