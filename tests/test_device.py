@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kubedevices.cdi import CdiDevice, ContainerEdits
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.errors import InvalidDevice
 
@@ -153,7 +154,11 @@ def test_health_may_be_a_word() -> None:
         ("w", {"numa_nodes": [-1]}, "numa_nodes must be a list of numbers from 0, not [-1]"),
         ("w", {"numa_nodes": ["0"]}, "numa_nodes must be a list of numbers from 0, not ['0']"),
         ("w", {"numa_nodes": 0}, "numa_nodes must be a list of numbers from 0, not 0"),
-        ("w", {"cdi": "widget0"}, "cdi must be a name like vendor.com/class=device, not 'widget0'"),
+        ("w", {"cdi": "widget0"}, "cdi 'widget0' must be a name like vendor.com/class=device"),
+        ("w", {"cdi": 3}, "cdi must be a name like vendor.com/class=device, or CDI edits, not 3"),
+        ("w", {"cdi": ContainerEdits()}, "cdi: /devices/0/containerEdits:"),
+        ("w", {"cdi": CdiDevice("a b", (), ContainerEdits(env=("A=1",)))}, "cdi: /devices/0/name"),
+        ("w", {"cdi": ContainerEdits(env=("A",))}, "cdi: /devices/0/containerEdits/env/0: "),
     ],
 )
 def test_what_no_kubelet_could_use_is_refused(

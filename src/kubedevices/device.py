@@ -16,7 +16,6 @@ from kubedevices.errors import InvalidDevice
 
 _PERMISSIONS = re.compile(r"(?!.*(.).*\1)[rwm]{1,3}")
 _DIGITS = re.compile(r"[0-9]+")
-_CDI_NAME = re.compile(r"[^/=]+/[^/=]+=[^/=]+")
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -94,7 +93,9 @@ class Device:
 
     `paths` are device files given with default permissions, `specs` those that need more words.
     `numa_nodes=None` asks the framework to look the nodes up in sysfs, `()` means none.
-    `cdi` is a CDI device or its name, see `kubedevices.cdi`. `attributes` and `capacity` are
+    `cdi` is the qualified name of a CDI device that somebody else defines, or what one of ours is
+    to do to a container: `kubedevices.cdi.ContainerEdits`, or a `CdiDevice` with a name of its own.
+    `attributes` and `capacity` are
     carried for listings and for DRA; the v1beta1 wire has no place for them.
 
     Raises `InvalidDevice` for what no kubelet or container runtime could use: an empty ID, a
@@ -174,9 +175,28 @@ def _health(device_id: str, given: str) -> Health:
 
 
 def _cdi_problem(cdi: object) -> str:
-    if cdi is None or (isinstance(cdi, str) and _CDI_NAME.fullmatch(cdi)):
+    if cdi is None:
         return ""
-    return f"cdi must be a name like vendor.com/class=device, not {cdi!r}"
+    # Only those who use CDI load it.
+    from kubedevices.cdi import (  # noqa: PLC0415
+        CdiDevice,
+        CdiSpec,
+        ContainerEdits,
+        explain_name,
+        find_problems,
+    )
+
+    if isinstance(cdi, str):
+        problem = explain_name(cdi)
+        return problem and f"cdi {cdi!r} must be a name like vendor.com/class=device: {problem}"
+    if isinstance(cdi, ContainerEdits):
+        cdi = CdiDevice("any", container_edits=cdi)
+    if not isinstance(cdi, CdiDevice):
+        return f"cdi must be a name like vendor.com/class=device, or CDI edits, not {cdi!r}"
+    named = cdi if cdi.name else CdiDevice("any", cdi.annotations, cdi.container_edits)
+    spec = CdiSpec(version="1.1.0", kind="vendor.com/any", devices=(named,))
+    problems = find_problems(spec, strict=True)
+    return f"cdi: {problems[0].pointer}: {problems[0].problem}" if problems else ""
 
 
 def _several(device: Device, name: str) -> tuple[Any, ...]:

@@ -4,14 +4,18 @@ from pathlib import Path
 
 import pytest
 
+import kubedevices as kd
 from kubedevices.allocation import ContainerOptions
 from kubedevices.cdi import CdiDevice, CdiName, CdiSpec, ContainerEdits, DeviceNode, edits_of
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, write_spec
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pod import Container, Pod
 from kubedevices.runtimes import cdi, podman
 from tests.containers import try_to_open, two_devices
 from tests.podman_judge import Podman, podman_judge
+from tests.widgets import Widgets
 
 KIND = "example.com/widget"
 
@@ -125,3 +129,29 @@ def test_an_allocation_as_a_cdi_file_starts_a_container(judge: Podman) -> None:
     (judge.run_cdi / "pod-1.json").write_text(cdi.text(options, name))
     done = judge.run([f"--device={name}"], try_to_open("/dev/mine"))
     assert done.stdout.splitlines() == ["opened /dev/mine"], done.stderr
+
+
+async def test_a_plugin_publishes_what_podman_starts(judge: Podman) -> None:
+    """From a scanner's device to a container, by a CDI name alone; also when the plugin is gone."""
+    allocated, other = two_devices()
+    device = kd.Device("w0", paths=[allocated])
+    sockets = judge.directory / "p"
+    sockets.mkdir()
+    async with (
+        DeviceManager(sockets) as manager,
+        kd.serve(
+            Widgets(widget=[device]),
+            domain="example.com",
+            socket_dir=sockets,
+            inject="cdi",
+            cdi_dir=judge.run_cdi,
+        ),
+    ):
+        await manager.wait_for(KIND, allocatable=1)
+        pod = Pod("train", containers=(Container("main", {KIND: 1}),))
+        await manager.allocate(pod)
+        options = await manager.get_device_run_container_options(pod, "main")
+        assert options is not None
+    assert (options.devices, options.cdi_devices) == ((), (f"{KIND}=w0",))
+    done = judge.run(podman.args(options), try_to_open(allocated, other))
+    assert done.stdout.splitlines() == [f"opened {allocated}", f"refused {other}"], done.stderr

@@ -154,7 +154,7 @@ def describe_device(device: Device) -> dict[str, Any]:
         "mounts": [_describe_mount(mount) for mount in device.mounts],
         "env": dict(device.env),
         "annotations": dict(device.annotations),
-        "cdi": None if device.cdi is None else str(device.cdi),
+        "cdi": _cdi(device.cdi),
         "attributes": dict(device.attributes),
         "capacity": dict(device.capacity),
     }
@@ -223,3 +223,12 @@ def _mounts_as_text(mounts: Sequence[dict[str, Any]]) -> str:
             text += f" -> {mount['container_path']}"
         texts.append(text + (" (ro)" if mount["read_only"] else ""))
     return ", ".join(texts) or "-"
+
+
+def _cdi(given: Any) -> Any:
+    """Return a name as it is, edits as they stand in a CDI file."""
+    if given is None or isinstance(given, str):
+        return given
+    from kubedevices.cdi import to_dict
+
+    return to_dict(given)

@@ -42,6 +42,19 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
         help="when devices of one container set a variable differently: the last wins (default), "
         "join with commas, or refuse",
     )
+    group.add_argument(
+        "--inject",
+        choices=("nodes", "cdi", "both"),
+        default="both",
+        help="give device files themselves, names of CDI devices that stand for them, or both as "
+        "the devices say (default)",
+    )
+    group.add_argument(
+        "--cdi-dir",
+        type=Path,
+        metavar="DIR",
+        help="where CDI files are written, if a device needs one (default: /var/run/cdi)",
+    )
 
 
 def runner_options(args: argparse.Namespace) -> "RunnerOptions":
@@ -51,6 +64,9 @@ def runner_options(args: argparse.Namespace) -> "RunnerOptions":
         "on_server_error": args.on_server_error,
         "env_merge": args.env_merge,
     }
+    options["inject"] = args.inject
+    if args.cdi_dir is not None:
+        options["cdi_dir"] = args.cdi_dir
     if args.socket_dir is not None:
         options["socket_dir"] = args.socket_dir
     return options

@@ -8,7 +8,9 @@ refer to the names, so files stay when a plugin stops.
 All methods may be called from several threads.
 """
 
+import fcntl
 import logging
+import os
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,7 @@ class _Kind:
     foreign: frozenset[str] = frozenset()
     text: str = ""  # empty: there is nothing of ours to say
     identity: _Identity | None = None
+    claim: int | None = None  # our open file, locked for as long as we live
     failure: CdiWriteFailed | None = None
 
 
@@ -114,17 +117,23 @@ class CdiInventory:
     def remove_dead(self, vendors: Collection[str]) -> tuple[Path, ...]:
         """Remove files of ours from an earlier life that define no device of today.
 
-        Only kinds of `vendors` are looked at, the domains this process serves: two processes that
-        serve different types under one domain would take each other's files for dead.
+        Only kinds of `vendors` are looked at, the domains this process serves. What another
+        process that lives has published is not dead: it holds a lock on its file.
         """
         with self._lock:
             live = {kind.path for kind in self._kinds.values()}
             dead = [
                 path
                 for path in cdi_specs.our_files(self._directory)
-                if path not in live and _belongs_to(path, vendors)
+                if path not in live and _belongs_to(path, vendors) and not _is_claimed(path)
             ]
             return tuple(path for path in dead if self._remove(path))
+
+    def close(self) -> None:
+        """Give up the locks; the files stay."""
+        with self._lock:
+            for kind in self._kinds.values():
+                _release(kind)
 
     # ------------------------------------------------------------ one kind
 
@@ -158,12 +167,14 @@ class CdiInventory:
 
     def _bring_to_disk(self, kind: _Kind) -> None:
         if not kind.text:
+            _release(kind)
             if cdi_specs.remove_file(kind.path):
                 _log.info("removed the CDI file %s: its devices are gone", kind.path)
         elif kind.identity is None or _identity_of(kind.path) != kind.identity:
             if cdi_specs.write_text(kind.path, kind.text):
                 _log.info("wrote the CDI file %s", kind.path)
             kind.identity = _identity_of(kind.path)
+            _claim(kind)
 
     def _choose_path(self, kind: str) -> Path:
         """Return the file of `kind`, beside one of the same name that is about another kind."""
@@ -236,6 +247,33 @@ def _belongs_to(path: Path, vendors: Collection[str]) -> bool:
         return any(path.name.startswith(f"{cdi_specs.PREFIX}{vendor}-") for vendor in vendors)
     vendor = kind.partition("/")[0]
     return vendor in vendors and path.name in cdi_specs.permanent_names(kind)
+
+
+def _claim(kind: _Kind) -> None:
+    """Hold a lock on the file until we write another one or die; readers do not notice it."""
+    _release(kind)
+    try:
+        kind.claim = os.open(kind.path, os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.flock(kind.claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        _release(kind)  # a file system without locks: then every file looks dead to others
+
+
+def _release(kind: _Kind) -> None:
+    if kind.claim is not None:
+        os.close(kind.claim)
+        kind.claim = None
+
+
+def _is_claimed(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _list(directory: Path) -> list[Path]:

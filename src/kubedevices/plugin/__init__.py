@@ -2,9 +2,6 @@
 
 capabilities       what a plugin author may add to a scanner: four abstract classes
 scanner            Scanner and PolledScanner: find devices
-scanners           scanners made of functions and of other scanners
-replicas           several IDs for one device
-renumber           numbers variables within a container
 notifier           takes a device tree from the scanner; what changed since the last one
 tree_updates       the event loop's end of a notifier
 hook_threads       threads for the author's code, which may block
@@ -13,6 +10,8 @@ numa_lookup        fills in the NUMA nodes an author left to us
 health_gate        damps health that flaps
 allocation_policy  ready answers to "which devices would you rather give away?"
 allocate_response  what a container gets for its devices, by default
+cdi_form           a device in the words of CDI
+cdi_files          the plugin's CDI files, in step with its devices
 device_list        devices as ListAndWatch sends them, each encoded once
 server             the DevicePlugin service of one resource
 timing             every waiting time, as one value

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import EnvMerge
+from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors, Inject
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
 from kubedevices.plugin.server import PreferredErrors
 from kubedevices.plugin.timing import Timing
@@ -43,6 +44,13 @@ class RunnerOptions(TypedDict, total=False):
     strict_topology_reference: read NUMA nodes exactly as Intel's Go packages do.
     min_update_interval: seconds between two lists on one stream; what comes in between is merged.
     max_list_size: bytes of the largest list to send (default: 4 MiB, what a kubelet receives).
+    inject: how devices reach a container that have both device files and `cdi`: by `both`
+        (default), only as device files (`nodes`), or only by CDI (`cdi`, which also makes CDI
+        devices of those that have none).
+    cdi_dir: where CDI files are written (default: /var/run/cdi).
+    cdi_errors: a CDI file cannot be written: `fail` (default) the Allocate call, or `log` it and
+        answer without the CDI device.
+    cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.28.
     socket_name: device type → name of its socket file (default: from domain and type).
     timing: every waiting time, for tests.
     """
@@ -59,6 +67,10 @@ class RunnerOptions(TypedDict, total=False):
     strict_topology_reference: bool
     min_update_interval: float
     max_list_size: int
+    inject: Inject
+    cdi_dir: Path
+    cdi_errors: CdiErrors
+    cdi_annotations: bool
     socket_name: Callable[[str], str] | None
     timing: Timing
 
@@ -79,6 +91,10 @@ class Settings:
     strict_topology_reference: bool = False
     min_update_interval: float = 0.0
     max_list_size: int = MAX_LIST_SIZE
+    inject: Inject = "both"
+    cdi_dir: Path = CDI_DIR
+    cdi_errors: CdiErrors = "fail"
+    cdi_annotations: bool = False
     socket_name: Callable[[str], str] | None = None
     timing: Timing = field(default_factory=Timing)
 
@@ -92,6 +108,9 @@ class Settings:
         _check_choice("on_server_error", self.on_server_error, OnServerError)
         _check_choice("preferred_errors", self.preferred_errors, PreferredErrors)
         _check_choice("env_merge", self.env_merge, EnvMerge)
+        _check_choice("inject", self.inject, Inject)
+        _check_choice("cdi_errors", self.cdi_errors, CdiErrors)
+        object.__setattr__(self, "cdi_dir", Path(self.cdi_dir).absolute())
         if self.min_update_interval < 0:
             raise UsageError(
                 f"min_update_interval must not be negative: {self.min_update_interval}"

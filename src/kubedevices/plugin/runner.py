@@ -17,6 +17,7 @@ from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.cdi_files import CdiFiles
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.options import RunnerOptions, Settings
@@ -44,6 +45,14 @@ class PluginRunner:
         self._scanner = scanner
         self.settings = Settings(**options)
         self._hooks = Hooks(scanner)
+        self._cdi = CdiFiles(
+            domain,
+            inject=self.settings.inject,
+            directory=self.settings.cdi_dir,
+            errors=self.settings.cdi_errors,
+            annotations=self.settings.cdi_annotations,
+            dev_root=self.settings.dev_root,
+        )
         self._running: dict[str, _Running] = {}
         self._ending: set[_Running] = set()
         self._watch = FileWatch(interval=self.settings.timing.look_interval)
@@ -115,6 +124,7 @@ class PluginRunner:
             await asyncio.wait({scan})
             if not scan.cancelled() and (error := scan.exception()):
                 _log.debug("the scanner ended with an error", exc_info=error)
+            self._cdi.close()
             await hook_threads.settle(self.settings.timing.hook_grace)
 
     async def _wait_stopped(self, updates: TreeUpdates) -> None:
@@ -148,7 +158,9 @@ class PluginRunner:
                     scan.result()
                     return
                 if change.done():
-                    self._apply(*change.result())
+                    tree, difference = change.result()
+                    await self._cdi.follow(tree)
+                    self._apply(tree, difference)
                     change = asyncio.create_task(updates.next(), name="next tree")
         finally:
             change.cancel()
@@ -173,6 +185,7 @@ class PluginRunner:
             hooks=self._hooks_of(device_type),
             settings=self.settings,
             watch=self._watch,
+            cdi=self._cdi,
         )
         before = {old.task for old in self._ending if old.served.resource == served.resource}
 

@@ -6,8 +6,8 @@ up the others. Owned by the runner.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from typing import Any, NoReturn
+from collections.abc import Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
@@ -15,6 +15,7 @@ from kubedevices.errors import CannotAsk, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.cdi_files import CdiFiles
 from kubedevices.plugin.device_list import DeviceList, DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.numa_lookup import NumaLookup
@@ -24,6 +25,9 @@ from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import back_off
 from kubedevices.plugin.watched import WatchedPlugin
 from kubedevices.resource_name import ResourceName
+
+if TYPE_CHECKING:
+    from kubedevices.plugin.cdi_form import AnswerForm
 
 _log = logging.getLogger(__name__)
 
@@ -42,12 +46,15 @@ class ServedType:
         hooks: Hooks,
         settings: Settings,
         watch: FileWatch,
+        cdi: CdiFiles,
     ) -> None:
         self.resource = str(resource)
         self.server: PluginServer | None = None
         self.registrar: Registrar | None = None
         self._type = resource.device_type
         self._hooks, self._settings, self._watch = hooks, settings, watch
+        self._cdi = cdi
+        self._answer_form: AnswerForm | None = None  # made for the first device that needs it
         self._socket = settings.socket_of(self.resource, self._type)
         self._devices = devices
         self._updated = asyncio.Event()
@@ -112,6 +119,7 @@ class ServedType:
             preferred_errors=settings.preferred_errors,
             min_update_interval=settings.min_update_interval,
             timing=settings.timing,
+            ensure_cdi=self._cdi.ensure,
         )
         watched = WatchedPlugin(
             self.resource,
@@ -148,7 +156,11 @@ class ServedType:
         tree = DeviceTree({self._type: self._devices.values()})
 
         def build() -> DeviceList:
-            return builder.build(lookup.complete(tree).devices(self._type).values())
+            devices: Collection[Device] = lookup.complete(tree).devices(self._type).values()
+            if self._cdi.needs_form(devices):
+                self._answer_form = self._answer_form or self._cdi.answer_form(self._type)
+                devices = self._answer_form.complete(devices)
+            return builder.build(devices)
 
         return await hook_threads.call(build)
 

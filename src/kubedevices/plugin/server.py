@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Literal, NoReturn, TypeAlias
 
 from kubedevices.allocation import (
@@ -35,6 +35,7 @@ from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import Timing
 
+EnsureCdi: TypeAlias = Callable[[list[str]], Awaitable[tuple[list[str], dict[str, str]]]]
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
 _log = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class PluginServer:
         preferred_errors: PreferredErrors = "ignore",
         min_update_interval: float = 0.0,
         timing: Timing | None = None,
+        ensure_cdi: EnsureCdi | None = None,
     ) -> None:
         self.resource = resource
         self.streams = OpenStreams()
@@ -112,6 +114,7 @@ class PluginServer:
         self._preferred_errors = preferred_errors
         self._min_update_interval = min_update_interval
         self._timing = timing or Timing()
+        self._ensure_cdi = ensure_cdi
 
     def __repr__(self) -> str:
         return f"<PluginServer {self.resource} {self._list!r} {len(self.streams)} streams>"
@@ -201,7 +204,18 @@ class PluginServer:
                 f"{self._hooks.name} answered for {len(response.containers)} containers, "
                 f"{len(request.containers)} were asked for",
             )
+        await self._look_after_cdi(response)
         return response
+
+    async def _look_after_cdi(self, response: AllocateResponse) -> None:
+        """Let no name out whose file is missing: the container could not be created."""
+        if self._ensure_cdi is None:
+            return
+        for container in response.containers:
+            if container.cdi_devices:
+                names, annotations = await self._ensure_cdi(container.cdi_devices)
+                container.cdi_devices = names
+                container.annotations = {**annotations, **container.annotations}
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest

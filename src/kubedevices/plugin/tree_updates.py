@@ -16,10 +16,13 @@ class TreeUpdates:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._is_first = True
         self.notifier = Notifier(self._wake, self._stopped.wait)
 
     async def next(self) -> tuple[DeviceTree, TreeChange]:
         """Wait until the latest tree differs from the last one returned here; return both.
+
+        The first tree counts as news even if it is empty: there may be something to tidy up.
 
         Cancelling loses nothing: the change is there for the next call.
         """
@@ -27,7 +30,8 @@ class TreeUpdates:
             await self._changed.wait()
             self._changed.clear()
             tree, change = self.notifier.take()
-            if not change.is_empty:
+            if self._is_first or not change.is_empty:
+                self._is_first = False
                 return tree, change
 
     async def first_tree(self) -> DeviceTree:

@@ -1,0 +1,163 @@
+"""The CDI files of one plugin, kept in step with its device tree. Owned by the runner.
+
+Files are there before a list is sent, are looked after at every Allocate, and stay when the plugin
+stops: containers that run, or are started again, still refer to their names. A plugin without CDI
+devices loads nothing of CDI and pays one look into the directory.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kubedevices.device import Device, DeviceSpec
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
+from kubedevices.plugin import hook_threads
+from kubedevices.resource_name import ResourceName
+
+if TYPE_CHECKING:
+    from kubedevices.cdi import CdiDevice
+    from kubedevices.host.cdi_inventory import CdiInventory
+    from kubedevices.plugin.cdi_form import AnswerForm
+
+Inject: TypeAlias = Literal["nodes", "cdi", "both"]
+CdiErrors: TypeAlias = Literal["fail", "log"]
+CDI_DIR = Path("/var/run/cdi")
+_OURS = "kubedevices_*"
+
+_log = logging.getLogger(__name__)
+
+
+class CdiFiles:
+    """Says what the CDI files of `domain` say; `inject` decides which devices are in them."""
+
+    def __init__(
+        self,
+        domain: str,
+        *,
+        inject: Inject = "both",
+        directory: Path = CDI_DIR,
+        errors: CdiErrors = "fail",
+        annotations: bool = False,
+        dev_root: Path = Path("/dev"),
+    ) -> None:
+        self._domain, self._inject, self._dev_root = domain, inject, dev_root
+        self._directory, self._errors = directory, errors
+        self._has_annotations = annotations
+        self._inventory: CdiInventory | None = None
+        self._is_clean = inject == "nodes"
+
+    async def follow(self, tree: DeviceTree) -> None:
+        """Bring the files up to date; before `tree` is served. Raises `InvalidCdiSpec`."""
+        if self._inject != "nodes" and (
+            self._inventory is not None or self._uses_cdi(tree) or not self._is_clean
+        ):
+            await hook_threads.call(self._publish, tree)
+
+    def answer_form(self, device_type: str) -> "AnswerForm":
+        """Return what names the CDI devices of one type, for answers of Allocate."""
+        from kubedevices.plugin.cdi_form import AnswerForm  # noqa: PLC0415 - see above
+
+        return AnswerForm(str(ResourceName(self._domain, device_type)), self._inject)
+
+    async def ensure(self, names: list[str]) -> tuple[list[str], dict[str, str]]:
+        """Return the names a container may be given now, and annotations that say the same.
+
+        Raises `RpcError` when a file cannot be written, unless such errors are only logged.
+        """
+        if not names:
+            return names, {}
+        return await hook_threads.call(self._ensure, names)
+
+    def close(self) -> None:
+        """Let the next process have the files; they stay."""
+        if self._inventory is not None:
+            self._inventory.close()
+
+    def needs_form(self, devices: Iterable[Device]) -> bool:
+        """Whether `answer_form` would change any of `devices`."""
+        return self._inject == "cdi" or any(each.cdi is not None for each in devices)
+
+    def _uses_cdi(self, tree: DeviceTree) -> bool:
+        if self._inject == "cdi":
+            return len(tree) > 0
+        return any(each.cdi is not None for kind in tree for each in tree.devices(kind).values())
+
+    # ------------------------------------------------------------ in threads
+
+    def _publish(self, tree: DeviceTree) -> None:
+        if self._uses_cdi(tree) or any(self._directory.glob(_OURS)):
+            self._inventory = self._inventory or self._make_inventory()
+        if self._inventory is not None:
+            self._inventory.publish(self._definitions(tree))
+            if not self._is_clean:
+                self._inventory.remove_dead({self._domain})
+        self._is_clean = True
+
+    def _make_inventory(self) -> "CdiInventory":
+        from kubedevices.host.cdi_inventory import CdiInventory  # noqa: PLC0415 - see above
+
+        return CdiInventory(self._directory, on_error=self._errors)
+
+    def _definitions(self, tree: DeviceTree) -> "dict[str, list[CdiDevice]]":
+        from kubedevices.plugin.cdi_form import cdi_device, leaves_by_cdi  # noqa: PLC0415
+
+        kinds: dict[str, list[CdiDevice]] = {}
+        for device_type in tree:
+            kind = str(ResourceName(self._domain, device_type))
+            for device in tree.devices(device_type).values():
+                if not leaves_by_cdi(device, self._inject):
+                    continue
+                defined = cdi_device(self._without_links(device))
+                if defined is not None:
+                    kinds.setdefault(kind, []).append(defined)
+        return kinds
+
+    def _without_links(self, device: Device) -> Device:
+        """Name real device files: engines refuse a link in a CDI file, which a kubelet follows."""
+        if device.cdi is not None or not any(self._is_link(each) for each in device.all_specs):
+            return device
+        specs = [
+            DeviceSpec(self._target(spec), spec.container_path, spec.permissions)
+            for spec in device.all_specs
+        ]
+        return replace(device, paths=(), specs=specs)
+
+    def _is_link(self, spec: DeviceSpec) -> bool:
+        return self._here(spec.host_path).is_symlink()
+
+    def _target(self, spec: DeviceSpec) -> str:
+        here = self._here(spec.host_path)
+        if not here.is_symlink():
+            return spec.host_path
+        target = here.resolve()
+        if target.is_relative_to(self._dev_root):
+            return str(Path("/dev") / target.relative_to(self._dev_root))
+        return str(target)
+
+    def _here(self, host_path: str) -> Path:
+        """Return where we see a path of the host."""
+        path = Path(host_path)
+        return self._dev_root / path.relative_to("/dev") if path.is_relative_to("/dev") else path
+
+    def _ensure(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+        names = tuple(names)
+        if self._inventory is not None:
+            try:
+                names = self._inventory.ensure(names)
+            except CdiWriteFailed as error:
+                raise RpcError(StatusCode.INTERNAL, str(error)) from error
+        return list(names), self._annotations(names) if self._has_annotations else {}
+
+    def _annotations(self, names: tuple[str, ...]) -> dict[str, str]:
+        from kubedevices.cdi import annotations_for  # noqa: PLC0415 - see above
+
+        kinds: dict[str, list[str]] = {}
+        for name in names:
+            kinds.setdefault(name.partition("=")[0], []).append(name)
+        annotations: dict[str, str] = {}
+        for kind, members in kinds.items():
+            annotations |= annotations_for(kind, members)
+        return annotations

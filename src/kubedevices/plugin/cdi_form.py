@@ -1,0 +1,65 @@
+"""A device in the words of CDI: what goes into the file of its resource, what stays in the answer.
+
+For `cdi_files` and `served_type`, and loaded only for devices that leave by CDI. Pure.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kubedevices.cdi import CdiDevice, CdiName, ContainerEdits, device_name_of, edits_of
+from kubedevices.device import Device
+from kubedevices.plugin.cdi_files import Inject
+
+
+def cdi_device(device: Device) -> CdiDevice | None:
+    """Return what a file must define for `device`: nothing if its CDI device is somebody else's.
+
+    A device without CDI of its own is said in CDI: its device files and mounts. None as well for
+    one that has neither.
+    """
+    given = device.cdi
+    if given is None:
+        given = edits_of(devices=device.all_specs, mounts=device.mounts)
+    if isinstance(given, str) or given == ContainerEdits():
+        return None
+    if isinstance(given, ContainerEdits):
+        return CdiDevice(device_name_of(device.id), container_edits=given)
+    assert isinstance(given, CdiDevice)
+    return given if given.name else replace(given, name=device_name_of(device.id))
+
+
+def leaves_by_cdi(device: Device, inject: Inject) -> bool:
+    """Whether a container gets `device`, or a part of it, by naming a CDI device."""
+    return inject == "cdi" or (inject == "both" and device.cdi is not None)
+
+
+class AnswerForm:
+    """Makes devices what the default answer of Allocate takes: with a name for a CDI device.
+
+    With `inject="cdi"` a device with such a name has its files and mounts from there alone.
+    """
+
+    def __init__(self, kind: str, inject: Inject) -> None:
+        self._kind, self._inject = kind, inject
+        self._known: dict[str, tuple[Device, Device]] = {}
+
+    def complete(self, devices: Iterable[Device]) -> list[Device]:
+        """Return every device in that form; a device that was seen before costs nothing."""
+        known: dict[str, tuple[Device, Device]] = {}
+        for device in devices:
+            before = self._known.get(device.id)
+            is_same = before is not None and before[0] is device
+            known[device.id] = before if before and is_same else (device, self._form(device))
+        self._known = known
+        return [form for _, form in known.values()]
+
+    def _form(self, device: Device) -> Device:
+        if not leaves_by_cdi(device, self._inject):
+            return device if device.cdi is None else replace(device, cdi=None)
+        defined = cdi_device(device)
+        name = device.cdi if defined is None else str(CdiName.of(self._kind, defined.name))
+        if name is None:
+            return device
+        if self._inject == "cdi":
+            return replace(device, cdi=name, paths=(), specs=(), mounts=())
+        return device if name == device.cdi else replace(device, cdi=name)
