@@ -57,6 +57,7 @@ class RawConnection:
         self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
         self._answers: dict[int, RawAnswer] = {}
         self._next_stream = 1
+        self._is_mute = False
         self.settings_seen = asyncio.Event()
         self.ended = asyncio.Event()
         self._reading = asyncio.create_task(self._read(), name="raw connection")
@@ -67,13 +68,16 @@ class RawConnection:
     ) -> "RawConnection":
         """Connect; raises OSError. `is_silent`: say nothing, not even what the protocol demands."""
         connection = cls(*await asyncio.open_unix_connection(path))
+        connection._is_mute = is_silent
         if not is_silent:
             setting = _INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
             connection.write(PREFACE + http2_frame(SETTINGS, 0, 0, setting))
         return connection
 
     def write(self, data: bytes) -> None:
-        """Send these bytes as they are."""
+        """Send these bytes as they are, unless nothing must follow any more."""
+        if self._is_mute:
+            return
         with contextlib.suppress(RuntimeError):  # closed meanwhile: `ended` says so
             self._writer.write(data)
 
@@ -97,6 +101,7 @@ class RawConnection:
         body = http2_frame(DATA, END_STREAM, stream_id, frame(payload))
         self.write(http2_frame(HEADERS, _END_HEADERS, stream_id, block))
         self.write(body[: len(body) - leave_out])
+        self._is_mute = leave_out > 0  # whatever followed would be taken for the rest of the frame
         return answer
 
     def hang_up(self) -> None:

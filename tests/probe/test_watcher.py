@@ -1,0 +1,99 @@
+"""The probe as plugin watcher: sockets in the registry directory are asked who they are."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginInfo
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.probe.kubelet import Probe
+from kubedevices.probe.manner import Manner
+from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.waiting import until
+
+
+class Watched(FakePlugin):
+    """A plugin that serves both services on one socket in the registry directory."""
+
+    def __init__(self, registry: Path) -> None:
+        super().__init__(registry, devices=healthy("a"))
+        self.endpoint = ""
+        self.told: list[str] = []
+        self.deaf = False
+        methods = {**device_plugin_methods(self), **plugin_registration_methods(self)}
+        self._server = GrpcServer(methods, name="watched")
+
+    async def get_info(self) -> PluginInfo:
+        return PluginInfo("DevicePlugin", self.resource, self.endpoint, ("v1beta1",))
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        if self.deaf:
+            raise RpcError(StatusCode.UNIMPLEMENTED, "no")
+        self.told.append(error or "registered")
+
+
+@pytest.fixture
+async def probe(short_dir: Path) -> AsyncIterator[Probe]:
+    for name in ("plugins", "registry"):
+        (short_dir / name).mkdir()
+    async with Probe(short_dir / "plugins", short_dir / "registry", dial_limit=0.5) as probe:
+        await probe.start()
+        yield probe
+
+
+async def test_a_socket_is_found_and_told(probe: Probe, short_dir: Path) -> None:
+    """It is asked, taken in, listened to, and told so; without endpoint its own socket counts."""
+    async with Watched(short_dir / "registry") as plugin:
+        await until(lambda: plugin.told, what="a notification")
+        assert plugin.told == ["registered"]
+        (arrival,) = probe.arrivals
+        assert arrival.info
+        assert arrival.info.type == "DevicePlugin"
+        assert probe.plugins[RESOURCE].socket == plugin.socket
+        assert await probe.bell.until(lambda: probe.plugins[RESOURCE].latest, 5)
+
+
+async def test_after_a_restart_it_is_found_again(probe: Probe, short_dir: Path) -> None:
+    """Nothing is wiped there, and the plugin has nothing to do."""
+    async with Watched(short_dir / "registry") as plugin:
+        await until(lambda: plugin.told, what="a notification")
+        await probe.restart()
+        await until(lambda: len(plugin.told) == 2, what="another one")
+        assert probe.plugins[RESOURCE].is_alive
+
+
+async def test_a_refusal_is_told(probe: Probe, short_dir: Path) -> None:
+    """The other outcome of NotifyRegistrationStatus."""
+    probe.manner = Manner(refusal="not today")
+    async with Watched(short_dir / "registry") as plugin:
+        await until(lambda: plugin.told, what="a notification")
+        assert plugin.told == ["not today"]
+        assert not probe.plugins
+
+
+async def test_a_plugin_that_does_not_listen_is_noted(probe: Probe, short_dir: Path) -> None:
+    """An error of NotifyRegistrationStatus is written down."""
+    plugin = Watched(short_dir / "registry")
+    plugin.deaf = True
+    async with plugin:
+        await until(lambda: probe.arrivals and probe.arrivals[0].notify_problem, what="a note")
+
+
+async def test_an_endpoint_is_a_path_of_the_plugins(short_dir: Path) -> None:
+    """What the plugin sees elsewhere is translated; what is not there is looked for beside it."""
+    for name in ("plugins", "registry"):
+        (short_dir / name).mkdir()
+
+    def outside(path: str) -> Path:
+        return Path(path.replace("/inside", str(short_dir)))
+
+    plugin = Watched(short_dir / "registry")
+    plugin.endpoint = "/inside/registry/widget.sock"
+    probe = Probe(short_dir / "plugins", short_dir / "registry", outside=outside)
+    async with plugin, probe:
+        await probe.start()
+        await until(lambda: plugin.told == ["registered"], what="a notification")
+        assert probe.plugins[RESOURCE].socket == plugin.socket
