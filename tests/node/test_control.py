@@ -277,6 +277,20 @@ async def test_a_pod_is_released_by_any_of_its_names(node: Node, wanted: str) ->
         await node.client.release(wanted)
 
 
+async def test_a_pod_whose_plugin_does_not_answer_can_be_released_by_name(node: Node) -> None:
+    """It holds nothing yet; who waits for its admission is told at once."""
+    gate = node.plugin.hang("allocate")
+    asking = asyncio.ensure_future(node.client.allocate(pod("p", uid="the-uid")))
+    await until(lambda: node.plugin.allocations)
+    assert (await node.client.release("p"))["devices"] == {}
+    with pytest.raises(AdmissionRejected, match="released while the pod was being admitted"):
+        await asyncio.wait_for(asking, 5)
+    gate.set()
+    assert not node.manager.inventory.reserved(RESOURCE)
+    with pytest.raises(NodeError, match="no pod 'p' holds devices on this node"):
+        await node.client.release("p")
+
+
 async def test_a_name_that_several_pods_have_is_not_guessed(node: Node) -> None:
     """The error lists what to choose from."""
     await node.client.allocate(pod("p", namespace="one"))

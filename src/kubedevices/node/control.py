@@ -7,7 +7,7 @@ is our command line. `overview` says how the answers look, the device manager de
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Self
@@ -47,6 +47,7 @@ class ControlService:
 
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
+        self._being_admitted: list[Pod] = []
         self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME)
         self._server = GrpcServer(
             json_methods(
@@ -102,6 +103,7 @@ class ControlService:
         """
         pod = parse_pod(request.get("pod"))
         was_admitted = self._manager.get_pod(pod.uid) is not None
+        self._being_admitted.append(pod)
         try:
             self._check_resources(pod)
             await self._manager.allocate(pod)
@@ -117,6 +119,8 @@ class ControlService:
             if not was_admitted:
                 await asyncio.shield(self._manager.release(pod.uid))
             raise
+        finally:
+            self._being_admitted.remove(pod)
         return {"admitted": True} | describe_pod(self._manager, pod, options)
 
     def _check_resources(self, pod: Pod) -> None:
@@ -134,8 +138,11 @@ class ControlService:
                     )
 
     async def release(self, request: Document) -> Document:
-        """Give the devices of a pod back; it is named by uid, name or namespace/name."""
-        pod = self._find(_text(request, "pod"))
+        """Give the devices of a pod back; it is named by uid, name or namespace/name.
+
+        One that is being admitted counts too: its plugin may never answer.
+        """
+        pod = self._find(_text(request, "pod"), besides=self._being_admitted)
         released = await self._manager.release(pod.uid)
         return {
             "namespace": pod.namespace,
@@ -155,14 +162,15 @@ class ControlService:
         options = await self._manager.get_device_run_container_options(pod, container)
         return {"options": options_as_dict(options)}
 
-    def _find(self, wanted: str) -> Pod:
+    def _find(self, wanted: str, *, besides: Sequence[Pod] = ()) -> Pod:
         if pod := self._manager.get_pod(wanted):
+            return pod
+        pods = {pod.uid: pod for pod in (*besides, *self._manager.pods())}
+        if pod := pods.get(wanted):
             return pod
         namespace, _, name = wanted.rpartition("/")
         found = [
-            pod
-            for pod in self._manager.pods()
-            if pod.name == name and namespace in ("", pod.namespace)
+            pod for pod in pods.values() if pod.name == name and namespace in ("", pod.namespace)
         ]
         if not found:
             raise RpcError(StatusCode.NOT_FOUND, f"no pod {wanted!r} holds devices on this node")
