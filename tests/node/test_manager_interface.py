@@ -144,6 +144,8 @@ async def test_a_node_counts_what_happens_on_it(short_dir: Path) -> None:
         assert value("kubedevices_node_devices_capacity", **ours) == 3
         assert value("kubedevices_node_devices_allocatable", **ours) == 2
         assert value("kubedevices_node_devices_held", **ours) == 1
+        await manager.release(pod(1).uid)
+        assert value("kubedevices_node_devices_held", **ours) == 0
         assert value("kubedevices_node_admissions_total", result="admitted") == 1
         assert value("kubedevices_node_admissions_total", result="rejected") == 1
         theirs = {"resource_name": RESOURCE}

@@ -100,13 +100,12 @@ class NodeView:
     def gauges(self) -> list[Sample]:
         """Return the numbers of every resource, for a scrape."""
         capacity = self.get_capacity()
+        held = dict.fromkeys(capacity.capacity, 0)  # a gauge that goes away looks like a fault
+        held |= {name: len(devices) for name, devices in self.pod_devices.reserved().items()}
         return [
             *(Sample(CAPACITY, (name,), count) for name, count in capacity.capacity.items()),
             *(Sample(ALLOCATABLE, (name,), count) for name, count in capacity.allocatable.items()),
-            *(
-                Sample(HELD, (name,), len(devices))
-                for name, devices in self.pod_devices.reserved().items()
-            ),
+            *(Sample(HELD, (name,), count) for name, count in held.items()),
         ]
 
     # ------------------------------------------------------------ listening
