@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+import pytest
 from hpack import Encoder
 
+from kubedevices.errors import ProtocolError
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import Event, Limits
@@ -146,3 +148,15 @@ class Joined:
             self.at_server += self.server.take_events()
             if not to_server and not to_client:
                 return
+
+
+def refused(connection: GrpcConnection, data: bytes) -> str:
+    """Return what the connection says about bytes that end it."""
+    with pytest.raises(ProtocolError) as caught:
+        connection.receive(data)
+    with pytest.raises(ProtocolError):
+        connection.receive(b"")
+    last = list(parse(everything(connection)))[-1]
+    assert last.kind == GOAWAY
+    assert everything(connection) == b""
+    return str(caught.value)

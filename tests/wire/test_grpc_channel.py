@@ -247,6 +247,22 @@ async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> 
             await anext(channel.stream(COUNT, b"1"))
 
 
+async def test_refused_call_is_opened_again(short_dir: Path) -> None:
+    """A call that the server had no stream for goes out once more, a moment later."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frames.SERVER_HELLO)
+        await reader.readuntil(frames.message(b"question"))
+        writer.write(frames.raw(frames.RST_STREAM, 0, 1, (7).to_bytes(4, "big")))
+        await reader.readuntil(frames.message(b"question"))
+        body = frames.headers(3, frames.RESPONSE) + frames.data(3, frames.message(b"answer"))
+        writer.write(body + frames.headers(3, frames.OK, frames.END_HEADERS | frames.END_STREAM))
+        await asyncio.Event().wait()
+
+    async with raw_server(short_dir / "s.sock", talk), dialled(short_dir) as channel:
+        assert await channel.unary(CALL, b"question", timeout=5) == b"answer"
+
+
 async def test_pings_are_answered_in_their_order(short_dir: Path) -> None:
     """An answer counts for the oldest ping only."""
     answer_one = asyncio.Event()

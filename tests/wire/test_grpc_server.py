@@ -1,8 +1,6 @@
 """Our server: handlers that fail, clients that misbehave, start and stop. With our own channel."""
 
 import asyncio
-import selectors
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,13 +10,10 @@ from kubedevices.errors import (
     NodeError,
     PluginError,
     RpcError,
-    SocketInUse,
     StatusCode,
 )
 from kubedevices.wire import grpc_server
 from kubedevices.wire.unix_grpc import (
-    FileIdentity,
-    GrpcChannel,
     GrpcServer,
     Methods,
     StreamMethod,
@@ -196,10 +191,36 @@ async def test_request_that_never_comes(
     ]
     async with raw_client(short_dir / "s.sock") as (reader, writer):
         writer.write(frames.CLIENT_HELLO + frames.headers(1, request))
-        await until(lambda: server.open_streams(CALL) == 1, what="the call is open")
-        await until(lambda: server.open_streams(CALL) == 0, what="the call has ended")
         async with asyncio.timeout(5):
             await reader.readuntil(b"grpc-status\x014")
+        assert server.open_streams(CALL) == 0
+
+
+async def test_deadline_without_the_clients_help(server: GrpcServer, short_dir: Path) -> None:
+    """A call ends when its timeout has passed, also when the client says nothing more."""
+    request = [
+        (name, WATCH.encode() if name == b":path" else value) for name, value in frames.REQUEST
+    ]
+    timed = frames.headers(1, [*request, (b"grpc-timeout", b"50m")])
+    async with raw_client(short_dir / "s.sock") as (reader, writer):
+        writer.write(frames.CLIENT_HELLO + timed + frames.data(1, frames.message(b""), end=True))
+        async with asyncio.timeout(5):
+            await reader.readuntil(b"grpc-status\x014")
+        await until(lambda: not server.tasks, what="the handler has ended")
+
+
+async def test_stream_outlives_the_request_timeout(
+    server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the request is there, a call without a timeout may take for ever."""
+    monkeypatch.setattr(grpc_server, "REQUEST_TIMEOUT", 0.05)
+    async with dialled(short_dir) as channel:
+        messages = channel.stream(WATCH)
+        await anext(messages)
+        with pytest.raises(RpcError, match="did not answer within"):
+            await channel.unary(WATCH, b"", timeout=0.2)  # which takes its time
+        assert server.open_streams(WATCH) == 1
+        await messages.aclose()
 
 
 async def test_garbage_ends_only_its_own_connection(server: GrpcServer, short_dir: Path) -> None:
@@ -285,162 +306,3 @@ async def test_handlers_that_do_not_end_do_not_pile_up(short_dir: Path) -> None:
         stubborn.set()
         await until(lambda: not server.tasks, what="they have ended")
     await server.stop()
-
-
-# ---------------------------------------------------------------- start and stop
-
-
-async def test_start_and_stop_again(server: GrpcServer, short_dir: Path) -> None:
-    """A stopped server starts again, on the same path or another, with a new identity."""
-    first = server.identity
-    with pytest.raises(RuntimeError, match="already started"):
-        await server.start(short_dir / "other.sock")
-    await server.stop()
-    await server.stop()
-    for name in ("s.sock", "other.sock"):
-        await server.start(short_dir / name)
-        assert server.owns_socket()
-        assert server.identity == FileIdentity.of(short_dir / name) != first
-        async with await GrpcChannel.dial(short_dir / name) as channel:
-            assert await channel.unary(CALL, b"x", timeout=5) == b"x"
-        await server.stop()
-        assert not (short_dir / name).exists()
-
-
-async def test_rename(short_dir: Path) -> None:
-    """A server may appear under its name by a rename and is reached there."""
-    server = server_of({CALL: UnaryMethod(echo)})
-    await server.start(short_dir / "s.sock", rename_from=short_dir / ".new")
-    assert server.owns_socket()
-    async with dialled(short_dir) as channel:
-        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
-    await server.stop()
-    assert list(short_dir.iterdir()) == []
-
-
-async def test_second_server_on_the_path(server: GrpcServer, short_dir: Path) -> None:
-    """A second server is refused and does not hurt the first."""
-    second = server_of({})
-    with pytest.raises(SocketInUse):
-        await second.start(short_dir / "s.sock")
-    await second.stop()
-    assert server.owns_socket()
-    async with dialled(short_dir) as channel:
-        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
-
-
-async def test_stop_leaves_a_foreign_socket(server: GrpcServer, short_dir: Path) -> None:
-    """A file that somebody put in the place of ours stays, and we know it is not ours."""
-    path = short_dir / "s.sock"
-    path.unlink()
-    assert not server.owns_socket()
-    successor = server_of({CALL: UnaryMethod(echo)})
-    await successor.start(path)
-    assert not server.owns_socket()
-    await server.stop()
-    assert successor.owns_socket()
-    async with dialled(short_dir) as channel:
-        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
-    await successor.stop()
-
-
-async def test_handler_may_stop_the_server(short_dir: Path) -> None:
-    """A call to stop the server is answered within its grace; stop() waits for others only."""
-    server = server_of({})
-    stopped = asyncio.Event()
-
-    async def stop(_payload: bytes) -> bytes:
-        asyncio.get_running_loop().call_soon(stopped.set)
-        await server.stop(0)
-        return b""
-
-    server.methods = {CALL: UnaryMethod(stop)}
-    await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as channel:
-        with pytest.raises(RpcError) as caught:
-            await channel.unary(CALL, b"", timeout=5)
-        assert caught.value.code is StatusCode.UNAVAILABLE
-    await stopped.wait()
-    await until(lambda: not server.tasks, what="the handler has ended")
-
-
-async def test_stop_does_not_wait_for_stubborn_handlers(
-    short_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A handler that ignores its cancellation is reported and left behind."""
-    stubborn = asyncio.Event()
-
-    async def ignore_cancellation(_payload: bytes) -> AsyncIterator[bytes]:
-        yield b"first"
-        while not stubborn.is_set():
-            try:
-                await stubborn.wait()
-            except asyncio.CancelledError:
-                continue
-
-    server = server_of({WATCH: StreamMethod(ignore_cancellation)})
-    await server.start(short_dir / "s.sock")
-    loop = asyncio.get_running_loop()
-    async with dialled(short_dir) as channel:
-        messages = channel.stream(WATCH)
-        await anext(messages)
-        begun = loop.time()
-        await server.stop()
-        assert loop.time() - begun < 0.2
-        with pytest.raises(RpcError, match="t is stopping"):
-            await anext(messages)
-    assert "does not end although cancelled" in caplog.text
-    stubborn.set()
-    await until(lambda: not server.tasks, what="the handler has ended")
-
-
-async def test_connections_in_the_queue_end_with_stop(short_dir: Path) -> None:
-    """Who has connected but was not accepted yet is not left hanging either."""
-    server = server_of({CALL: UnaryMethod(echo)})
-    await server.start(short_dir / "s.sock")
-    with socket.socket(socket.AF_UNIX) as waiting:
-        waiting.connect(str(short_dir / "s.sock"))  # the loop has no chance to accept it
-        await server.stop()
-        waiting.settimeout(5)
-        try:
-            while await asyncio.to_thread(waiting.recv, 1000):
-                pass
-        except ConnectionError:
-            return
-
-
-class CountingSelector(selectors.DefaultSelector):
-    """Counts how often the loop went to sleep."""
-
-    rounds = 0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.rounds += 1
-        return super().select(timeout)
-
-
-def test_idle_connection_sleeps(short_dir: Path) -> None:
-    """With a client connected and a stream open, neither side wakes up without a reason."""
-    selector = CountingSelector()
-
-    async def idle() -> int:
-        loop = asyncio.get_running_loop()
-        server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
-        await server.start(short_dir / "s.sock")
-        async with dialled(short_dir) as channel:
-            await channel.unary(CALL, b"", timeout=0.2)
-            messages = channel.stream(WATCH)
-            await anext(messages)
-            over = asyncio.Event()
-            seen: list[int] = []
-            for moment in (0.1, 0.5):
-                loop.call_later(moment, lambda: seen.append(selector.rounds))
-            loop.call_later(0.5, over.set)
-            await over.wait()
-            assert await channel.unary(CALL, b"still", timeout=5) == b"still"
-            await messages.aclose()
-        await server.stop()
-        return seen[1] - seen[0]
-
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        assert runner.run(idle()) == 1

@@ -1,0 +1,204 @@
+"""Our server's start and stop, and its rest in between. With our own channel."""
+
+import asyncio
+import selectors
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import RpcError, SocketInUse, StatusCode
+from kubedevices.wire.unix_grpc import (
+    FileIdentity,
+    GrpcChannel,
+    GrpcServer,
+    Methods,
+    StreamMethod,
+    UnaryMethod,
+)
+from tests.waiting import until
+from tests.wire.conftest import dialled
+
+CALL = "/t.T/Call"
+WATCH = "/t.T/Watch"
+
+
+async def echo(payload: bytes) -> bytes:
+    return payload
+
+
+async def watch(_payload: bytes) -> AsyncIterator[bytes]:
+    yield b"first"
+    await asyncio.Event().wait()
+
+
+def server_of(methods: Methods, **options: int) -> GrpcServer:
+    return GrpcServer(methods, name="t", **options)
+
+
+@pytest.fixture
+async def server(short_dir: Path) -> AsyncIterator[GrpcServer]:
+    """Give a server with one method of each kind."""
+    server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
+    await server.start(short_dir / "s.sock")
+    yield server
+    await server.stop()
+
+
+async def test_start_and_stop_again(server: GrpcServer, short_dir: Path) -> None:
+    """A stopped server starts again, on the same path or another, with a new identity."""
+    first = server.identity
+    with pytest.raises(RuntimeError, match="already started"):
+        await server.start(short_dir / "other.sock")
+    assert "s.sock" in repr(server)
+    await server.stop()
+    await server.stop()
+    assert "stopped" in repr(server)
+    for name in ("s.sock", "other.sock"):
+        await server.start(short_dir / name)
+        assert server.owns_socket()
+        assert server.identity == FileIdentity.of(short_dir / name) != first
+        async with await GrpcChannel.dial(short_dir / name) as channel:
+            assert await channel.unary(CALL, b"x", timeout=5) == b"x"
+        await server.stop()
+        assert not (short_dir / name).exists()
+
+
+async def test_rename(short_dir: Path) -> None:
+    """A server may appear under its name by a rename and is reached there."""
+    server = server_of({CALL: UnaryMethod(echo)})
+    await server.start(short_dir / "s.sock", rename_from=short_dir / ".new")
+    assert server.owns_socket()
+    async with dialled(short_dir) as channel:
+        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
+    await server.stop()
+    assert list(short_dir.iterdir()) == []
+
+
+async def test_second_server_on_the_path(server: GrpcServer, short_dir: Path) -> None:
+    """A second server is refused and does not hurt the first."""
+    second = server_of({})
+    with pytest.raises(SocketInUse):
+        await second.start(short_dir / "s.sock")
+    await second.stop()
+    assert server.owns_socket()
+    async with dialled(short_dir) as channel:
+        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
+
+
+async def test_stop_leaves_a_foreign_socket(server: GrpcServer, short_dir: Path) -> None:
+    """A file that somebody put in the place of ours stays, and we know it is not ours."""
+    path = short_dir / "s.sock"
+    path.unlink()
+    assert not server.owns_socket()
+    successor = server_of({CALL: UnaryMethod(echo)})
+    await successor.start(path)
+    assert not server.owns_socket()
+    await server.stop()
+    assert successor.owns_socket()
+    async with dialled(short_dir) as channel:
+        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
+    await successor.stop()
+
+
+async def test_handler_may_stop_the_server(short_dir: Path) -> None:
+    """A call to stop the server is answered within its grace; stop() waits for others only."""
+    server = server_of({})
+    stopped = asyncio.Event()
+
+    async def stop(_payload: bytes) -> bytes:
+        asyncio.get_running_loop().call_soon(stopped.set)
+        await server.stop(0)
+        return b""
+
+    server.methods = {CALL: UnaryMethod(stop)}
+    await server.start(short_dir / "s.sock")
+    async with dialled(short_dir) as channel:
+        with pytest.raises(RpcError) as caught:
+            await channel.unary(CALL, b"", timeout=5)
+        assert caught.value.code is StatusCode.UNAVAILABLE
+    await stopped.wait()
+    await until(lambda: not server.tasks, what="the handler has ended")
+
+
+async def test_stop_does_not_wait_for_stubborn_handlers(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that ignores its cancellation is reported and left behind."""
+    stubborn = asyncio.Event()
+
+    async def ignore_cancellation(_payload: bytes) -> AsyncIterator[bytes]:
+        yield b"first"
+        while not stubborn.is_set():
+            try:
+                await stubborn.wait()
+            except asyncio.CancelledError:
+                continue
+
+    server = server_of({WATCH: StreamMethod(ignore_cancellation)})
+    await server.start(short_dir / "s.sock")
+    loop = asyncio.get_running_loop()
+    async with dialled(short_dir) as channel:
+        messages = channel.stream(WATCH)
+        await anext(messages)
+        begun = loop.time()
+        await server.stop()
+        assert loop.time() - begun < 0.2
+        with pytest.raises(RpcError, match="t is stopping"):
+            await anext(messages)
+    assert "does not end although cancelled" in caplog.text
+    stubborn.set()
+    await until(lambda: not server.tasks, what="the handler has ended")
+
+
+async def test_connections_in_the_queue_end_with_stop(short_dir: Path) -> None:
+    """Who has connected but was not accepted yet is not left hanging either."""
+    server = server_of({CALL: UnaryMethod(echo)})
+    await server.start(short_dir / "s.sock")
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(str(short_dir / "s.sock"))  # the loop has no chance to accept it
+        await server.stop()
+        waiting.settimeout(5)
+        try:
+            while await asyncio.to_thread(waiting.recv, 1000):
+                pass
+        except ConnectionError:
+            return
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts how often the loop went to sleep."""
+
+    rounds = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.rounds += 1
+        return super().select(timeout)
+
+
+def test_idle_connection_sleeps(short_dir: Path) -> None:
+    """With a client connected and a stream open, neither side wakes up without a reason."""
+    selector = CountingSelector()
+
+    async def idle() -> int:
+        loop = asyncio.get_running_loop()
+        server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
+        await server.start(short_dir / "s.sock")
+        async with dialled(short_dir) as channel:
+            await channel.unary(CALL, b"", timeout=0.2)
+            messages = channel.stream(WATCH)
+            await anext(messages)
+            over = asyncio.Event()
+            seen: list[int] = []
+            for moment in (0.1, 0.5):
+                loop.call_later(moment, lambda: seen.append(selector.rounds))
+            loop.call_later(0.5, over.set)
+            await over.wait()
+            assert await channel.unary(CALL, b"still", timeout=5) == b"still"
+            await messages.aclose()
+        await server.stop()
+        return seen[1] - seen[0]
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        assert runner.run(idle()) == 1
