@@ -117,7 +117,7 @@ class CancelledStreamExits(Relayed):
         return True
 
 
-@mutation("intel-broken-connection-panics", fails=["grpc.broken-connection"])
+@mutation("broken-connection-panics", fails=["grpc.broken-connection"])
 class BrokenConnectionPanics(Relayed):
     """Dies when a connection breaks in the middle of a frame."""
 

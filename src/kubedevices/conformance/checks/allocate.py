@@ -43,7 +43,7 @@ theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
     suffers="Kubelets send one container per call; others that speak the API send several.",
     source="device plugin API: AllocateResponse has a response per container request",
     mend="Loop over container_requests and append one response for each.",
-    seen="kubevirt kvm plugin (always one), smarter-device-manager",
+    seen="kubevirt kvm plugin (always one)",
 )
 async def per_container(plugin: Plugin) -> str:
     """Each container request gets its own response, in order."""
@@ -149,7 +149,7 @@ def _died_of(plugin: Plugin, what: str) -> None:
     suffers="A mistake of the caller goes unnoticed: the container starts without device.",
     source="plugins seen: all of fourteen answer OK",
     mend="Answer INVALID_ARGUMENT to a request without device IDs.",
-    seen="every widely used plugin",
+    seen="all that were tried",
 )
 async def empty_ids(plugin: Plugin) -> str:
     """A container request without IDs is refused."""

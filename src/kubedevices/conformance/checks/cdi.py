@@ -64,7 +64,6 @@ async def cdi_names(plugin: Plugin) -> str:
     suffers="Runtimes skip an invalid file and say only that its devices are unresolvable.",
     source="CDI specification and the library inside containerd, CRI-O, podman and docker",
     mend="Write what `kubedevices cdi validate` accepts; rename a finished file into place.",
-    seen="SR-IOV (#576), Mellanox rdma (#77)",
 )
 async def cdi_files(plugin: Plugin) -> str:
     """The CDI files behind the names are valid."""
@@ -86,6 +85,7 @@ async def cdi_files(plugin: Plugin) -> str:
     suffers="The container cannot be created: unresolvable CDI devices.",
     source="CDI specification: names are looked up in /etc/cdi and /var/run/cdi",
     mend="Write the file before the list that offers the device; keep it while pods use it.",
+    seen="SR-IOV (#576: the file of one pool overwritten by the next)",
 )
 async def cdi_resolvable(plugin: Plugin) -> str:
     """CDI names are defined by files in the CDI directories."""
@@ -105,7 +105,6 @@ async def cdi_resolvable(plugin: Plugin) -> str:
     suffers="Runtimes that are older than the version do not see the devices at all.",
     source="measured: podman 4.3 reads up to 0.5.0, containerd 1.7 and podman 5.4 up to 0.8.0",
     mend="Write the lowest version that can express the content, not a fixed one.",
-    seen="plugins that write 1.0.0 whatever the content",
 )
 async def cdi_version(plugin: Plugin) -> str:
     """CDI files have the lowest version that their content needs."""

@@ -77,7 +77,6 @@ async def ping(plugin: Plugin) -> str:
     suffers="A kubelet that is killed takes the plugin with it.",
     source="a killed process closes its connections anywhere, in the middle of a frame too",
     mend="Treat a broken connection as the end of its calls, nothing else.",
-    seen="Intel (panics after a send to a dead stream)",
 )
 async def broken_connection(plugin: Plugin) -> str:
     """A connection that breaks in the middle of a frame or stream harms nobody."""

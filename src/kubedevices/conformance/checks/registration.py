@@ -35,7 +35,6 @@ async def registers(stage: Stage) -> str:
     "second of back-off at best; after ten seconds the registration fails.",
     source="kubelet 1.32: Register dials the endpoint, for 10 s, before it replies",
     mend="Bind the socket, serve, and only then call Register.",
-    seen="one-file plugins that start their server after registering",
 )
 async def serves_first(plugin: Plugin) -> str:
     """It serves on its socket before it calls Register."""

@@ -24,7 +24,6 @@ theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options"
     suffers="The kubelet registers the plugin anyway, later: each impatient retry adds a stream.",
     source="kubelet 1.32: Register dials for up to 10 s before it answers",
     mend="Give Register a deadline of 30 s.",
-    seen="plugins with a 5 s context around Register",
 )
 async def slow_kubelet(stage: Stage) -> str:
     """A kubelet that takes 9 s to answer Register is waited for."""

@@ -57,7 +57,6 @@ async def _stop(stage: Stage, process: Process) -> float:
     suffers="Node shutdowns and rolling updates wait, then kill it in the middle of something.",
     source="Kubernetes: SIGTERM, then SIGKILL after the grace period",
     mend="Handle SIGTERM: stop the server, end.",
-    seen="SR-IOV (up to 4.7 s)",
 )
 async def stop_time(stage: Stage) -> str:
     """It ends within 5 s after SIGTERM."""

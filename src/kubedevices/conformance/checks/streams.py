@@ -22,7 +22,6 @@ theme = Theme("list", needs=("registration.options",))
     suffers="After a kubelet restart the new stream stays without devices until something changes.",
     source="device plugin API: ListAndWatch returns the list, then every change",
     mend="Let every stream begin with the current list; do not share one queue among them.",
-    seen="plugins that send the list once, when they start",
 )
 async def second_stream(plugin: Plugin) -> str:
     """A second stream gets the whole list at once, too."""
@@ -63,7 +62,7 @@ async def slow_reader(plugin: Plugin) -> str:
     suffers="Every kubelet restart abandons a stream; a plugin that stops serving then is lost.",
     source="kubelet 1.32: connections are dropped, streams cancelled",
     mend="End only the one call when its client cancels it; keep serving.",
-    seen="Intel (the server stops silently), ROCm (exits 1 when its stream ends)",
+    seen="ROCm (exits 1 when its stream ends)",
 )
 async def abandoned_stream(plugin: Plugin) -> str:
     """A client that cancels its stream harms nobody."""
@@ -82,7 +81,6 @@ async def abandoned_stream(plugin: Plugin) -> str:
     suffers="Whoever compares two lists sees changes where there are none, and logs are noise.",
     source="kubelet 1.32: every message is a change; plugins compare lists themselves",
     mend="Sort by ID before sending.",
-    seen="plugins that walk a Go map",
 )
 async def order(plugin: Plugin) -> str:
     """Devices come in the same order every time."""
@@ -113,7 +111,6 @@ quiet = Theme("list", phase=Phase.QUIET, needs=("registration.options",))
     "again.",
     source="kubelet 1.32: no reconnect, no second ListAndWatch per registration",
     mend="Keep the call running after the first message until the client ends it.",
-    seen="plugins that return after the first list",
 )
 async def stays_open(plugin: Plugin) -> str:
     """The stream stays open while the plugin lives."""
