@@ -1,6 +1,7 @@
 """What every benchmark needs: percentiles, memory of a process, tables with their baseline."""
 
 import asyncio
+import os
 import re
 import statistics
 import sys
@@ -31,6 +32,12 @@ def memory(pid: int) -> dict[str, float]:
 def threads(pid: int) -> int:
     """Return the number of threads of a process."""
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def cpu(pid: int) -> float:
+    """Return the seconds of CPU that a process has used so far, in steps of a clock tick."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def wake_ups(pid: int) -> int:

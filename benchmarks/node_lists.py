@@ -46,35 +46,40 @@ QUICK = Size(((8, 2), (100, 2)), 3, 2, 5, 1, 0)
 
 
 async def list_update(devices: int, updates: int, pause: float) -> list[str]:
-    """Return the row for lists of so many devices, of which one changes its health."""
+    """Return the row for lists of so many devices, of which one changes its health.
+
+    A client that only reads the lists, of another plugin process, takes turns with the node.
+    """
     to_capacity, to_client = [], []
+    node_cpu = 0.0
     resource = f"{DOMAIN}/{WIDGET}"
-    async with node({WIDGET: devices}) as running:
-        for number in range(updates):
-            allocatable = devices - 1 + number % 2
-            running.flip()
-            to_capacity.append(
-                await milliseconds(
-                    running.manager.wait_for(resource, allocatable=allocatable, timeout=DEADLINE)
-                )
-            )
-            await asyncio.sleep(pause)
-    async with node({WIDGET: devices}) as running:
-        await running.manager.stop()
-        async with running.client(WIDGET) as client:
+    async with node({WIDGET: devices}) as running, node({WIDGET: devices}) as other:
+        await other.manager.stop()
+        async with other.client(WIDGET) as client:
             lists = client.list_and_watch()
             async with contextlib.aclosing(lists):
                 await anext(lists)
-                for _ in range(updates):
-                    running.flip()
+                plugin_cpu = running.plugin_cpu()
+                for number in range(updates):
+                    other.flip()
                     to_client.append(await milliseconds(anext(lists)))
+                    changed = running.manager.wait_for(
+                        resource, allocatable=devices - 1 + number % 2, timeout=DEADLINE
+                    )
+                    cpu = time.process_time()
+                    running.flip()
+                    to_capacity.append(await milliseconds(changed))
+                    node_cpu += time.process_time() - cpu
                     await asyncio.sleep(pause)
+                plugin_cpu = running.plugin_cpu() - plugin_cpu
     node_p50, client_p50 = measure.median(to_capacity), measure.median(to_client)
     return [
         f"{devices:,}",
         _p50_and_maximum(to_client),
         _p50_and_maximum(to_capacity),
         f"{node_p50 - client_p50:+.2f}",
+        f"{node_cpu * 1e3 / updates:.1f}",
+        f"{plugin_cpu / updates:.1f}",
     ]
 
 
@@ -189,7 +194,14 @@ async def main(*, quick: bool = False) -> None:
     measure.table(
         "One device of a list changes its health: milliseconds from the plugin's scanner, "
         "p50 / maximum",
-        ("devices", "to a client that only reads", "to the node's capacity", "difference"),
+        (
+            "devices",
+            "to a client that only reads",
+            "to the node's capacity",
+            "difference",
+            "CPU of the node",
+            "CPU of the plugin",
+        ),
         rows,
     )
     await pod_resources(size)

@@ -16,7 +16,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 
+from benchmarks import measure
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.errors import NotInTime
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.topology_options import check_settings
@@ -50,19 +52,24 @@ class Node:
     async def start(self, counts: Mapping[str, int]) -> None:
         """Start both and wait until every device is known."""
         await self.manager.start()
-        self._plugin = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.node_plugin",
-            str(self.sockets),
-            str(self._numa_nodes),
-            *(f"{name}={count}" for name, count in counts.items()),
-            cwd=ROOT,
-            stdin=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
+        log = self.state / "plugin.log"
+        with log.open("wb") as stream:
+            self._plugin = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "benchmarks.node_plugin",
+                str(self.sockets),
+                str(self._numa_nodes),
+                *(f"{name}={count}" for name, count in counts.items()),
+                cwd=ROOT,
+                stdin=asyncio.subprocess.PIPE,
+                stderr=stream,
+            )
         for name, count in counts.items():
-            await self.manager.wait_for(f"{DOMAIN}/{name}", allocatable=count, timeout=DEADLINE)
+            try:
+                await self.manager.wait_for(f"{DOMAIN}/{name}", allocatable=count, timeout=DEADLINE)
+            except NotInTime as error:
+                raise RuntimeError(log.read_text()) from error
 
     async def stop(self) -> None:
         if self._plugin is not None and self._plugin.returncode is None:
@@ -80,6 +87,11 @@ class Node:
         assert self._plugin
         assert self._plugin.stdin
         self._plugin.stdin.write(b"\n")
+
+    def plugin_cpu(self) -> float:
+        """Return the milliseconds of CPU that the plugin has used so far."""
+        assert self._plugin
+        return measure.cpu(self._plugin.pid) * 1e3
 
     def next_pod(self, *limits: Mapping[str, int]) -> Pod:
         """Return a pod nobody has seen, with one container per mapping of device types."""

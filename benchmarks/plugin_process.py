@@ -23,6 +23,7 @@ from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.wire.generate_descriptors import PACKAGE
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 DEADLINE = 60
 
 
@@ -102,7 +103,7 @@ async def plugin(name: str, devices: int) -> AsyncIterator[RunningPlugin]:
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     kubelet = Kubelet(directory)
     await kubelet.start()
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{GENERATED.name}:{HERE.parent}"}
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{GENERATED.name}:{ROOT}:{ROOT}/src"}
     started = asyncio.get_running_loop().time()
     process = await asyncio.create_subprocess_exec(
         *PLUGINS[name],
