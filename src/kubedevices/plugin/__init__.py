@@ -2,6 +2,9 @@
 
 capabilities       what a plugin author may add to a scanner: four abstract classes
 scanner            Scanner and PolledScanner: find devices
+scanners           scanners made of functions and of other scanners
+replicas           several IDs for one device
+renumber           numbers variables within a container
 notifier           takes a device tree from the scanner; what changed since the last one
 tree_updates       the event loop's end of a notifier
 hook_threads       threads for the author's code, which may block
