@@ -15,6 +15,7 @@ import pytest
 
 from kubedevices.cli import main
 from kubedevices.cli.node import describe
+from kubedevices.node.device_manager import DeviceManager
 from tests.cli.commands import DEADLINE, run, running
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until_sync
@@ -110,6 +111,25 @@ async def test_a_plugin_comes_back_to_a_node_that_was_killed(directory: Path) ->
         async with FakePlugin(directory, devices=healthy("a")) as plugin:
             await plugin.register()
             assert "registered" in await asyncio.to_thread(line, process)
+
+
+def test_a_signal_while_it_starts_stops_it_cleanly(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ledger of many pods takes a while to read."""
+
+    async def start(_: DeviceManager) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(DEADLINE):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(DeviceManager, "start", start)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert main(["node", "--socket-dir", str(directory)]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().out.split()[1:] == ["stopped"]
 
 
 def test_a_second_signal_ends_it_at_once(directory: Path, short_dir: Path) -> None:

@@ -108,21 +108,22 @@ async def _serve(args: argparse.Namespace) -> None:
             printing.cancel()
 
     control = ControlService(manager, manager.state_dir)
-    async with manager, node_services(args, manager, metrics) as places:
-        await control.start()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        try:
-            for service, place in places.items():
-                show({"event": "serving", "service": service, "at": place})
-            show({"event": "ready", "socket_dir": str(args.socket_dir)})
-            async for event in events:
-                show(event.as_dict())
-        except asyncio.CancelledError:
-            if not stopping:
-                raise
-        finally:
-            await control.stop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)  # before the start: that may take a while
+    try:
+        async with manager, node_services(args, manager, metrics) as places:
+            await control.start()
+            try:
+                for service, place in places.items():
+                    show({"event": "serving", "service": service, "at": place})
+                show({"event": "ready", "socket_dir": str(args.socket_dir)})
+                async for event in events:
+                    show(event.as_dict())
+            finally:
+                await control.stop()
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
     show({"event": "stopped"})
 
 
