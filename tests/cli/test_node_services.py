@@ -53,8 +53,17 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--topology-policy", "tight"], 'unknown policy: "tight"'),
-        (["--topology-policy", "restricted", "--topology-scope", "node"], 'unknown scope: "node"'),
+        (["--topology-policy", "tight"], 'unknown policy: "tight" (none, best-effort, restr'),
+        (
+            ["--topology-policy", "restricted", "--topology-scope", "node"],
+            'unknown scope: "node" (container, pod)',
+        ),
+        (
+            ["--topology-policy", "restricted", "--numa-nodes", "0-8"],
+            "more than 8 NUMA Nodes (--topology-option max-allowable-numa-nodes=9)",
+        ),
+        (["--topology-option", "x=1"], "--topology-option needs a --topology-policy"),
+        (["--topology-scope", "pod"], "--topology-scope needs a --topology-policy"),
         (
             ["--topology-policy", "restricted", "--topology-option", "x=1"],
             'unknown Topology Manager Policy option: "x"',
@@ -71,6 +80,17 @@ def test_wrong_settings_are_told_in_one_line(
     assert main(["node", "--socket-dir", str(short_dir / "p"), *options]) == 2
     assert says in capsys.readouterr().err
     assert not (short_dir / "p" / "kubelet.sock").exists()
+
+
+@pytest.mark.parametrize("option", ["--state-dir", "--plugin-registry"])
+def test_the_plugin_directory_is_for_nothing_else(
+    option: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is cleaned at every start, and what is in it is no plugin that waits to be found."""
+    same = str(short_dir / "p")
+    assert main(["node", "--socket-dir", same, option, f"{same}/../p"]) == 2
+    assert f"{option} must not be the directory of --socket-dir" in capsys.readouterr().err
+    assert not (short_dir / "p").exists()
 
 
 def test_a_kubelet_that_does_not_answer_is_told(

@@ -15,7 +15,11 @@ from typing import Any
 
 from kubedevices.cli.asking import add_node_arguments, state_directory
 from kubedevices.cli.log_lines import timestamp
-from kubedevices.cli.node_arguments import add_service_arguments, topology_settings
+from kubedevices.cli.node_arguments import (
+    add_service_arguments,
+    check_directories,
+    topology_settings,
+)
 
 NAME = "node"
 HELP = """\
@@ -74,6 +78,7 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
+    check_directories(args)
     asyncio.run(_serve(args))
     return 0
 

@@ -61,7 +61,7 @@ def topology_settings(args: argparse.Namespace) -> "TopologySettings":
     """Return the checked settings; raises `UsageError`."""
     from kubedevices.errors import UsageError
     from kubedevices.host.machine_numa import read_machine_numa
-    from kubedevices.node.topology_options import check_settings
+    from kubedevices.node import topology_options
     from kubedevices.numa import parse_numa_nodes
 
     options: dict[str, str] = {}
@@ -70,14 +70,47 @@ def topology_settings(args: argparse.Namespace) -> "TopologySettings":
         if not equals:
             raise UsageError(f"--topology-option {option!r}: write NAME=VALUE")
         options[name] = value
-    if args.topology_policy == "none" and args.numa_nodes is None:
-        return check_settings("none")
+    if args.topology_policy == "none":
+        for flag, is_given in (
+            ("--topology-option", bool(options)),
+            ("--topology-scope", args.topology_scope != "container"),
+        ):
+            if is_given:
+                raise UsageError(f"{flag} needs a --topology-policy other than none")
+        if args.numa_nodes is None:
+            return topology_options.check_settings("none")
     machine = read_machine_numa()
     nodes = machine.nodes if args.numa_nodes is None else parse_numa_nodes(args.numa_nodes)
-    return check_settings(
-        args.topology_policy,
-        args.topology_scope,
-        options,
-        numa_nodes=nodes,
-        distances=machine.distances,
-    )
+    hints = {
+        topology_options.UnknownTopologyPolicy: ", ".join(topology_options.POLICIES),
+        topology_options.UnknownTopologyScope: ", ".join(topology_options.SCOPES),
+        topology_options.UnknownTopologyOption: (
+            f"{topology_options.PREFER_CLOSEST}, {topology_options.MAX_NODES}"
+        ),
+        topology_options.TooManyNumaNodes: (
+            f"--topology-option {topology_options.MAX_NODES}={len(nodes)}"
+        ),
+    }
+    try:
+        return topology_options.check_settings(
+            args.topology_policy,
+            args.topology_scope,
+            options,
+            numa_nodes=nodes,
+            distances=machine.distances,
+        )
+    except topology_options.TopologyError as error:
+        hint = hints.get(type(error))
+        raise UsageError(f"{error} ({hint})" if hint else str(error)) from error
+
+
+def check_directories(args: argparse.Namespace) -> None:
+    """Refuse one directory for two purposes; raises `UsageError`."""
+    from kubedevices.errors import UsageError
+
+    for option, other in (
+        ("--state-dir", args.state_dir),
+        ("--plugin-registry", args.plugin_registry),
+    ):
+        if other is not None and other.resolve() == args.socket_dir.resolve():
+            raise UsageError(f"{option} must not be the directory of --socket-dir: {other}")
