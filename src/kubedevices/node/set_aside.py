@@ -3,6 +3,7 @@
 For the ledger and the kubelet's checkpoint, at the start of a node.
 """
 
+import errno
 import logging
 import os
 import time
@@ -49,5 +50,8 @@ def sync_directory(directory: Path) -> None:
     file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # what file systems say that cannot do it
+            raise
     finally:
         os.close(file)
