@@ -153,6 +153,46 @@ def test_a_mistake_in_resources_names_its_key(resources: Any, message: str) -> N
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("spec", "key", "meant"),
+    [
+        ({"container": []}, "spec.container", "containers"),
+        ({"initContainer": []}, "spec.initContainer", "initContainers"),
+        (
+            {"containers": [{"name": "c", "resource": {}}]},
+            "spec.containers[0].resource",
+            "resources",
+        ),
+        (
+            {"containers": [{"name": "c", "resources": {"limit": {R: 1}}}]},
+            "spec.containers[0].resources.limit",
+            "limits",
+        ),
+        (
+            {"initContainers": [{"name": "c", "resources": {R: 1}}]},
+            f"spec.initContainers[0].resources.{R}",
+            "",
+        ),
+    ],
+)
+def test_a_misspelt_key_does_not_leave_a_pod_without_its_devices(
+    spec: Any, key: str, meant: str
+) -> None:
+    """An API server refuses it; admitted, the container would start and find nothing."""
+    with pytest.raises(ConfigError) as caught:
+        parse_pod({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "d"}]} | spec})
+    hint = f" (did you mean '{meant}'?)" if meant else ""
+    assert str(caught.value) == f"pod: {key}: unknown key{hint}"
+
+
+def test_keys_of_a_pod_that_have_nothing_to_do_with_devices_are_left_alone() -> None:
+    """Also those that look a little like ours."""
+    container = {"name": "c", "resizePolicy": [], "restartPolicy": "Always", "resources": {}}
+    container["resources"] = {"claims": [{"name": "gpu"}], "limits": {R: 1}}
+    spec = {"ephemeralContainers": [], "containers": [container], "restartPolicy": "Never"}
+    assert parse_pod({"metadata": {"name": "p"}, "spec": spec}).containers[0].limits == {R: 1}
+
+
 def test_all_mistakes_are_reported_at_once_with_their_lines() -> None:
     """Where the caller knows lines, each mistake has its own."""
     lines = {("spec", "containers", 0, "resources", "limits", "x"): (7, 9), ("kind",): (2, 1)}

@@ -4,6 +4,7 @@ Made from a normal Kubernetes manifest; everything that has nothing to do with d
 alone. For admission, topology and listings. Reading the YAML is for the caller.
 """
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ Locate = Callable[[Path], tuple[int, int]]
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _NATIVE_PREFIX = "hugepages-"
 _NATIVE_DOMAIN = "kubernetes.io/"
+
+_RESOURCE_KEYS = ("limits", "requests", "claims")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,18 @@ class _Reader:
             ConfigProblem(self._source, line, column, key.lstrip("."), problem, suggestion)
         )
 
+    def misspelt(
+        self, parent: Mapping[Any, Any], path: Path, ours: tuple[str, ...], *, only: bool = False
+    ) -> None:
+        """Refuse keys that look like one of ours; the others too if ours are the `only` ones."""
+        for key in parent:
+            if key in ours:
+                continue
+            meant = difflib.get_close_matches(str(key), ours, 1, 0.8)
+            if meant or only:
+                hint = f"did you mean {meant[0]!r}?" if meant else ""
+                self.wrong((*path, str(key)), "unknown key", hint)
+
     def mapping(self, parent: Mapping[Any, Any], path: Path) -> Mapping[Any, Any]:
         """Return the mapping at the end of `path` inside `parent`; a missing one is empty."""
         value = parent.get(path[-1])
@@ -182,6 +197,7 @@ class _Reader:
         if not name and not self.problems:
             self.wrong(("metadata", "name"), "is missing")
         spec = self.mapping(manifest, ("spec",))
+        self.misspelt(spec, ("spec",), ("containers", "initContainers"))
         names: set[str] = set()
         init = self.containers(spec, ("spec", "initContainers"), names)
         app = self.containers(spec, ("spec", "containers"), names)
@@ -216,6 +232,7 @@ class _Reader:
             elif name in names:
                 self.wrong((*here, "name"), f"{name!r} is taken by another container of the pod")
             names.add(name)
+            self.misspelt(entry, here, ("resources",))
             sidecar = path[-1] == "initContainers" and entry.get("restartPolicy") == "Always"
             found.append(Container(name, self.limits(entry, here), sidecar))
         return tuple(found)
@@ -223,6 +240,7 @@ class _Reader:
     def limits(self, container: Mapping[Any, Any], here: Path) -> dict[str, int]:
         """Return the limits on extended resources; their requests may only say the same."""
         resources = self.mapping(container, (*here, "resources"))
+        self.misspelt(resources, (*here, "resources"), _RESOURCE_KEYS, only=True)
         limits = self.quantities(resources, (*here, "resources", "limits"))
         requests = self.quantities(resources, (*here, "resources", "requests"))
         for resource, count in requests.items():
