@@ -24,12 +24,13 @@ from kubedevices.node.control import ControlClient
 from kubedevices.node.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import COMMAND, NodeProcess, node_process
+from tests.waiting import until
 
 KILLS = int(os.environ.get("KUBEDEVICES_KILLS", "20"))
 SEED = int(os.environ.get("KUBEDEVICES_SEED", "1"))
 CLIENTS = 4
 DEVICES = [f"d{number}" for number in range(12)]
-LONGEST_LIFE = 0.25
+MOST_REPLIES = 60
 
 _SHORTEN = """\
 import sys, kubedevices.node.ledger as ledger
@@ -147,7 +148,9 @@ async def one_life(directory: Path, ledger: Ledger, dice: random.Random) -> None
             asyncio.create_task(Client(number, ledger, dice).run(client))
             for number, client in enumerate(clients)
         ]
-        await asyncio.wait(work, timeout=dice.uniform(0, LONGEST_LIFE))
+        enough = ledger.replies + dice.randint(0, MOST_REPLIES)
+        await until(lambda: ledger.replies >= enough, 60, "replies")
+        await asyncio.wait(work, timeout=dice.uniform(0, 0.02))
         await node.end(signal.SIGKILL)
         for end in await asyncio.gather(*work, return_exceptions=True):
             assert isinstance(end, KubedevicesError), end
@@ -167,5 +170,5 @@ async def test_kill(short_dir: Path) -> None:
         await one_life(short_dir, ledger, dice)
     async with node_process(short_dir) as node, await node.ask() as client:
         ledger.compare(await held_now(client))
-    assert ledger.replies > 10 * KILLS
+    assert ledger.replies > MOST_REPLIES / 4 * KILLS
     print(f"\n{KILLS} kills, {ledger.replies} replies, {len(ledger.admitted)} pods in the end")
