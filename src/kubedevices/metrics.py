@@ -122,6 +122,68 @@ DAMAGED_STATE = Metric(
     "Files of the node's own state that were found damaged and kept aside.",
 )
 
+# ---------------------------------------------------------------- our own, of a plugin
+
+_PLUGIN = "kubedevices_plugin_"
+_RESOURCE = ("resource",)
+DEVICES = Metric(
+    f"{_PLUGIN}devices", "gauge", "Devices of a resource, by health.", ("resource", "health")
+)
+REGISTERED = Metric(
+    f"{_PLUGIN}registered", "gauge", "1 while a kubelet knows the resource from us.", _RESOURCE
+)
+STREAMS = Metric(f"{_PLUGIN}streams", "gauge", "Open ListAndWatch streams.", _RESOURCE)
+PLUGIN_REGISTRATIONS = Metric(
+    f"{_PLUGIN}registrations_total",
+    "counter",
+    "Attempts to register, by result: success or failure.",
+    ("resource", "result"),
+)
+KUBELET_RESTARTS = Metric(
+    f"{_PLUGIN}kubelet_restarts_total", "counter", "New kubelet sockets seen.", _RESOURCE
+)
+UPDATES = Metric(
+    f"{_PLUGIN}updates_total", "counter", "Device lists sent over all streams.", _RESOURCE
+)
+ALLOCATIONS = Metric(
+    f"{_PLUGIN}allocations_total",
+    "counter",
+    "Allocate calls, by result: success or failure.",
+    ("resource", "result"),
+)
+ALLOCATE_SECONDS = Metric(
+    f"{_PLUGIN}allocate_seconds",
+    "histogram",
+    "How long Allocate took, failures included.",
+    _RESOURCE,
+    DEFAULT_BUCKETS,
+)
+PREFERRED_ERRORS = Metric(
+    f"{_PLUGIN}preferred_errors_total",
+    "counter",
+    "GetPreferredAllocation calls in which the hook failed.",
+    _RESOURCE,
+)
+SCAN_SECONDS = Metric(f"{_PLUGIN}scan_seconds", "gauge", "How long the last scan took.")
+SCAN_ERRORS = Metric(f"{_PLUGIN}scan_errors_total", "counter", "Scans that failed.")
+CONFIG_RELOADS = Metric(
+    f"{_PLUGIN}config_reloads_total",
+    "counter",
+    "Readings of a changed configuration, by result: success or failure.",
+    ("result",),
+)
+CONFIG_RELOADED = Metric(
+    f"{_PLUGIN}config_reload_success_timestamp_seconds",
+    "gauge",
+    "When the configuration in force was read.",
+)
+DEVICE_ALLOCATED = Metric(
+    f"{_PLUGIN}device_allocated",
+    "gauge",
+    "1 for each device that a container holds, after the kubelet's podresources.",
+    ("resource", "device", "pod_namespace", "pod", "container"),
+)
+
 Collect = Callable[[], Iterable[Sample]]
 
 

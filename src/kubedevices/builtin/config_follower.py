@@ -7,6 +7,7 @@ file of the same name: both are noticed. What cannot be used changes nothing but
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -29,6 +30,7 @@ class ConfigFollower:
 
     def __init__(self, file: Path) -> None:
         self.reloads = self.failed_reloads = 0
+        self.read_at = time.time()
         self._file = file
         self._content = _content_of(file)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,6 +74,7 @@ class ConfigFollower:
         for warning in report.warnings:
             _log.warning("%s", warning)
         self.reloads += 1
+        self.read_at = time.time()
         _log.info("%s: read again, %d resources", self._file, len(config.resources))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import add_output_argument, dump
-from kubedevices.cli.serving import add_serving_arguments, runner_options
+from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 from kubedevices.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,10 +104,8 @@ def serve(scanner: "ExposeScanner", args: argparse.Namespace) -> None:
     """Serve until told to stop; SIGHUP reads the file again."""
     options = runner_options(args)
     options["dev_root"] = args.dev_root
-    from kubedevices.plugin.runner import run_until_signal
-
     signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
-    run_until_signal(scanner, domain=scanner.config.namespace, **options)
+    serve_plugin(args, scanner, scanner.config.namespace, options)
 
 
 def print_schema() -> None:

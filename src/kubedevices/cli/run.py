@@ -3,7 +3,7 @@
 import argparse
 
 from kubedevices.cli.loading import add_scanner_argument, load_scanner
-from kubedevices.cli.serving import add_serving_arguments, runner_options
+from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 
 NAME = "run"
 HELP = """\
@@ -33,7 +33,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
     scanner = load_scanner(args.scanner, args.constructor_arguments)
-    from kubedevices.plugin.runner import run_until_signal
-
-    run_until_signal(scanner, domain=args.domain, **runner_options(args))
+    serve_plugin(args, scanner, args.domain, runner_options(args))
     return 0

@@ -7,10 +7,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.errors import UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
     from kubedevices.plugin.options import RunnerOptions
+    from kubedevices.plugin.scanner import Scanner
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +57,43 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where CDI files are written, if a device needs one (default: /var/run/cdi)",
     )
+    _add_observation_arguments(parser)
+
+
+def _add_observation_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("observation")
+    group.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="serve /healthz, /readyz, /metrics and /state there: 127.0.0.1:9400, or 9400 alone "
+        "for the same, or 0.0.0.0:9400 for everybody (default: not at all)",
+    )
+    group.add_argument(
+        "--pod-resources",
+        type=Path,
+        metavar="SOCKET",
+        help="with --listen: add which container holds which device to /metrics, asked of this "
+        "podresources socket of the kubelet",
+    )
+
+
+def serve_plugin(
+    args: argparse.Namespace, scanner: "Scanner", domain: str, options: "RunnerOptions"
+) -> None:
+    """Serve until a signal comes, with pages beside if `--listen` wants them."""
+    if args.listen is None:
+        if args.pod_resources is not None:
+            raise UsageError("--pod-resources goes with --listen only")
+        from kubedevices.plugin.runner import run_until_signal
+
+        run_until_signal(scanner, domain=domain, **options)
+        return
+    from kubedevices.cli.plugin_pages import PluginPages
+    from kubedevices.plugin.runner import run_until_signal
+
+    pages = PluginPages(args.listen, scanner, pod_resources=args.pod_resources)
+    options["on_allocated"] = pages.count_allocation
+    run_until_signal(scanner, domain=domain, beside=pages.beside, **options)
 
 
 def runner_options(args: argparse.Namespace) -> "RunnerOptions":

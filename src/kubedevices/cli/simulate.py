@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_settings
-from kubedevices.cli.serving import add_serving_arguments, runner_options
+from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 
 NAME = "simulate"
 HELP = """\
@@ -50,9 +50,7 @@ def run(args: argparse.Namespace) -> int:
     simulator = Simulator(load_settings(args))
     options = runner_options(args)
     options["socket_name"] = simulator.socket_name
-    from kubedevices.plugin.runner import run_until_signal
-
-    run_until_signal(simulator, domain=simulator.domain, **options)
+    serve_plugin(args, simulator, simulator.domain, options)
     return 0
 
 

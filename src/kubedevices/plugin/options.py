@@ -52,6 +52,7 @@ class RunnerOptions(TypedDict, total=False):
         answer without the CDI device.
     cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.28.
     socket_name: device type → name of its socket file (default: from domain and type).
+    on_allocated: called with the resource and the seconds that an Allocate call took.
     timing: every waiting time, for tests.
     """
 
@@ -72,6 +73,7 @@ class RunnerOptions(TypedDict, total=False):
     cdi_errors: CdiErrors
     cdi_annotations: bool
     socket_name: Callable[[str], str] | None
+    on_allocated: Callable[[str, float], None] | None
     timing: Timing
 
 
@@ -96,6 +98,7 @@ class Settings:
     cdi_errors: CdiErrors = "fail"
     cdi_annotations: bool = False
     socket_name: Callable[[str], str] | None = None
+    on_allocated: Callable[[str, float], None] | None = None
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:

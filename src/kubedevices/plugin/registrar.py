@@ -246,6 +246,7 @@ class Registrar:
                 await self._wait(self._reminder.due)
                 continue
             if kubelet != self._last_kubelet:  # a new one: what the last one did does not count
+                self._server.counts["kubelet_restarts"] += self._last_kubelet is not None
                 self._last_kubelet = kubelet
                 failures = self._losses = 0
                 failing_since = self._now()

@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Unpack
+from typing import TypeAlias, Unpack
 
 from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
@@ -27,6 +27,8 @@ from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.resource_name import ResourceName, explain_resource_name
+
+Beside: TypeAlias = Callable[["PluginRunner"], contextlib.AbstractAsyncContextManager[object]]
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class PluginRunner:
         self._watch = FileWatch(interval=self.settings.timing.look_interval)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
-        self._is_stopped = False
+        self._is_stopped = self._has_scanned = False
 
     def __repr__(self) -> str:
         types = ", ".join(
@@ -77,6 +79,25 @@ class PluginRunner:
                 if running.served.server is not None
             }
         )
+
+    @property
+    def has_scanned(self) -> bool:
+        """Whether the scanner has reported anything yet, be it that there are no devices."""
+        return self._has_scanned
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a kubelet knows and watches everything that was found, or may, if we only serve.
+
+        A kubelet that accepted a registration without asking for the devices gives none away.
+        """
+        return self._has_scanned and all(map(self._is_ready, self._running))
+
+    def _is_ready(self, device_type: str) -> bool:
+        if self.settings.registration == "none":
+            return self.is_serving(device_type)
+        server = self.servers.get(device_type)
+        return server is not None and len(server.streams) > 0 and self.is_registered(device_type)
 
     def is_serving(self, device_type: str) -> bool:
         """Whether the socket of `device_type` is bound and accepts calls."""
@@ -161,6 +182,7 @@ class PluginRunner:
                     tree, difference = change.result()
                     await self._cdi.follow(tree)
                     self._apply(tree, difference)
+                    self._has_scanned = True
                     change = asyncio.create_task(updates.next(), name="next tree")
         finally:
             change.cancel()
@@ -265,11 +287,25 @@ async def serve(
         raise error
 
 
-def run_until_signal(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
-    """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`."""
+def run_until_signal(
+    scanner: Scanner,
+    *,
+    domain: str,
+    beside: Beside | None = None,
+    **options: Unpack[RunnerOptions],
+) -> None:
+    """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`.
+
+    `beside` makes a context in which it runs, such as pages that tell about it.
+    """
     runner = PluginRunner(scanner, domain=domain, **options)
+
+    async def run_beside() -> None:
+        async with beside(runner) if beside else contextlib.nullcontext():
+            await runner.run()
+
     with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):
-        asyncio.run(runner.run())
+        asyncio.run(run_beside())
 
 
 def run(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:

@@ -64,6 +64,9 @@ class PolledScanner(Scanner):
     failed_scans: int = 0
     """How many scans failed so far."""
 
+    last_scan_seconds: float | None = None
+    """How long the last scan took that did not fail."""
+
     # Class attributes, because a subclass need not call our constructor.
     _loop: asyncio.AbstractEventLoop | None = None
     _wake: asyncio.Event | None = None
@@ -107,7 +110,10 @@ class PolledScanner(Scanner):
             await self._pause(self._wake)
 
     async def _scan_once(self, notifier: Notifier) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         tree: object = await hook_threads.call(self.list_devices)
+        self.last_scan_seconds = loop.time() - started
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
         self._types = tuple(tree)

@@ -119,6 +119,7 @@ class ServedType:
             preferred_errors=settings.preferred_errors,
             min_update_interval=settings.min_update_interval,
             timing=settings.timing,
+            on_allocated=settings.on_allocated,
             ensure_cdi=self._cdi.ensure,
         )
         watched = WatchedPlugin(

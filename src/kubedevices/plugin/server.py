@@ -99,6 +99,7 @@ class PluginServer:
         preferred_errors: PreferredErrors = "ignore",
         min_update_interval: float = 0.0,
         timing: Timing | None = None,
+        on_allocated: Callable[[str, float], None] | None = None,
         ensure_cdi: EnsureCdi | None = None,
     ) -> None:
         self.resource = resource
@@ -114,7 +115,7 @@ class PluginServer:
         self._preferred_errors = preferred_errors
         self._min_update_interval = min_update_interval
         self._timing = timing or Timing()
-        self._ensure_cdi = ensure_cdi
+        self._on_allocated, self._ensure_cdi = on_allocated, ensure_cdi
 
     def __repr__(self) -> str:
         return f"<PluginServer {self.resource} {self._list!r} {len(self.streams)} streams>"
@@ -183,8 +184,11 @@ class PluginServer:
         except Exception as error:
             self.counts["failed_allocations"] += 1
             self._fail("Allocate", ids, error)
+        finally:
+            took = asyncio.get_running_loop().time() - started
+            if self._on_allocated is not None:
+                self._on_allocated(self.resource, took)
         self.counts["allocations"] += 1
-        took = asyncio.get_running_loop().time() - started
         _log.info("%s: allocated %s (%.1f ms)", self.resource, ids, took * 1000)
         return response
 

@@ -1,0 +1,170 @@
+"""The pages of a serving plugin: /healthz, /readyz, /metrics and /state. Only with `--listen`.
+
+/healthz says that the process answers at all; /readyz that a kubelet knows every resource and
+watches its devices; /state says everything as JSON, whose keys are a promise.
+"""
+
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from kubedevices import __version__, metrics
+from kubedevices.cli.kubelet_devices import ask_kubelet
+from kubedevices.device import Health
+from kubedevices.errors import CannotAsk
+from kubedevices.metrics import PrometheusMetrics, Sample
+from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.server import PluginServer
+from kubedevices.wire.http_pages import Page, PageServer, parse_address
+
+_log = logging.getLogger(__name__)
+
+_NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
+_PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_COUNTERS = (
+    (metrics.PLUGIN_REGISTRATIONS, "registrations", ("success",)),
+    (metrics.PLUGIN_REGISTRATIONS, "failed_registrations", ("failure",)),
+    (metrics.KUBELET_RESTARTS, "kubelet_restarts", ()),
+    (metrics.UPDATES, "lists_sent", ()),
+    (metrics.ALLOCATIONS, "allocations", ("success",)),
+    (metrics.ALLOCATIONS, "failed_allocations", ("failure",)),
+    (metrics.PREFERRED_ERRORS, "failed_preferred", ()),
+)
+
+
+class PluginPages:
+    """Tells about one plugin at `address`; raises `UsageError` for what is none."""
+
+    def __init__(
+        self, address: str, scanner: Scanner, *, pod_resources: Path | None = None
+    ) -> None:
+        self.metrics = PrometheusMetrics()
+        self._address, self._scanner = parse_address(address), scanner
+        self._pod_resources = pod_resources
+        self._held: list[Sample] = []
+        self.metrics.collect_from(lambda: self._held)
+
+    def count_allocation(self, resource: str, seconds: float) -> None:
+        """Take how long an Allocate call took; for the runner."""
+        self.metrics.observe(metrics.ALLOCATE_SECONDS, seconds, resource)
+
+    @contextlib.asynccontextmanager
+    async def beside(self, runner: PluginRunner) -> AsyncIterator[None]:
+        """Serve the pages of `runner` while the context lasts; raises `CannotAsk`."""
+
+        async def healthz() -> Page:
+            return Page(b"ok\n")
+
+        async def readyz() -> Page:
+            if runner.is_ready:
+                return Page(b"ok\n")
+            return Page(f"{_why_not_ready(runner)}\n".encode(), status=_NOT_READY)
+
+        async def text() -> Page:
+            self._held = await self._held_devices(runner)
+            return Page(self.metrics.text(), _PROMETHEUS_TEXT)
+
+        async def state() -> Page:
+            return Page(json.dumps(describe_plugin(runner)).encode(), "application/json")
+
+        self.metrics.collect_from(lambda: self._samples(runner))
+        pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": text, "/state": state}
+        server = PageServer(self._address, pages)
+        await server.start()
+        try:
+            _log.info("pages at %s: %s", server.url, ", ".join(pages))
+            yield
+        finally:
+            await server.stop()
+
+    def _samples(self, runner: PluginRunner) -> Iterator[Sample]:
+        for device_type, server in runner.servers.items():
+            yield from _samples_of(server, runner.is_registered(device_type))
+        scanner: Any = self._scanner
+        if (took := getattr(scanner, "last_scan_seconds", None)) is not None:
+            yield Sample(metrics.SCAN_SECONDS, (), took)
+            yield Sample(metrics.SCAN_ERRORS, (), scanner.failed_scans)
+        if (follower := getattr(scanner, "follower", None)) is not None:
+            yield Sample(metrics.CONFIG_RELOADS, ("success",), follower.reloads)
+            yield Sample(metrics.CONFIG_RELOADS, ("failure",), follower.failed_reloads)
+            yield Sample(metrics.CONFIG_RELOADED, (), follower.read_at)
+
+    async def _held_devices(self, runner: PluginRunner) -> list[Sample]:
+        """Ask the kubelet who holds our devices; nothing while it does not answer."""
+        if self._pod_resources is None:
+            return []
+        ours = {server.resource for server in runner.servers.values()}
+        try:
+            told = await ask_kubelet(self._pod_resources)
+        except CannotAsk:
+            return []
+        return [
+            Sample(
+                metrics.DEVICE_ALLOCATED,
+                (
+                    *(resource["resource"], device["id"]),
+                    *(holder["namespace"], holder["pod"], holder["container"]),
+                ),
+                1,
+            )
+            for resource in told["resources"]
+            if resource["resource"] in ours
+            for device in resource["devices"]
+            for holder in device["held_by"]
+        ]
+
+
+def describe_plugin(runner: PluginRunner) -> dict[str, Any]:
+    """Return what /state says: every resource with its devices, and what happened so far."""
+    return {
+        "version": __version__,
+        "domain": runner.domain,
+        "ready": runner.is_ready,
+        "resources": [
+            {
+                "resource": server.resource,
+                "serving": runner.is_serving(device_type),
+                "registered": runner.is_registered(device_type),
+                "streams": len(server.streams),
+                "counts": dict(server.counts),
+                "devices": [
+                    {
+                        "id": device.id,
+                        "health": str(device.health),
+                        "numa_nodes": list(device.numa_nodes or ()),
+                        "cdi": device.cdi,
+                    }
+                    for device in server.devices.values()
+                ],
+            }
+            for device_type, server in runner.servers.items()
+        ],
+    }
+
+
+def _why_not_ready(runner: PluginRunner) -> str:
+    if not runner.has_scanned:
+        return "the scanner has not reported yet"
+    waiting = [
+        f"{server.resource}: "
+        + ("no open device list" if runner.is_registered(name) else "not registered")
+        for name, server in runner.servers.items()
+        if not (runner.is_registered(name) and len(server.streams))
+    ]
+    return "\n".join(waiting) or "not serving yet"
+
+
+def _samples_of(server: PluginServer, is_registered: bool) -> Iterator[Sample]:
+    resource = server.resource
+    healths = [device.health for device in server.devices.values()]
+    for health in Health:
+        yield Sample(metrics.DEVICES, (resource, str(health)), healths.count(health))
+    yield Sample(metrics.REGISTERED, (resource,), int(is_registered))
+    yield Sample(metrics.STREAMS, (resource,), len(server.streams))
+    for metric, name, labels in _COUNTERS:
+        yield Sample(metric, (resource, *labels), server.counts[name])

@@ -1,0 +1,212 @@
+"""`--listen`: what a serving plugin tells about itself."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kubedevices.cli import main
+from tests.cli.commands import run, running
+from tests.waiting import until_sync
+
+RESOURCE = "example.com/gpu"
+SCANNER = """\
+import kubedevices as kd
+
+class Gpus(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree({"gpu": [kd.Device(name, numa_nodes=()) for name in "ab"]})
+"""
+
+
+def page(url: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url + path, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def numbers(url: str) -> dict[tuple[str, ...], float]:
+    """Return every number of /metrics by name and label values, in the order of label names."""
+    families = text_string_to_metric_families(page(url, "/metrics")[1])
+    return {
+        (
+            sample.name.removeprefix("kubedevices_plugin_"),
+            *(sample.labels[label] for label in sorted(sample.labels)),
+        ): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def plugin(short_dir: Path) -> list[object]:
+    """A plugin with two devices."""
+    (short_dir / "gpus.py").write_text(SCANNER)
+    (short_dir / "p").mkdir()
+    return ["run", f"{short_dir}/gpus.py:Gpus", "--domain", "example.com"]
+
+
+@contextmanager
+def listening(short_dir: Path, *arguments: object) -> Iterator[str]:
+    """Run a plugin with pages at a free port; yield their address."""
+    log = short_dir / "plugin.log"
+    with running([*arguments, "--listen", "0", "--socket-dir", short_dir / "p"], log=log):
+
+        def url() -> str:
+            found = re.search(r"pages at (http://\S+):", log.read_text())
+            return found[1] if found else ""
+
+        until_sync(url, what="the pages")
+        yield url()
+
+
+@contextmanager
+def node(short_dir: Path, *arguments: object) -> Iterator[None]:
+    with running(["node", "--socket-dir", short_dir / "p", *arguments], log=short_dir / "n") as it:
+        assert it.stdout is not None
+        it.stdout.readline()
+        yield
+
+
+def test_it_is_ready_while_a_kubelet_watches_and_not_without_one(
+    short_dir: Path, plugin: list[object]
+) -> None:
+    """Alive all the time; ready only with a registration and an open stream."""
+    with listening(short_dir, *plugin) as url:
+        assert page(url, "/healthz") == (200, "ok\n")
+        until_sync(lambda: page(url, "/readyz") == (503, f"{RESOURCE}: not registered\n"))
+        with node(short_dir):
+            until_sync(lambda: page(url, "/readyz") == (200, "ok\n"), what="readiness")
+            assert numbers(url)["streams", RESOURCE] == 1
+        until_sync(lambda: page(url, "/readyz")[0] == 503, what="the loss to be noticed")
+        assert page(url, "/healthz") == (200, "ok\n")
+        with node(short_dir):
+            until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness again")
+            assert numbers(url)["kubelet_restarts_total", RESOURCE] == 1
+
+
+def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[object]) -> None:
+    """Devices by health, registrations, allocations with their time; /state the same as JSON."""
+    sockets = ["--socket-dir", short_dir / "p"]
+    podresources = short_dir / "pr.sock"
+    with (
+        node(short_dir, "--pod-resources", podresources),
+        listening(short_dir, *plugin, "--pod-resources", podresources) as url,
+    ):
+        until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
+        assert run("allocate", f"{RESOURCE}=1", "--pod-name", "train", *sockets).returncode == 0
+        found = numbers(url)
+        for key, value in {
+            ("devices", "Healthy", RESOURCE): 2,
+            ("devices", "Unhealthy", RESOURCE): 0,
+            ("registered", RESOURCE): 1,
+            ("registrations_total", RESOURCE, "success"): 1,
+            ("registrations_total", RESOURCE, "failure"): 0,
+            ("updates_total", RESOURCE): 1,
+            ("allocations_total", RESOURCE, "success"): 1,
+            ("allocations_total", RESOURCE, "failure"): 0,
+            ("allocate_seconds_count", RESOURCE): 1,
+            ("preferred_errors_total", RESOURCE): 0,
+        }.items():
+            assert found[key] == value, key
+        held = [key for key in found if key[0] == "device_allocated"]
+        (entry,) = held
+        assert entry[1] == "main"
+        assert entry[3:] == ("train", "default", RESOURCE)
+        state: dict[str, Any] = json.loads(page(url, "/state")[1])
+        (resource,) = state["resources"]
+        assert (state["ready"], resource["streams"], resource["registered"]) == (True, 1, True)
+        assert [device["health"] for device in resource["devices"]] == ["Healthy"] * 2
+        assert resource["counts"]["allocations"] == 1
+
+
+def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None:
+    """A broken file counts as a failure and leaves the time of the last good reading alone."""
+    (short_dir / "p").mkdir()
+    config = short_dir / "config.yaml"
+    good = textwrap.dedent("""\
+        version: 1
+        namespace: example.com
+        scanInterval: 100ms
+        resources: [{name: "null", match: [{path: /dev/null}]}]
+        """)
+    config.write_text(good)
+    with listening(short_dir, "expose", "--config", config, "--registration", "none") as url:
+        until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
+        before = numbers(url)
+        assert 0 < before["scan_seconds",] < 10
+        assert before["scan_errors_total",] == 0
+        config.write_text("version: 2\n")
+        until_sync(lambda: numbers(url)["config_reloads_total", "failure"] == 1)
+        name = "config_reload_success_timestamp_seconds"
+        assert numbers(url)[name,] == before[name,]
+        config.write_text(good + "# again\n")
+        until_sync(lambda: numbers(url)["config_reloads_total", "success"] == 1)
+        assert numbers(url)[name,] > before[name,]
+
+
+def test_a_kubelet_that_does_not_answer_leaves_the_other_metrics(
+    short_dir: Path, plugin: list[object]
+) -> None:
+    """--pod-resources is an extra."""
+    arguments = [*plugin, "--registration", "none", "--pod-resources", short_dir / "none.sock"]
+    with listening(short_dir, *arguments) as url:
+        until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
+        assert numbers(url)["devices", "Healthy", RESOURCE] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["--listen", "nowhere"], 2, "'nowhere' is no address"),
+        (["--pod-resources", "x"], 2, "--pod-resources goes with --listen only"),
+        (["--listen", "192.0.2.1:1"], 3, "cannot listen on 192.0.2.1:1"),
+    ],
+)
+def test_what_cannot_be_served_is_told(
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    text: str,
+) -> None:
+    """In one line, before anything is registered."""
+    command = ["simulate", "--registration", "none", "--socket-dir", str(short_dir), *arguments]
+    assert main(command) == code
+    assert text in capsys.readouterr().err
+    assert not [*short_dir.glob("*.sock")]
+
+
+def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
+    """Neither the pages nor the metrics nor prometheus-client."""
+    program = textwrap.dedent(f"""
+        import os, signal, sys, threading, time
+        from pathlib import Path
+        from kubedevices.cli import main
+
+        def stop():
+            while not [*Path({str(short_dir)!r}).glob("*.sock")]:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=stop, daemon=True).start()
+        main(["simulate", "--registration", "none", "--socket-dir", {str(short_dir)!r}])
+        names = "prometheus_client", "kubedevices.metrics", "kubedevices.wire.http_pages"
+        print([name for name in names if name in sys.modules])
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
