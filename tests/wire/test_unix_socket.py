@@ -191,6 +191,7 @@ def test_missing_directory(short_dir: Path) -> None:
         listen(path, mode=0o600)
 
 
+@pytest.mark.needs_host("a user who is not root")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_no_permission(short_dir: Path) -> None:
     """A directory we may not write to is `CannotAsk` as well."""

@@ -214,10 +214,10 @@ def _fill_container_response(message: Any, response: ContainerAllocateResponse) 
 
 def _container_response_value(message: Any) -> ContainerAllocateResponse:
     return ContainerAllocateResponse(
-        env=dict(message.envs),
+        env=dict(sorted(message.envs.items())),  # a map has no order of its own
         mounts=[Mount(m.host_path, m.container_path, m.read_only) for m in message.mounts],
         devices=[DeviceSpec(d.host_path, d.container_path, d.permissions) for d in message.devices],
-        annotations=dict(message.annotations),
+        annotations=dict(sorted(message.annotations.items())),
         cdi_devices=[device.name for device in message.cdi_devices],
     )
 
