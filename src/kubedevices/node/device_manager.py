@@ -59,7 +59,8 @@ logger = logging.getLogger(__name__)
 class DeviceManager(NodeView):
     """Accepts plugins in `socket_dir` and gives their devices to pods.
 
-    `active_pods` gives the uids of the pods that live; without it, those not released.
+    `active_pods` gives the uids of the pods that live, None while that is not known yet, as right
+    after a start; without it, those live that were not released.
 
     `running_containers` asks the container runtime, if there is one. After a restart an
     admission waits `admission_wait` seconds for plugins that have not come back, a container's
@@ -76,7 +77,7 @@ class DeviceManager(NodeView):
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
         store: PodDevicesStore | None = None,
-        active_pods: Callable[[], Collection[str]] | None = None,
+        active_pods: Callable[[], Collection[str] | None] | None = None,
         running_containers: RunningContainers | None = None,
         admission_wait: float = 0,
         start_wait: float = START_WAIT,
@@ -101,7 +102,7 @@ class DeviceManager(NodeView):
         )
         self._registration = RegistrationServer(
             socket_dir,
-            self._endpoints.connect,
+            self.connect_plugin,
             refused=self._tell_refused,
             metrics=metrics,
             compat=compat,
@@ -154,10 +155,11 @@ class DeviceManager(NodeView):
         make_directory(self.state_dir, 0o700)
         self._lock.acquire()
         try:
-            prepare_plugin_directory(self._registration.socket, compat=self._compat)
+            self.prepare_directory(self._registration.socket)
             resources = await self._load()
             await self._registration.start()
         except BaseException:
+            await self._endpoints.close()
             await self._store.close()
             self._lock.release()
             raise
@@ -198,6 +200,16 @@ class DeviceManager(NodeView):
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    # The next two are what a node of a test bench does otherwise.
+
+    def prepare_directory(self, kubelet_socket: Path) -> None:
+        """Make the plugin directory ready for a start; raises `CannotAsk`."""
+        prepare_plugin_directory(kubelet_socket, compat=self._compat)
+
+    async def connect_plugin(self, resource: str, socket: Path) -> None:
+        """Take in a plugin that called Register; raises `RegistrationError`."""
+        await self._endpoints.connect(resource, socket)
 
     def _tell_refused(self, request: RegisterRequest, error: RegistrationError) -> None:
         details = {"socket": request.endpoint, "reason": str(error)}
@@ -269,9 +281,10 @@ class DeviceManager(NodeView):
 
     async def update_allocated_devices(self, *, besides: str = "") -> None:
         """Release every pod that `active_pods` no longer names, except the pod `besides`."""
-        if self._active_pods is None:
+        living = self._active_pods() if self._active_pods is not None else None
+        if living is None:
             return
-        active = {*self._active_pods(), besides}
+        active = {*living, besides}
         for pod_uid in [pod.uid for pod in self._admitted if pod.uid not in active]:
             if not self._turns.is_taken(pod_uid):
                 try:

@@ -1,0 +1,368 @@
+"""`Bench`: what a test of a device plugin says to its node, one plain call after another.
+
+Only a facade: every decision is the device manager's, every fault is in `node`. Whoever has an
+event loop of their own uses `DeviceManager` itself.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
+
+from kubedevices.allocation import ContainerOptions
+from kubedevices.bench.loop_thread import LoopThread
+from kubedevices.bench.node import BenchNode, Registrations, Wipe
+from kubedevices.bench.plugins import ProcessPlugin, RunningPlugin, ScannerPlugin
+from kubedevices.device import Health, ReportedDevice
+from kubedevices.errors import (
+    AdmissionRejected,
+    KubedevicesError,
+    NotInTime,
+    UnregisteredResource,
+    UsageError,
+)
+from kubedevices.node.container_options import container_options
+from kubedevices.node.inventory import GRACE_PERIOD
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.topology_options import TopologySettings
+from kubedevices.plugin.options import RunnerOptions
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.probe.manner import KIND, Manner
+
+Result = TypeVar("Result")
+
+_LOOK_AT_PLUGINS = 0.05
+_LAST_STOP_LIMIT = 2.0
+_LONGEST_TEMPORARY_DIRECTORY = 30
+"""So that a path of a socket stays below the 107 bytes that Linux allows."""
+
+
+class Numbers(NamedTuple):
+    """Devices of a resource: all, and those that are healthy."""
+
+    capacity: int
+    allocatable: int
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """What one container got. `options` are the plugins' answers, merged for its runtime."""
+
+    by_resource: Mapping[str, tuple[str, ...]]
+    options: ContainerOptions
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The IDs of all its devices, resource by resource."""
+        return tuple(each for ids in self.by_resource.values() for each in ids)
+
+
+class Fault:
+    """A fault that lasts; `with` ends it, and so does `Bench.behave`."""
+
+    def __init__(self, bench: "Bench") -> None:
+        self._bench = bench
+
+    def __enter__(self) -> None:
+        """Nothing: it began already."""
+
+    def __exit__(self, *_: object) -> None:
+        self._bench.behave()
+
+
+class Bench:
+    """A node in a short directory of its own, running from here to `close` (or use `with`).
+
+    Every method returns when it is done and raises the errors of `kubedevices.errors`.
+    `grace_period` is how long the devices of a lost plugin stay known, in seconds.
+    """
+
+    def __init__(
+        self, *, grace_period: float = GRACE_PERIOD, topology: TopologySettings | None = None
+    ) -> None:
+        self._root = _short_directory()
+        self.socket_dir = self._root / "plugins"
+        self._grace_period, self._topology = grace_period, topology
+        self._registrations = Registrations()
+        self._plugins: list[RunningPlugin] = []
+        self._thread = LoopThread(f"bench {self._root.name}")
+        try:
+            self._node = self._thread.call(self._start_node("sockets"))
+        except BaseException:
+            self._thread.close()
+            shutil.rmtree(self._root, ignore_errors=True)
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Bench {self.socket_dir}: {len(self._plugins)} plugins>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        failure = self._close()
+        if error is None and failure:
+            raise failure
+
+    def close(self) -> None:
+        """End plugins and node, leave nothing behind; raises a failure nobody has looked at."""
+        if failure := self._close():
+            raise failure
+
+    def _close(self) -> BaseException | None:
+        failure = None
+        plugins, self._plugins = self._plugins, []
+        for plugin in plugins:
+            try:
+                plugin.raise_failure()
+                plugin.stop(_LAST_STOP_LIMIT)
+            except NotInTime:
+                plugin.kill()  # that it does not end is for a test to find out, with stop()
+            except BaseException as error:
+                plugin.kill()
+                failure = failure or error
+        if self._thread.is_running:
+            self._thread.call(self._node.stop())
+            self._thread.close()
+        shutil.rmtree(self._root, ignore_errors=True)
+        return failure
+
+    # ------------------------------------------------------------ plugins
+
+    def start(
+        self, scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]
+    ) -> ScannerPlugin:
+        """Serve `scanner` against this node, as `kubedevices.run` would; `wait_for` its devices."""
+        options.setdefault("socket_dir", self.socket_dir)
+        plugin = ScannerPlugin(self._thread, scanner, domain, **options)
+        self._plugins.append(plugin)
+        return plugin
+
+    def attach(
+        self,
+        *command: str | os.PathLike[str],
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> ProcessPlugin:
+        """Start a plugin in any language; raises `PluginNotStarted`.
+
+        `{socket_dir}` in `command` and in `env`, which is added to our own environment, stands for
+        the directory of kubelet.sock. A plugin that can only use the kubelet's own directory needs
+        `kubedevices check`, which gives it one.
+        """
+        directory = str(self.socket_dir)
+        words = [os.fspath(word).replace("{socket_dir}", directory) for word in command]
+        added = {
+            key: value.replace("{socket_dir}", directory) for key, value in (env or {}).items()
+        }
+        log = self._root / f"output-{len(self._plugins)}"
+        plugin = ProcessPlugin(words, env=os.environ | added, cwd=cwd, log=log)
+        self._plugins.append(plugin)
+        return plugin
+
+    def kill_plugin(self, plugin: RunningPlugin | None = None) -> None:
+        """Let a plugin die without a chance to tidy up; name it where several run."""
+        if plugin is None:
+            running = [each for each in self._plugins if each.is_running]
+            if len(running) != 1:
+                raise UsageError(f"kill_plugin must be told which: {len(running)} plugins run")
+            (plugin,) = running
+        plugin.kill()
+
+    # ------------------------------------------------------------ devices and pods
+
+    def wait_for(
+        self,
+        resource: str,
+        *,
+        capacity: int | None = None,
+        allocatable: int | None = None,
+        timeout: float = 20,
+    ) -> None:
+        """Return once `resource` is listed and has these numbers.
+
+        Raises `NotInTime` with all numbers there are, and at once what a plugin failed with.
+        """
+        try:
+            self._thread.call(
+                self._unless_a_plugin_fails(
+                    self._node.wait_for(
+                        resource, capacity=capacity, allocatable=allocatable, timeout=timeout
+                    )
+                )
+            )
+        except NotInTime as error:
+            for plugin in self._plugins:
+                error.add_note(f"{plugin!r}\n{plugin.last_words()}".rstrip())
+            raise
+
+    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
+        waiting = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=_LOOK_AT_PLUGINS))[0]:
+                for plugin in self._plugins:
+                    plugin.raise_failure()
+            return waiting.result()
+        finally:
+            waiting.cancel()
+
+    def devices(self, resource: str) -> dict[str, ReportedDevice]:
+        """Return the devices of `resource` as the node sees them, by ID, healthy or not."""
+        return self._thread.call(self._devices(resource))
+
+    async def _devices(self, resource: str) -> dict[str, ReportedDevice]:
+        inventory = self._node.inventory
+        healthy = inventory.healthy(resource)
+        return {
+            name: device._replace(health=Health.HEALTHY if name in healthy else Health.UNHEALTHY)
+            for name, device in inventory.devices(resource).items()
+        }
+
+    def numbers(self, resource: str) -> Numbers:
+        """Return capacity and allocatable as the node would tell the API server, 0 if unknown."""
+        return self._thread.call(self._numbers(resource))
+
+    async def _numbers(self, resource: str) -> Numbers:
+        now = self._node.get_capacity()
+        return Numbers(now.capacity.get(resource, 0), now.allocatable.get(resource, 0))
+
+    def allocate(self, pod: str, container: str, limits: Mapping[str, int]) -> Allocated:
+        """Admit a pod with one container, or with one more; return what the container holds.
+
+        A pod that is refused is left without anything it did not hold before. Raises the reason,
+        such as `DevicesUnavailable` (an `AllocationError`) or the `RpcError` of the plugin, and
+        `AdmissionRejected` where the node has no other (NUMA alignment). A resource that no plugin
+        has registered raises `UnregisteredResource`; a kubelet would start the container without.
+        """
+        return self._thread.call(self._allocate(pod, Container(container, dict(limits))))
+
+    async def _allocate(self, name: str, container: Container) -> Allocated:
+        for resource, count in container.limits.items():
+            if count and not self._node.inventory.is_known(resource):
+                raise UnregisteredResource(resource)
+        new = Pod(name)
+        before = self._node.get_pod(new.uid) or new
+        others = tuple(each for each in before.containers if each.name != container.name)
+        pod = Pod(name, containers=(*others, container))
+        try:
+            holdings = await self._node.allocate(pod)
+        except AdmissionRejected as error:
+            if isinstance(cause := error.__cause__, KubedevicesError):
+                raise cause from cause.__cause__
+            raise
+        merged = container_options(self._node.pod_devices.of_container(pod.uid, container.name))
+        options = merged.options if merged else ContainerOptions()
+        return Allocated(holdings.get(container.name, {}), options)
+
+    def options(self, pod: str, container: str) -> ContainerOptions | None:
+        """Start a container: return what its runtime is told, None where no device is involved.
+
+        Plugins that want it get PreStartContainer now; raises `AllocationError`.
+        """
+        return self._thread.call(self._options(Pod(pod).uid, container))
+
+    async def _options(self, uid: str, container: str) -> ContainerOptions | None:
+        pod = self._node.get_pod(uid)
+        if pod is None:
+            raise UsageError(f"there is no pod {uid} to start: allocate something for it first")
+        return await self._node.get_device_run_container_options(pod, container)
+
+    def release(self, pod: str) -> Mapping[str, tuple[str, ...]]:
+        """End a pod; return what it held, by resource."""
+        return self._thread.call(self._node.release(Pod(pod).uid))
+
+    # ------------------------------------------------------------ the node goes and comes back
+
+    def restart(self, *, wipe: Wipe = "sockets", away: float = 0) -> None:
+        """Restart the node: pods and devices are read back, plugins have to register again.
+
+        `wipe` is what a kubelet removes from the plugin directory when it starts: `sockets` since
+        1.33, `everything` but its checkpoint before. `away`: seconds between stop and start.
+        """
+        self._thread.call(self._restart(wipe, away))
+
+    async def _restart(self, wipe: Wipe, away: float) -> None:
+        await self._node.stop()
+        await asyncio.sleep(away)
+        self._node = await self._start_node(wipe)
+
+    async def _start_node(self, wipe: Wipe) -> BenchNode:
+        node = BenchNode(self.socket_dir, grace_period=self._grace_period, topology=self._topology)
+        node.registrations, node.wipe = self._registrations, wipe
+        await node.start()
+        return node
+
+    def wipe(self) -> None:
+        """Restart, and remove every file in the plugin directory, as a kubelet before 1.33."""
+        self.restart(wipe="everything")
+
+    def replace_socket(self) -> None:
+        """Restart, and replace kubelet.sock only: the sockets of the plugins stay."""
+        self.restart(wipe="nothing")
+
+    def advance(self, *, minutes: float = 0, seconds: float = 0) -> None:
+        """Let time pass at once for the node and for scanners on this bench, not for processes."""
+        self._thread.advance(60 * minutes + seconds)
+
+    # ------------------------------------------------------------ faults
+
+    def cancel_stream(self, resource: str) -> None:
+        """Hang up on the plugin of `resource`; every socket stays, so no file tells it to return.
+
+        Our own framework waits up to 10 s before it registers again, in case it was replaced.
+        """
+        self._thread.call(self._cancel_stream(resource))
+
+    async def _cancel_stream(self, resource: str) -> None:
+        plugins = self._node.get_watcher_handler()
+        endpoint = plugins.find(resource)
+        if endpoint is None:
+            raise UnregisteredResource(resource)
+        plugins.disconnect(resource, endpoint.socket, "the bench cancelled its stream")
+
+    def refuse(self, reason: str = "refused by the test bench") -> Fault:
+        """Refuse every Register from now on, with this text. Until `behave` or the end of `with`.
+
+        Who is registered stays so until it registers again, after `restart` for instance.
+        """
+        return self._misbehave(Manner(refusal=reason))
+
+    def hang(self) -> Fault:
+        """Never answer Register from now on. Until `behave` or the end of `with`."""
+        return self._misbehave(Manner(delay=float("inf")))
+
+    def slow(self, seconds: float) -> Fault:
+        """Let every Register wait before it is answered. Until `behave` or the end of `with`."""
+        return self._misbehave(Manner(delay=seconds))
+
+    def behave(self) -> None:
+        """End `refuse`, `hang` and `slow`; who was kept waiting is answered now."""
+        self._misbehave(KIND)
+
+    def _misbehave(self, manner: Manner) -> Fault:
+        self._thread.call(self._registrations.behave(manner))
+        return Fault(self)
+
+    def attempts(self, resource: str) -> int:
+        """Return how often `resource` called Register so far, accepted or not."""
+        return self._registrations.attempts[resource]
+
+    def wait_attempts(self, resource: str, number: int, *, timeout: float = 20) -> None:
+        """Return once `resource` has called Register `number` times; raises `NotInTime`."""
+        waiting = self._registrations.wait_attempts(resource, number, timeout)
+        if not self._thread.call(self._unless_a_plugin_fails(waiting)):
+            seen = f"{self.attempts(resource)} times"
+            raise NotInTime(resource, f"registering {number} times", timeout, seen)
+
+
+def _short_directory() -> Path:
+    usual = tempfile.gettempdir()
+    parent = usual if len(usual) <= _LONGEST_TEMPORARY_DIRECTORY else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="kd-bench-", dir=parent))

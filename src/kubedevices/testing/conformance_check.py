@@ -1,0 +1,70 @@
+"""`conformance`: the checks of `kubedevices check`, on a scanner, in one line of a test.
+
+The scanner is served in this process, so the checks that start, signal or measure a plugin's
+process are skipped: for those there is the command.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Unpack
+
+from kubedevices.bench.loop_thread import LoopThread
+from kubedevices.conformance.checks import select
+from kubedevices.conformance.report.summary import Run
+from kubedevices.conformance.report.text import plain_lines
+from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.stage import Target
+from kubedevices.conformance.timing import Timing
+from kubedevices.errors import KubedevicesError
+from kubedevices.plugin.options import RunnerOptions
+from kubedevices.plugin.runner import serve
+from kubedevices.plugin.scanner import Scanner
+
+
+class NotConformant(KubedevicesError, AssertionError):
+    """A check failed. The text is the report; `results` has every single one."""
+
+    def __init__(self, results: list[Result], report: str) -> None:
+        self.results = results
+        super().__init__(report)
+
+
+def conformance(
+    scanner: Scanner,
+    *,
+    domain: str,
+    only: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    trigger: str = "",
+    check_timing: Timing | None = None,
+    **options: Unpack[RunnerOptions],
+) -> list[Result]:
+    """Check a plugin made of `scanner`; return all results, raise `NotConformant` for a failure.
+
+    `only` and `skip` are IDs of checks or themes; `trigger` is a shell command that changes the
+    devices, without which lost updates are not looked for; `check_timing` shortens the pauses,
+    without that a full run takes about a minute. `options` are those of `kubedevices.serve`.
+    """
+    checks = select(only, skip)
+    directory = Path(tempfile.mkdtemp(prefix="kd-check-", dir="/tmp"))
+    options["socket_dir"] = directory
+    target = Target(directory=directory, trigger=trigger)
+
+    async def check() -> list[Result]:
+        async with serve(scanner, domain=domain, **options):
+            return await run_checks(target, checks, check_timing or Timing())
+
+    began = time.monotonic()
+    thread = LoopThread("conformance")
+    try:
+        results = thread.call(check())
+    finally:
+        thread.close()
+        shutil.rmtree(directory, ignore_errors=True)
+    run = Run(type(scanner).__name__, results, time.monotonic() - began)
+    if run.counts["fail"]:
+        raise NotConformant(results, "\n".join(plain_lines(run)))
+    return results
