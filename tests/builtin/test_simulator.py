@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.builtin.simulator import Simulator, make_devices
+from kubedevices.builtin.simulated_devices import make_devices
+from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_settings
 from kubedevices.builtin.simulator_file import read_simulator_file
 from kubedevices.device import Device, DeviceSpec
@@ -32,7 +33,8 @@ NO_RESOURCE = (
 )
 KEYS = (
     "resourceName, numberDevicesOnNode, pluginName, deviceIDPrefix, annotationPrefix, envPrefix, "
-    "deviceFilePrefix, devicePathStyle, numaNodes"
+    "deviceFilePrefix, devicePathStyle, numaNodes, createDeviceFiles, preferred, preStart, faults, "
+    "resources, timeline, timelineLoop"
 )
 
 
@@ -256,7 +258,7 @@ def test_the_socket_is_called_after_the_plugin() -> None:
     """Not after the resource."""
     simulator = Simulator(SimulatorConfig(plugin_name="p", resource_name="a.example/b"))
     assert simulator.socket_name("b") == "p.sock"
-    assert (simulator.domain, simulator.device_type) == ("a.example", "b")
+    assert simulator.domain == "a.example"
 
 
 class Recorder(Notifier):
@@ -288,7 +290,7 @@ async def test_a_simulator_without_devices_is_a_resource_with_none() -> None:
 
 async def test_an_unknown_device_is_refused_in_the_originals_words() -> None:
     """NOT_FOUND; known ones get the default answer."""
-    simulator = Simulator(SimulatorConfig(node_name="n"))
+    simulator = Simulator(SimulatorConfig(node_name="n")).abilities_of("simple-device")
     known = ContainerAllocateRequest(("simple-device-n-0",))
     assert await simulator.allocate(AllocateRequest((known,))) is USE_DEFAULT
     request = AllocateRequest((known, ContainerAllocateRequest(("simple-device-n-2",))))

@@ -1,20 +1,24 @@
 """Plugins that are ready to run. A map; imports nothing.
 
-simulator         devices that do not exist, for trying out everything else
-simulator_config  its settings: defaults, YAML, environment, flags
-simulator_file    the YAML file of the simulator
-expose            this host's devices, followed as they come and go
-expose_host       what the host has: by path, USB and PCI; what identifies it for good
-expose_tree       which devices a configuration makes of that
-expose_memory     numbers, and devices that have just gone, from one look to the next
-expose_abilities  how one resource answers: preferences and limits
-config_follower   reads the configuration again when it changes
-health_checks     is a device well? by file or command
-expose_config     what may stand in its YAML file
-expose_checks     whether single values of it are right
-path_patterns     globs that remember what their wildcards stood for
-yaml_config       a YAML file checked against dataclasses, all mistakes at once
-json_schema       the same dataclasses as a JSON schema, for editors
-foreign_configs   files of other device plugins, turned into expose's
-yaml_source       YAML nodes with their place in the file
+simulator          devices that do not exist, for trying out everything else
+simulator_config   its settings: defaults, YAML, environment, flags
+simulator_file     the YAML file of the simulator
+simulator_steps    what can happen to its devices, by timeline or control socket
+simulated_devices  which of them there are now
+simulator_answers  how they are handed out, well or badly on purpose
+simulator_control  the control socket, both ends
+expose             this host's devices, followed as they come and go
+expose_host        what the host has: by path, USB and PCI; what identifies it for good
+expose_tree        which devices a configuration makes of that
+expose_memory      numbers, and devices that have just gone, from one look to the next
+expose_abilities   how one resource answers: preferences and limits
+config_follower    reads the configuration again when it changes
+health_checks      is a device well? by file or command
+expose_config      what may stand in its YAML file
+expose_checks      whether single values of it are right
+path_patterns      globs that remember what their wildcards stood for
+yaml_config        a YAML file checked against dataclasses, all mistakes at once
+json_schema        the same dataclasses as a JSON schema, for editors
+foreign_configs    files of other device plugins, turned into expose's
+yaml_source        YAML nodes with their place in the file
 """

@@ -1,58 +1,181 @@
 """Devices that do not exist, reported and allocated like real ones: `kubedevices simulate`.
 
 Answers as simple-device-plugin does, registers again after a kubelet restart as that does not.
+What happens to the devices comes from a timeline and from the control socket.
 """
 
+import asyncio
 import logging
+import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from kubedevices.allocation import AllocateRequest
-from kubedevices.builtin.simulator_config import SimulatorConfig
-from kubedevices.device import Device, DeviceSpec
+from kubedevices.builtin.simulated_devices import SimulatedDevices
+from kubedevices.builtin.simulator_answers import Answers, answers_for
+from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
+from kubedevices.builtin.simulator_steps import Step
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import RpcError, StatusCode
-from kubedevices.plugin.capabilities import USE_DEFAULT, AllocateAnswer, Allocator
+from kubedevices.errors import CannotAsk
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+
+_LOOK = 0.1
+"""Seconds between two looks at the file that holds the registration up."""
+
+_NULL = os.makedev(1, 3)
 
 _log = logging.getLogger(__name__)
 
 
-class Simulator(Scanner, Allocator):
-    """Reports the same healthy devices for ever."""
+class Simulator(Scanner):
+    """Reports the devices of one resource or several; all of one domain.
 
-    def __init__(self, config: SimulatorConfig) -> None:
-        self.config = config
-        self.domain, _, self.device_type = config.resource_name.partition("/")
-        self._tree = DeviceTree()
-        self._tree.declare(self.device_type)
-        for device in make_devices(config):
-            self._tree.add(self.device_type, device)
+    `control` is where to listen for steps. Nothing is reported, and so nothing registered, while
+    `hold_file` is there.
+    """
+
+    def __init__(
+        self,
+        *configs: SimulatorConfig,
+        timeline: Timeline | None = None,
+        control: Path | None = None,
+        hold_file: Path | None = None,
+    ) -> None:
+        self.configs: Sequence[SimulatorConfig] = configs
+        self.domain = configs[0].domain
+        self._timeline, self._control, self._hold_file = timeline, control, hold_file
+        self._devices = SimulatedDevices(configs)
+        self._notifier: Notifier | None = None
+        self._made: set[Path] = set()
 
     def socket_name(self, device_type: str) -> str:
-        """Return the socket's name, which does not follow from the resource's."""
-        del device_type  # there is only one
-        return f"{self.config.plugin_name}.sock"
+        """Return the socket's name, which does not follow from the resource's if there is one."""
+        name = self.configs[0].plugin_name
+        return f"{name}.sock" if len(self.configs) == 1 else f"{name}-{device_type}.sock"
+
+    def abilities_of(self, device_type: str) -> Answers:
+        """Return what answers for one resource."""
+        config = next(each for each in self.configs if each.device_type == device_type)
+        return answers_for(config, self._devices)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the health of each device by resource and ID."""
+        tree = self._devices.tree()
+        return {
+            name: {each.id: str(each.health) for each in tree.devices(name).values()}
+            for name in tree
+        }
+
+    def take_step(self, step: Step) -> int:
+        """Do what `step` says and report it; return how many devices it concerned."""
+        concerned = self._devices.apply(step)
+        _log.info("%s (%d devices)", step, concerned)
+        self._report()
+        return concerned
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report once and wait for the end."""
+        """Report, and follow timeline and control socket until the end."""
+        await self._wait_for_release()
+        self._notifier = notifier
         self._warn_of_dropped_variables()
-        notifier.notify(self._tree)
-        await notifier.wait_stopped()
+        self._report()
+        timeline = asyncio.create_task(self._follow_timeline(), name="timeline")
+        control = await self._listen()
+        stopped = asyncio.ensure_future(notifier.wait_stopped())
+        try:
+            await stopped
+        finally:
+            for task in (timeline, stopped):
+                task.cancel()
+            await asyncio.gather(timeline, stopped, return_exceptions=True)
+            if control is not None:
+                await control.stop()
+            self._remove_files()
 
-    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse unknown devices in the original's words; the rest is the default answer."""
-        known = self._tree.devices(self.device_type)
-        for container in request.containers:
-            for device_id in container.device_ids:
-                if device_id not in known:
-                    text = f"requested device {device_id} is not available"
-                    raise RpcError(StatusCode.NOT_FOUND, text)
-        return USE_DEFAULT
+    async def _wait_for_release(self) -> None:
+        if self._hold_file is not None and self._hold_file.exists():
+            _log.info("not registering before %s is deleted", self._hold_file)
+            while self._hold_file.exists():  # noqa: ASYNC110  # nobody tells us
+                await asyncio.sleep(_LOOK)
+
+    async def _listen(self) -> Any:
+        if self._control is None:
+            return None
+        # Only now: most simulators listen for nothing.
+        from kubedevices.builtin.simulator_control import SimulatorControl  # noqa: PLC0415
+
+        control = SimulatorControl(self._control, self.take_step, self.describe)
+        await control.start()
+        _log.info("taking steps at %s", self._control)
+        return control
+
+    async def _follow_timeline(self) -> None:
+        """Take each step at its time; a loop ends with its last step and undoes all of them."""
+        if self._timeline is None or not self._timeline.steps:
+            return
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while True:
+            for step in self._timeline.steps:
+                await asyncio.sleep(started + step.at - loop.time())
+                self.take_step(step)
+            if not self._timeline.loop:
+                return
+            started += max(self._timeline.steps[-1].at, _LOOK)
+            await asyncio.sleep(max(0.0, started - loop.time()))
+            _log.info("the timeline begins again")
+            self._devices.start_again()
+            self._report()
+
+    async def wrap_lists(
+        self, resource: str, lists: AsyncIterator[bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """Pass on the lists of one stream, or do the damage that is asked for."""
+        faults = next(each.faults for each in self.configs if each.resource_name == resource)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + faults.drop_stream_every if faults.drop_stream_every else None
+        while True:
+            try:
+                left = None if ends_at is None else ends_at - loop.time()
+                encoded = await asyncio.wait_for(anext(lists), left)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                _log.info("%s: dropping a stream, as asked for", resource)
+                return
+            if not faults.never_list:
+                yield encoded
+
+    def _report(self) -> None:
+        tree = self._devices.tree()
+        self._make_files(tree)
+        if self._notifier is not None:
+            self._notifier.notify(tree)
+
+    # ------------------------------------------------------------ device files
+
+    def _make_files(self, tree: DeviceTree) -> None:
+        """Make what stands in for device files: /dev/null by another name, or a plain file."""
+        for config in self.configs:
+            if not config.create_device_files:
+                continue
+            for device in tree.devices(config.device_type).values():
+                for spec in device.specs:
+                    path = Path(spec.host_path)
+                    if path not in self._made and make_device_file(path):
+                        self._made.add(path)
+
+    def _remove_files(self) -> None:
+        for path in self._made:
+            path.unlink(missing_ok=True)
+        self._made.clear()
 
     def _warn_of_dropped_variables(self) -> None:
-        for device in self._tree.devices(self.device_type).values():
+        tree = self._devices.tree()
+        for device in (each for name in tree for each in tree.devices(name).values()):
             for name in device.env:
                 if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
                     _log.warning(
@@ -63,29 +186,19 @@ class Simulator(Scanner, Allocator):
                     return
 
 
-def make_devices(config: SimulatorConfig) -> Iterator[Device]:
-    """Yield every device of `config`."""
-    for index in range(config.number_devices):
-        device_id = f"{config.device_id_prefix}-{config.node_name}-{index}"
-        suffix = str(index) if config.device_path_style == "index" else device_id
-        env, annotations, specs = {}, {}, []
-        if config.env_prefix:
-            env[f"{config.env_prefix}_{device_id}"] = f"/dev/{suffix}"
-        if config.annotation_prefix:
-            annotations[f"{config.annotation_prefix}-{device_id}"] = ""
-        if config.device_file_prefix:
-            specs.append(DeviceSpec(f"/dev/{config.device_file_prefix}-{suffix}"))
-        yield Device(
-            device_id,
-            specs=specs,
-            env=env,
-            annotations=annotations,
-            numa_nodes=_numa_nodes(config, index),
-        )
+def make_device_file(path: Path) -> bool:
+    """Make a device file that behaves like /dev/null, or a plain file where that is not permitted.
 
-
-def _numa_nodes(config: SimulatorConfig, index: int) -> tuple[int, ...]:
-    nodes = config.numa_nodes
-    if isinstance(nodes, Mapping):
-        return (nodes[index],) if index in nodes else ()
-    return (nodes[index % len(nodes)],) if nodes else ()
+    Return whether it was made: one that is there already stays. Raises `CannotAsk`.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            return False
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o666, _NULL)
+        except PermissionError:
+            path.touch()
+    except OSError as error:
+        raise CannotAsk(f"cannot make {path}: {error.strerror}") from error
+    return True

@@ -11,10 +11,13 @@ The file is read by `simulator_file`, so that PyYAML is only imported when there
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.resource_name import explain_resource_name
+
+if TYPE_CHECKING:
+    from kubedevices.builtin.simulator_steps import TimedStep
 
 DEVICE_LIMIT = 100_000
 
@@ -23,8 +26,27 @@ NumaNodes = tuple[int, ...] | Mapping[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreStart:
+    """What happens when a container with devices starts."""
+
+    delay: float = 0.0
+    fail_every: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """What goes wrong on purpose; 0 and False are never."""
+
+    allocate_delay: float = 0.0
+    fail_allocate_every: int = 0
+    drop_stream_every: float = 0.0
+    never_list: bool = False
+    wrong_ids: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class SimulatorConfig:
-    """What is simulated."""
+    """What is simulated: one resource."""
 
     resource_name: str = "example.com/simple-device"
     number_devices: int = 2
@@ -37,6 +59,20 @@ class SimulatorConfig:
     device_path_style: Literal["index", "id"] = "index"
     numa_nodes: NumaNodes = ()
     namespace: str = "simple-device-plugin"
+    create_device_files: str = ""
+    preferred: str | None = None
+    pre_start: PreStart | None = None
+    faults: Faults = field(default_factory=Faults)
+
+    @property
+    def domain(self) -> str:
+        """The part of the resource name before the slash."""
+        return self.resource_name.partition("/")[0]
+
+    @property
+    def device_type(self) -> str:
+        """The part behind it."""
+        return self.resource_name.partition("/")[2]
 
 
 class Setting(NamedTuple):
@@ -193,12 +229,24 @@ SETTINGS = (
 )
 
 
+class Timeline(NamedTuple):
+    """What happens to the devices, in the order of time; once, or again and again."""
+
+    steps: tuple["TimedStep", ...] = ()
+    loop: bool = False
+
+
 class FileSettings(NamedTuple):
-    """What a YAML file says: values and their places, both by field name."""
+    """What a YAML file says: values and their places, both by field name.
+
+    Each of `resources` says what differs from the rest of the file.
+    """
 
     values: Mapping[str, Any]
     places: Mapping[str, ConfigProblem]
     warnings: tuple[ConfigProblem, ...] = ()
+    resources: tuple["FileSettings", ...] = ()
+    timeline: Timeline = Timeline()
 
 
 def merge_settings(
@@ -227,6 +275,45 @@ def merge_settings(
     if problem := _unknown_index(config):
         raise ConfigError([replace(places["numa_nodes"], problem=problem)])
     return config
+
+
+def merge_resources(
+    file: FileSettings | None, environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> tuple[SimulatorConfig, ...]:
+    """Return the settings of every resource; what a resource says itself wins over all else.
+
+    Raises `ConfigError`.
+    """
+    if file is None or not file.resources:
+        return (merge_settings(file, environment, flags),)
+    base = merge_settings(file, environment, flags)
+    configs: list[SimulatorConfig] = []
+    mistakes: list[ConfigProblem] = []
+    for said in file.resources:
+        checked = [(setting, said.values[setting.field]) for setting in SETTINGS
+                   if setting.field in said.values]  # fmt: skip
+        problems = [
+            replace(said.places[setting.field], problem=problem)
+            for setting, value in checked
+            if (problem := setting.check(value))
+        ]
+        mistakes += problems
+        if problems:
+            continue
+        config = replace(base, **said.values)
+        place = said.places["resource_name"]
+        if any(config.resource_name == each.resource_name for each in configs):
+            problem = f"{config.resource_name!r} is there already"
+            mistakes.append(replace(place, problem=problem))
+        elif configs and config.domain != configs[0].domain:
+            problem = f"all resources must be of one domain, the first is of {configs[0].domain}"
+            mistakes.append(replace(place, problem=problem))
+        elif problem := _unknown_index(config):
+            mistakes.append(replace(said.places.get("numa_nodes", place), problem=problem))
+        configs.append(config)
+    if mistakes:
+        raise ConfigError(mistakes)
+    return tuple(configs)
 
 
 def _from_outside(

@@ -5,18 +5,64 @@ as absent, and a number is good enough where text is wanted. What the values mea
 `simulator_config`, because another source may still replace them.
 """
 
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from kubedevices.builtin.simulator_config import FileSettings
+from kubedevices.builtin.expose_checks import allocation, parse_duration
+from kubedevices.builtin.simulator_config import Faults, FileSettings, PreStart, Timeline
+from kubedevices.builtin.simulator_steps import TimedStep
 from kubedevices.builtin.yaml_config import key, key_names, load_config
+from kubedevices.builtin.yaml_source import KeyPath, Report
+from kubedevices.plugin.allocation_policy import POLICIES
+
+PRESETS = Path(__file__).parent / "presets"
+
+_DURATION = "for example 500ms or 30s"
+
+
+def _check_every(number: int) -> str:
+    return "" if number >= 1 else f"{number} must be at least 1"
+
+
+def _check_directory(path: str) -> str:
+    return "" if path.startswith("/") else f"{path!r} must be an absolute path"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatorFile:
-    """Every key; None where it is absent."""
+class PreStartRule:
+    """What happens when a container with devices starts."""
+
+    HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
+
+    delay: float = key(default=0.0, parse=parse_duration, hint=_DURATION)
+    fail_every: int = key(default=0, check=_check_every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultRule:
+    """What goes wrong on purpose."""
+
+    HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
+
+    allocate_delay: float = key(default=0.0, parse=parse_duration, hint=_DURATION)
+    fail_allocate_every: int = key(default=0, check=_check_every)
+    drop_stream_every: float = key(
+        default=0.0,
+        parse=parse_duration,
+        check=lambda seconds: "" if seconds > 0 else "must be more than 0s",
+        hint=_DURATION,
+    )
+    never_list: bool = key(default=False)
+    wrong_ids: bool = key(default=False, name="wrongIDs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ResourceKeys:
+    """What can be said of one resource; None where it is absent."""
 
     HINT: ClassVar[str] = "for example 'resourceName: example.com/simple-device'"
 
@@ -31,16 +77,61 @@ class SimulatorFile:
     numa_nodes: tuple[int, ...] | Mapping[int, int] | None = key(
         default=None, hint="[0, 1] in turn, or {0: 0, 1: 1} by index"
     )
+    create_device_files: str | None = key(default=None, check=_check_directory)
+    preferred: str | None = key(default=None, check=allocation, choices=(*POLICIES,))
+    pre_start: PreStartRule | None = key(default=None)
+    faults: FaultRule | None = key(default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceEntry(_ResourceKeys):
+    """One of several resources."""
+
+    resource_name: str = key(hint="for example example.com/gpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatorFile(_ResourceKeys):
+    """The whole file; what it says of a resource holds for each of `resources`."""
+
+    resources: tuple[ResourceEntry, ...] = key(default=())
+    timeline: tuple[TimedStep, ...] = key(default=(), hint="a list of steps")
+    timeline_loop: bool = key(default=False)
 
 
 def read_simulator_file(file: Path) -> FileSettings:
     """Read `file`; raises `CannotRead`, and `ConfigError` for what is of the wrong type."""
     content, report = load_config(file, SimulatorFile, lenient=True)
-    values = {
-        item.name: value
-        for item in fields(content)
-        if (value := getattr(content, item.name)) is not None
+    said = _settings(content, report, ())
+    steps = tuple(sorted(content.timeline, key=lambda step: step.at))
+    return said._replace(
+        warnings=report.warnings,
+        resources=tuple(
+            _settings(each, report, ("resources", i)) for i, each in enumerate(content.resources)
+        ),
+        timeline=Timeline(steps, content.timeline_loop),
+    )
+
+
+def _settings(content: _ResourceKeys, report: Report, at: KeyPath) -> FileSettings:
+    names = [item.name for item in fields(_ResourceKeys)]
+    values: dict[str, Any] = {
+        name: value for name in names if (value := getattr(content, name)) is not None
     }
-    keys = key_names(SimulatorFile)
-    places = {name: report.place((keys[name],)) for name in values}
-    return FileSettings(values, places, report.warnings)
+    keys = key_names(_ResourceKeys)
+    places = {name: report.place((*at, keys[name])) for name in values}
+    if isinstance(rule := values.get("pre_start"), PreStartRule):
+        values["pre_start"] = PreStart(delay=rule.delay, fail_every=rule.fail_every)
+    if isinstance(rule := values.get("faults"), FaultRule):
+        values["faults"] = Faults(**{item.name: getattr(rule, item.name) for item in fields(rule)})
+    return FileSettings(values, places)
+
+
+def preset_file(name: str) -> Path:
+    """Return the file of a preset."""
+    return PRESETS / f"{name}.yaml"
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the name of every preset."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.yaml")))

@@ -1,13 +1,19 @@
 """`kubedevices simulate`: serve devices that do not exist, as simple-device-plugin does."""
 
 import argparse
+import asyncio
 import logging
 import os
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kubedevices.builtin.simulator import Simulator
-from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_settings
+from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_resources
 from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
+from kubedevices.errors import UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.builtin.simulator_config import Timeline
 
 NAME = "simulate"
 HELP = """\
@@ -18,9 +24,15 @@ of these that is given counts. Variables and keys are those of simple-device-plu
 """
 EXAMPLES = """\
 examples:
+  kubedevices simulate --preset eight-gpus
   kubedevices simulate --resource-name example.com/gpu --number-devices 8 --numa-nodes 0,1
   kubedevices simulate --config simulate-two-numa-nodes.yaml --socket-dir /tmp/kd
   NUMBER_DEVICES=4 ENV_PREFIX=GPU kubedevices simulate
+  kubedevices simulate --control-socket /tmp/sim.sock &
+  kubedevices simulate --control-socket /tmp/sim.sock --tell '{set: {id: "*-1", health: Unhealthy}}'
+
+Further variables: PLUGIN_SOCK_DIR stands in for --socket-dir; while the file that
+REGISTER_CONTROL_FILE names exists, nothing is registered.
 """
 LOG_LEVEL = "info"
 
@@ -29,7 +41,18 @@ _log = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
+    source.add_argument("--preset", metavar="NAME", help="a YAML file of ours: eight-gpus")
+    parser.add_argument(
+        "--control-socket", type=Path, metavar="PATH", help="where to take steps while it runs"
+    )
+    parser.add_argument(
+        "--tell",
+        metavar="STEP",
+        help="have the simulator at --control-socket take a step, in the words of a timeline; "
+        "'list' shows its devices",
+    )
     group = parser.add_argument_group("settings (flag, variable, YAML key, default)")
     defaults = SimulatorConfig(node_name="")
     for setting in SETTINGS:
@@ -46,22 +69,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
-    simulator = Simulator(load_settings(args))
+    """Serve until told to stop, or tell a simulator that runs what to do."""
+    if args.tell is not None:
+        return tell_simulator(args)
+    from kubedevices.builtin.simulator import Simulator
+
+    configs, timeline = load_settings(args)
+    hold_file = os.environ.get("REGISTER_CONTROL_FILE")
+    simulator = Simulator(
+        *configs,
+        timeline=timeline,
+        control=args.control_socket,
+        hold_file=Path(hold_file) if hold_file else None,
+    )
     options = runner_options(args)
     options["socket_name"] = simulator.socket_name
+    if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
+        options["socket_dir"] = Path(directory)
+    options["wrap_lists"] = simulator.wrap_lists
     serve_plugin(args, simulator, simulator.domain, options)
     return 0
 
 
-def load_settings(args: argparse.Namespace) -> SimulatorConfig:
+def tell_simulator(args: argparse.Namespace) -> int:
+    """Have the simulator at the control socket take a step, or print what it has."""
+    if args.control_socket is None:
+        raise UsageError("--tell needs --control-socket PATH")
+    from kubedevices.builtin.simulator_control import list_simulated, tell
+    from kubedevices.cli.output import dump
+
+    if args.tell == "list":
+        sys.stdout.write(dump(asyncio.run(list_simulated(args.control_socket)), "yaml"))
+        return 0
+    import yaml
+
+    try:
+        step = yaml.safe_load(args.tell)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--tell: not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(step, dict):
+        raise UsageError(f"--tell: {args.tell!r} is no step, write '{{count: 4}}' or the like")
+    concerned = asyncio.run(tell(args.control_socket, step))
+    print(f"{concerned} device{'s' * (concerned != 1)}")
+    return 0 if concerned else 1
+
+
+def load_settings(
+    args: argparse.Namespace,
+) -> "tuple[tuple[SimulatorConfig, ...], Timeline | None]":
     """Merge all sources; a key of the file that nobody knows is a warning."""
     file = None
-    if args.config is not None:
+    if args.config is not None or args.preset is not None:
         from kubedevices.builtin.simulator_file import read_simulator_file
 
-        file = read_simulator_file(args.config)
+        file = read_simulator_file(args.config or find_preset(args.preset))
         for warning in file.warnings:
             _log.warning("%s", warning)
     flags = {setting.field: getattr(args, setting.field) for setting in SETTINGS}
-    return merge_settings(file, os.environ, flags)
+    configs = merge_resources(file, os.environ, flags)
+    return configs, file.timeline if file else None
+
+
+def find_preset(name: str) -> Path:
+    """Return the file of a preset; raises `UsageError`."""
+    from kubedevices.builtin.simulator_file import preset_file, preset_names
+
+    if name not in preset_names():
+        raise UsageError(f"there is no preset {name!r}, only {', '.join(preset_names())}")
+    return preset_file(name)

@@ -9,7 +9,7 @@ from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import EnvMerge
 from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors, Inject
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
-from kubedevices.plugin.server import PreferredErrors
+from kubedevices.plugin.server import PreferredErrors, WrapLists
 from kubedevices.plugin.timing import Timing
 from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
@@ -53,6 +53,7 @@ class RunnerOptions(TypedDict, total=False):
     cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.28.
     socket_name: device type → name of its socket file (default: from domain and type).
     on_allocated: called with the resource and the seconds that an Allocate call took.
+    wrap_lists: resource and its lists → the lists that a stream gets, to simulate faults.
     timing: every waiting time, for tests.
     """
 
@@ -74,6 +75,7 @@ class RunnerOptions(TypedDict, total=False):
     cdi_annotations: bool
     socket_name: Callable[[str], str] | None
     on_allocated: Callable[[str, float], None] | None
+    wrap_lists: WrapLists | None
     timing: Timing
 
 
@@ -99,6 +101,7 @@ class Settings:
     cdi_annotations: bool = False
     socket_name: Callable[[str], str] | None = None
     on_allocated: Callable[[str, float], None] | None = None
+    wrap_lists: WrapLists | None = None
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:

@@ -120,6 +120,7 @@ class ServedType:
             min_update_interval=settings.min_update_interval,
             timing=settings.timing,
             on_allocated=settings.on_allocated,
+            wrap_lists=settings.wrap_lists,
             ensure_cdi=self._cdi.ensure,
         )
         watched = WatchedPlugin(

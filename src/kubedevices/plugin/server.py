@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Literal, NoReturn, TypeAlias
 
 from kubedevices.allocation import (
@@ -36,6 +36,9 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import Timing
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Awaitable[tuple[list[str], dict[str, str]]]]
+WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
+"""What becomes of a resource's lists on their way to a stream; its end is the stream's."""
+
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
 _log = logging.getLogger(__name__)
@@ -100,6 +103,7 @@ class PluginServer:
         min_update_interval: float = 0.0,
         timing: Timing | None = None,
         on_allocated: Callable[[str, float], None] | None = None,
+        wrap_lists: WrapLists | None = None,
         ensure_cdi: EnsureCdi | None = None,
     ) -> None:
         self.resource = resource
@@ -116,6 +120,7 @@ class PluginServer:
         self._min_update_interval = min_update_interval
         self._timing = timing or Timing()
         self._on_allocated, self._ensure_cdi = on_allocated, ensure_cdi
+        self._wrap_lists = wrap_lists
 
     def __repr__(self) -> str:
         return f"<PluginServer {self.resource} {self._list!r} {len(self.streams)} streams>"
@@ -156,6 +161,13 @@ class PluginServer:
 
     async def list_and_watch(self) -> AsyncIterator[bytes]:
         """Send the current list at once, then each newer one, skipping those in between."""
+        lists = self._lists()
+        wrapped = self._wrap_lists(self.resource, lists) if self._wrap_lists else lists
+        async with contextlib.aclosing(lists), contextlib.aclosing(wrapped):
+            async for each in wrapped:
+                yield each
+
+    async def _lists(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         version, sent, ended = 0, None, self._ended
         with self.streams.stream():

@@ -1,0 +1,74 @@
+"""The control socket of a simulator: the steps of a timeline, at any time. Service and client.
+
+JSON over gRPC frames, for the owner of the socket only, like a node's control socket.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kubedevices.builtin.simulator_steps import Step, step_of
+from kubedevices.errors import KubedevicesError, RpcError, StatusCode, UsageError
+from kubedevices.socket_paths import check_socket_path
+from kubedevices.wire.clients import JsonClient
+from kubedevices.wire.services import json_methods
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
+
+SERVICE = "kubedevices.simulator.v1.Control"
+DEADLINE = 10.0
+
+Document = dict[str, Any]
+
+
+class SimulatorControl:
+    """Serves `take_step` and `describe` on a socket."""
+
+    def __init__(
+        self, socket: Path, take_step: Callable[[Step], int], describe: Callable[[], Document]
+    ) -> None:
+        self._socket = check_socket_path(socket.absolute())
+        self._take_step, self._describe = take_step, describe
+        self._server = GrpcServer(
+            json_methods(SERVICE, {"Step": self._step, "Devices": self._devices}, {}),
+            name="simulator control",
+        )
+
+    async def start(self) -> None:
+        """Listen; raises `CannotAsk`."""
+        await self._server.start(self._socket, mode=0o600)
+
+    async def stop(self) -> None:
+        """End every connection and remove the socket."""
+        await self._server.stop()
+
+    async def _step(self, request: Document) -> Document:
+        try:
+            return {"devices": self._take_step(step_of(request))}
+        except (ValueError, UsageError) as error:
+            raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+    async def _devices(self, _: Document) -> Document:
+        return self._describe()
+
+
+async def tell(socket: Path, step: Document) -> int:
+    """Have a running simulator take `step`; return how many devices it concerned."""
+    answer = await _ask(socket, "Step", step)
+    return int(answer["devices"])
+
+
+async def list_simulated(socket: Path) -> Document:
+    """Return every device of a running simulator: resource to ID to health."""
+    return await _ask(socket, "Devices", {})
+
+
+async def _ask(socket: Path, method: str, request: Document) -> Document:
+    channel = await GrpcChannel.dial(socket, timeout=DEADLINE)
+    try:
+        return await JsonClient(channel, SERVICE).call(method, request, timeout=DEADLINE)
+    except RpcError as error:
+        if error.code is StatusCode.INVALID_ARGUMENT:
+            raise UsageError(error.message) from error
+        raise KubedevicesError(f"{socket}: {error.message}") from error
+    finally:
+        await channel.close()

@@ -1,0 +1,88 @@
+"""What can happen to simulated devices: the steps of a timeline and of the control socket.
+
+    - at: 30s
+      set: {id: "*-3", health: Unhealthy}
+    - {at: 60s, count: 5}
+    - {at: 90s, remove: "*-0"}
+    - {at: 120s, add: [gpu-spare]}
+
+Only the form is here; what a step does is in `simulated_devices`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kubedevices.builtin.expose_checks import one_of, parse_duration, some_text
+from kubedevices.builtin.yaml_config import key
+from kubedevices.device import Health
+
+HEALTHS = tuple(str(health) for health in Health)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetRule:
+    """A new health for the devices that a glob names."""
+
+    HINT: ClassVar[str] = "write 'set: {id: \"*-3\", health: Unhealthy}'"
+
+    id: str = key(default="*", check=some_text)
+    health: str = key(check=one_of(*HEALTHS), choices=HEALTHS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One thing that happens, to one resource or to all."""
+
+    HINT: ClassVar[str] = "set, count, remove or add"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("set", "count", "remove", "add")
+
+    resource: str | None = key(default=None)
+    set_: SetRule | None = key(name="set", default=None)  # noqa: RUF009  # makes a field
+    count: int | None = key(default=None, check=lambda n: "" if n >= 0 else f"{n} is negative")
+    remove: str | None = key(default=None, check=some_text)
+    add: tuple[str, ...] = key(default=(), not_empty=True, check=some_text, hint="a list of IDs")
+
+    def __str__(self) -> str:
+        where = f" of {self.resource}" if self.resource else ""
+        if self.set_ is not None:
+            return f"{self.set_.id}{where} is {self.set_.health}"
+        if self.count is not None:
+            return f"{self.count} devices{where}"
+        if self.remove is not None:
+            return f"{self.remove}{where} removed"
+        return f"{', '.join(self.add)}{where} added"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedStep(Step):
+    """A step of a timeline."""
+
+    at: float = key(parse=parse_duration, hint="seconds after the start, for example 30s")
+
+
+def step_of(request: Mapping[str, Any]) -> Step:
+    """Return the step that a JSON object means; raises ValueError."""
+    known = {"resource", "set", "count", "remove", "add"}
+    if unknown := request.keys() - known:
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    verbs = [name for name in Step.ONE_OF if name in request]
+    if len(verbs) != 1:
+        raise ValueError(f"exactly one of {', '.join(Step.ONE_OF)} is needed")
+    rule = request.get("set")
+    if rule is not None and (not isinstance(rule, Mapping) or rule.keys() - {"id", "health"}):
+        raise ValueError(SetRule.HINT)
+    if rule is not None and rule.get("health") not in HEALTHS:
+        raise ValueError(f"health must be one of {', '.join(HEALTHS)}")
+    count, added = request.get("count"), request.get("add", [])
+    if count is not None and (type(count) is not int or count < 0):
+        raise ValueError(f"{count!r} is not a number of devices")
+    if not isinstance(added, list) or not all(isinstance(each, str) and each for each in added):
+        raise ValueError("add takes a list of IDs")
+    return Step(
+        resource=request.get("resource"),
+        set_=SetRule(id=str(rule.get("id", "*")), health=str(rule["health"])) if rule else None,
+        count=count,
+        remove=request.get("remove"),
+        add=tuple(added),
+    )

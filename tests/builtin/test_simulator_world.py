@@ -1,0 +1,354 @@
+"""Several simulated resources, and what happens to them."""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateRequest,
+    ContainerPreferredRequest,
+    PreferredAllocationRequest,
+    PreStartContainerRequest,
+)
+from kubedevices.builtin.simulated_devices import SimulatedDevices
+from kubedevices.builtin.simulator import Simulator, make_device_file
+from kubedevices.builtin.simulator_answers import answers_for
+from kubedevices.builtin.simulator_config import (
+    Faults,
+    PreStart,
+    SimulatorConfig,
+    Timeline,
+    merge_resources,
+)
+from kubedevices.builtin.simulator_control import list_simulated, tell
+from kubedevices.builtin.simulator_file import preset_file, preset_names, read_simulator_file
+from kubedevices.builtin.simulator_steps import TimedStep, step_of
+from kubedevices.errors import CannotAsk, ConfigError, RpcError, UsageError
+from kubedevices.plugin.capabilities import (
+    USE_DEFAULT,
+    ContainerPreStarter,
+    PreferredAllocator,
+)
+from kubedevices.plugin.notifier import Notifier
+from tests.waiting import until
+
+GPU = SimulatorConfig(
+    resource_name="example.com/gpu", number_devices=3, device_id_prefix="g", node_name="n"
+)
+NIC = replace(GPU, resource_name="example.com/nic", number_devices=1, device_id_prefix="e")
+
+
+def health(devices: SimulatedDevices, name: str = "gpu") -> dict[str, str]:
+    return {each.id: str(each.health)[0] for each in devices.of(name).values()}
+
+
+def step(**request: Any) -> Any:
+    return step_of(request)
+
+
+# ---------------------------------------------------------------- steps
+
+
+def test_each_verb_does_what_it_says() -> None:
+    """To the devices that a glob names, of one resource or of all."""
+    devices = SimulatedDevices([GPU, NIC])
+    assert devices.apply(step(set={"id": "*-2", "health": "Unhealthy"})) == 1
+    assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "U"}
+    assert devices.apply(step(resource="gpu", count=4)) == 1
+    assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "U", "g-n-3": "H"}
+    assert devices.apply(step(resource="gpu", count=3)) == 1
+    assert devices.apply(step(remove="g-n-[01]")) == 2
+    assert health(devices) == {"g-n-2": "U"}
+    assert devices.apply(step(resource="gpu", add=["spare", "other"])) == 2
+    assert health(devices) == {"g-n-2": "U", "spare": "H", "other": "H"}
+    assert devices.apply(step(set={"health": "Unhealthy"})) == 4
+    assert health(devices, "nic") == {"e-n-0": "U"}
+    devices.start_again()
+    assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "H"}
+    with pytest.raises(UsageError, match="there is no resource 'x', only gpu, nic"):
+        devices.apply(step(resource="x", count=0))
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        ({}, "exactly one of set, count, remove, add is needed"),
+        ({"count": 1, "remove": "x"}, "exactly one of"),
+        ({"count": -1}, "-1 is not a number of devices"),
+        ({"count": True}, "True is not a number of devices"),
+        ({"set": "x"}, "write 'set:"),
+        ({"set": {"health": "Sick"}}, "health must be one of Healthy, Unhealthy"),
+        ({"add": "x"}, "add takes a list of IDs"),
+        ({"at": "3s", "count": 1}, "unknown: at"),
+    ],
+)
+def test_a_step_that_makes_no_sense_is_refused(request_: dict[str, Any], problem: str) -> None:
+    """Before anything happens."""
+    with pytest.raises(ValueError, match=problem):
+        step_of(request_)
+
+
+# ---------------------------------------------------------------- the file
+
+FILE = """\
+deviceIDPrefix: d
+numaNodes: [0, 1]
+faults: {allocateDelay: 10ms, failAllocateEvery: 3, dropStreamEvery: 30s, neverList: true}
+resources:
+- {resourceName: example.com/gpu, numberDevicesOnNode: 8, preferred: packed}
+- resourceName: example.com/nic
+  numaNodes: {0: 1}
+  preStart: {delay: 1s, failEvery: 2}
+  faults: {wrongIDs: true}
+  createDeviceFiles: /tmp/x
+timeline:
+- {at: 2s, set: {id: "*-3", health: Unhealthy}}
+- {at: 1s, resource: gpu, count: 4}
+timelineLoop: true
+"""
+
+
+def read(tmp_path: Path, text: str) -> tuple[tuple[SimulatorConfig, ...], Timeline]:
+    file = tmp_path / "simulate.yaml"
+    file.write_text(text)
+    settings = read_simulator_file(file)
+    assert settings.warnings == ()
+    return merge_resources(settings, {"NODE_NAME": "n"}, {}), settings.timeline
+
+
+def test_resources_say_what_differs(tmp_path: Path) -> None:
+    """Everything else is that of the file; steps are in the order of time."""
+    (gpu, nic), timeline = read(tmp_path, FILE)
+    assert (gpu.device_type, gpu.number_devices, gpu.numa_nodes) == ("gpu", 8, (0, 1))
+    assert gpu.faults == Faults(
+        allocate_delay=0.01, fail_allocate_every=3, drop_stream_every=30.0, never_list=True
+    )
+    assert (gpu.preferred, gpu.pre_start, gpu.create_device_files) == ("packed", None, "")
+    assert (nic.device_type, nic.number_devices, nic.numa_nodes) == ("nic", 2, {0: 1})
+    assert (nic.faults, nic.pre_start) == (Faults(wrong_ids=True), PreStart(delay=1, fail_every=2))
+    assert (nic.create_device_files, nic.device_id_prefix) == ("/tmp/x", "d")
+    assert [(each.at, each.count) for each in timeline.steps] == [(1.0, 4), (2.0, None)]
+    assert timeline.loop
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("example.com/nic", "example.org/nic", ":6:17: resources[1].resourceName: all resources "),
+        ("example.com/nic", "example.com/gpu", "resourceName: 'example.com/gpu' is there already"),
+        ("example.com/nic", "nic", "resources[1].resourceName: 'nic' is no resource name"),
+        ("{0: 1}", "{7: 1}", ":7:14: resources[1].numaNodes: there is no device 7, only 2"),
+        ("OnNode: 8", "OnNode: -8", "resources[0].numberDevicesOnNode: -8 is negative"),
+        ("packed", "pack", "resources[0].preferred: 'pack' is not known, did you mean 'packed'?"),
+        ("failEvery: 2", "failEvery: 0", "preStart.failEvery: 0 must be at least 1"),
+        ("/tmp/x", "tmp", "createDeviceFiles: 'tmp' must be an absolute path"),
+        ("at: 1s", "at: 1", "timeline[1].at: '1' is not a duration"),
+        ("Unhealthy", "Broken", "timeline[0].set.health: 'Broken' is not known"),
+        ("count: 4", "count: 4, remove: x", "timeline[1]: only one of count and remove can be"),
+        ("OnNode: 8", "OnNode: x", "resources[0].numberDevicesOnNode: must be a whole number"),
+    ],
+)
+def test_a_mistake_names_its_place(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    """Line and key, also within a list."""
+    file = tmp_path / "simulate.yaml"
+    file.write_text(FILE.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        merge_resources(read_simulator_file(file), {}, {})
+    assert problem in str(caught.value)
+
+
+def test_the_preset_is_eight_gpus_on_two_nodes() -> None:
+    """Whose health changes, over and over."""
+    assert preset_names() == ("eight-gpus",)
+    settings = read_simulator_file(preset_file("eight-gpus"))
+    (config,) = merge_resources(settings, {"NODE_NAME": "n"}, {})
+    devices = SimulatedDevices([config])
+    nodes = [each.numa_nodes for each in devices.of("gpu").values()]
+    assert nodes == [(0,)] * 4 + [(1,)] * 4
+    assert settings.timeline.loop
+    concerned = [devices.apply(each) for each in settings.timeline.steps]
+    assert concerned == [1, 1, 1, 1, 4, 8]
+
+
+# ---------------------------------------------------------------- answers
+
+
+def ask(*ids: str) -> AllocateRequest:
+    return AllocateRequest((ContainerAllocateRequest(ids),))
+
+
+async def test_abilities_are_only_those_asked_for() -> None:
+    """A kubelet asks for what a plugin says it can."""
+    for preferred in (None, "none"):
+        for pre_start in (None, PreStart()):
+            config = replace(GPU, preferred=preferred, pre_start=pre_start)
+            answers = answers_for(config, SimulatedDevices([config]))
+            assert isinstance(answers, PreferredAllocator) is (preferred is not None)
+            assert isinstance(answers, ContainerPreStarter) is (pre_start is not None)
+
+
+async def test_every_third_allocation_fails() -> None:
+    """And an unknown device does not count."""
+    config = replace(GPU, faults=Faults(fail_allocate_every=3, allocate_delay=0.001))
+    answers = answers_for(config, SimulatedDevices([config]))
+    outcomes = []
+    for _ in range(6):
+        with pytest.raises(RpcError, match="not available"):
+            await answers.allocate(ask("x"))
+        try:
+            outcomes.append(await answers.allocate(ask("g-n-0")))
+        except RpcError as error:
+            outcomes.append(error.message)  # type: ignore[arg-type]
+    assert outcomes == [
+        USE_DEFAULT, USE_DEFAULT, "simulated failure of call 3",
+        USE_DEFAULT, USE_DEFAULT, "simulated failure of call 6",
+    ]  # fmt: skip
+
+
+async def test_every_second_start_fails() -> None:
+    """After its delay."""
+    config = replace(GPU, pre_start=PreStart(delay=0.05, fail_every=2))
+    answers = answers_for(config, SimulatedDevices([config]))
+    assert isinstance(answers, ContainerPreStarter)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await answers.pre_start_container(PreStartContainerRequest(("g-n-0",)))  # type: ignore[misc]
+    assert loop.time() - started >= 0.05
+    with pytest.raises(RpcError, match="simulated failure of start 2"):
+        await answers.pre_start_container(PreStartContainerRequest(("g-n-0",)))  # type: ignore[misc]
+
+
+async def test_policies_see_numa_nodes_as_physical_devices() -> None:
+    """Or answer with IDs that nobody has, as a fault."""
+
+    async def preferred(config: SimulatorConfig) -> Any:
+        answers: Any = answers_for(config, SimulatedDevices([config]))
+        container = ContainerPreferredRequest(tuple(f"g-n-{i}" for i in range(4)), (), 2)
+        response = await answers.get_preferred_allocation(PreferredAllocationRequest((container,)))
+        return response.containers
+
+    config = replace(GPU, number_devices=4, numa_nodes={0: 0, 1: 0, 2: 1, 3: 1})
+    assert await preferred(replace(config, preferred="none")) == (("g-n-0", "g-n-2"),)
+    assert await preferred(replace(config, preferred="packed")) == (("g-n-0", "g-n-1"),)
+    wrong = replace(config, faults=Faults(wrong_ids=True))
+    assert await preferred(wrong) == (("wrong-0", "wrong-1"),)
+
+
+# ---------------------------------------------------------------- running
+
+
+@asynccontextmanager
+async def simulating(simulator: Simulator) -> AsyncIterator[Notifier]:
+    stopped = asyncio.Event()
+    notifier = Notifier(wait_stopped=stopped.wait)
+    task = asyncio.create_task(simulator.scan(notifier))
+    try:
+        yield notifier
+    finally:
+        stopped.set()
+        await asyncio.wait_for(task, 10)
+
+
+def seen(notifier: Notifier) -> dict[str, str]:
+    devices = notifier.take()[0].devices("gpu").values()
+    return {each.id: str(each.health)[0] for each in devices}
+
+
+async def test_a_timeline_is_played() -> None:
+    """Once: what it leaves stays."""
+    timeline = Timeline(
+        (TimedStep(at=0.02, count=1), TimedStep(at=0.04, add=("spare",))), loop=False
+    )
+    async with simulating(Simulator(GPU, timeline=timeline)) as notifier:
+        await until(lambda: seen(notifier) == {"g-n-0": "H", "spare": "H"})
+
+
+async def test_a_timeline_in_a_loop_begins_again() -> None:
+    """With everything as it was."""
+    timeline = Timeline((TimedStep(at=0.05, count=1),), loop=True)
+    async with simulating(Simulator(GPU, timeline=timeline)) as notifier:
+        for _ in range(3):
+            await until(lambda: len(seen(notifier)) == 3)
+            await until(lambda: len(seen(notifier)) == 1)
+
+
+async def test_steps_come_through_the_control_socket(short_dir: Path) -> None:
+    """In the words of a timeline; a wrong one is told so."""
+    socket = short_dir / "sim.sock"
+    async with simulating(Simulator(GPU, NIC, control=socket)) as notifier:
+        await until(socket.exists)
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        assert await tell(socket, {"set": {"id": "g-n-1", "health": "Unhealthy"}}) == 1
+        assert seen(notifier) == {"g-n-0": "H", "g-n-1": "U", "g-n-2": "H"}
+        assert await list_simulated(socket) == {
+            "gpu": {"g-n-0": "Healthy", "g-n-1": "Unhealthy", "g-n-2": "Healthy"},
+            "nic": {"e-n-0": "Healthy"},
+        }
+        with pytest.raises(UsageError, match="exactly one of"):
+            await tell(socket, {})
+        with pytest.raises(UsageError, match="there is no resource 'x'"):
+            await tell(socket, {"resource": "x", "count": 1})
+    assert not socket.exists()
+
+
+async def test_nothing_is_reported_while_a_file_holds_it_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deleting the file is the word to go."""
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "hold"
+    file.touch()
+    async with simulating(Simulator(GPU, hold_file=file)) as notifier:
+        await until(lambda: f"not registering before {file} is deleted" in caplog.messages)
+        assert not notifier.has_tree
+        file.unlink()
+        await until(lambda: len(seen(notifier)) == 3)
+
+
+async def test_device_files_are_made_and_removed(tmp_path: Path) -> None:
+    """Where they are asked for; the container sees them in /dev. Others' files stay."""
+    (tmp_path / "dev").mkdir()
+    for name in ("gpu-2", "mine"):
+        (tmp_path / "dev" / name).touch()
+    config = replace(GPU, device_file_prefix="gpu", create_device_files=str(tmp_path / "dev"))
+    async with simulating(Simulator(config)) as notifier:
+        await until(lambda: notifier.has_tree)
+        (spec,) = notifier.take()[0].devices("gpu")["g-n-1"].specs
+        assert (spec.host_path, spec.container_path) == (f"{tmp_path}/dev/gpu-1", "/dev/gpu-1")
+        made = sorted(each.name for each in (tmp_path / "dev").iterdir())
+        assert made == ["gpu-0", "gpu-1", "gpu-2", "mine"]
+    assert sorted(each.name for each in (tmp_path / "dev").iterdir()) == ["gpu-2", "mine"]
+
+
+def test_a_device_file_is_a_plain_one_where_no_other_is_permitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there stays; what cannot be made is told."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "mknod", refuse)
+    make_device_file(tmp_path / "a/gpu-0")
+    assert (tmp_path / "a/gpu-0").is_file()
+    (tmp_path / "a/gpu-0").write_text("mine")
+    make_device_file(tmp_path / "a/gpu-0")
+    assert (tmp_path / "a/gpu-0").read_text() == "mine"
+    with pytest.raises(CannotAsk, match=r"cannot make .*: File exists"):
+        make_device_file(tmp_path / "a/gpu-0/below")
+
+
+def test_several_resources_have_sockets_of_their_own() -> None:
+    """Named after plugin and resource."""
+    simulator = Simulator(GPU, NIC)
+    assert simulator.socket_name("nic") == "simple-device-plugin-nic.sock"
+    assert Simulator(GPU).socket_name("gpu") == "simple-device-plugin.sock"

@@ -1,0 +1,119 @@
+"""`kubedevices simulate`: several resources, faults, and telling it what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.builtin.simulator_config import SETTINGS
+from kubedevices.cli import main
+from tests.cli.commands import run, running
+from tests.fake_kubelet import FakeKubelet
+from tests.waiting import until
+
+WORLD = """\
+deviceIDPrefix: d
+resources:
+- {resourceName: example.com/gpu, preferred: packed}
+- {resourceName: example.com/nic, preStart: {failEvery: 2}}
+- {resourceName: example.com/mute, faults: {neverList: true}}
+- {resourceName: example.com/short, faults: {dropStreamEvery: 300ms}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for variable in (*(s.variable for s in SETTINGS), "PLUGIN_SOCK_DIR", "REGISTER_CONTROL_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    (short_dir / "s").mkdir()
+    (short_dir / "world.yaml").write_text(WORLD)
+    monkeypatch.chdir(short_dir)
+    return short_dir
+
+
+async def test_each_resource_is_served_in_its_way(directory: Path) -> None:
+    """Options differ; one sends no list, one drops its streams and comes back."""
+    env = {"NODE_NAME": "n", "PLUGIN_SOCK_DIR": "s"}
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(["simulate", "--config", "world.yaml"], env=env, log=directory / "log"):
+            gpu = await kubelet.wait_for("example.com/gpu", 2)
+            nic = await kubelet.wait_for("example.com/nic", 2)
+            assert gpu.options.get_preferred_allocation_available
+            assert not gpu.options.pre_start_required
+            assert nic.options.pre_start_required
+            assert {request.endpoint for request in kubelet.requests} == {
+                f"simple-device-plugin-{name}.sock" for name in ("gpu", "nic", "mute", "short")
+            }
+            await until(
+                lambda: sum(each.resource == "example.com/short" for each in kubelet.accepted) > 1
+            )
+            assert kubelet.connected("example.com/mute")
+            assert kubelet.lists("example.com/mute") == []
+            assert kubelet.connected("example.com/gpu") == [gpu]
+
+
+async def test_a_running_simulator_can_be_told_what_to_do(directory: Path) -> None:
+    """With the same command, in the words of a timeline."""
+    serve = ["simulate", "--control-socket", "sim.sock", "--socket-dir", "s"]
+    tell = ["simulate", "--control-socket", "sim.sock", "--tell"]
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(serve, env={"NODE_NAME": "n"}, log=directory / "log"):
+            await kubelet.wait_for("example.com/simple-device", 2)
+            await until((directory / "sim.sock").exists)
+            ended = run(*tell, '{set: {id: "*-1", health: Unhealthy}}')
+            assert (ended.returncode, ended.stdout) == (0, "1 device\n")
+            await kubelet.wait_for(
+                "example.com/simple-device",
+                {"simple-device-n-0": "Healthy", "simple-device-n-1": "Unhealthy"},
+            )
+            assert run(*tell, "list").stdout == (
+                "simple-device:\n  simple-device-n-0: Healthy\n  simple-device-n-1: Unhealthy\n"
+            )
+            ended = run(*tell, "{remove: nothing}")
+            assert (ended.returncode, ended.stdout) == (1, "0 devices\n")
+            ended = run(*tell, "{cuont: 3}")
+            assert (ended.returncode, ended.stderr) == (2, "kubedevices: unknown: cuont\n")
+
+
+async def test_registration_can_be_held_up(directory: Path) -> None:
+    """Until a file is deleted, as the sample plugin of Kubernetes does."""
+    hold = directory / "hold"
+    hold.touch()
+    env = {"REGISTER_CONTROL_FILE": str(hold)}
+    log = directory / "log"
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(["simulate", "--socket-dir", "s"], env=env, log=log):
+            await until(lambda: "not registering before" in log.read_text())
+            assert kubelet.requests == []
+            hold.unlink()
+            await kubelet.wait_for("example.com/simple-device", 2)
+
+
+async def test_the_preset_is_served(directory: Path) -> None:
+    """Eight GPUs on two NUMA nodes; settings still count."""
+    arguments = ["simulate", "--preset", "eight-gpus", "--socket-dir", "s"]
+    env = {"RESOURCE_NAME": "example.com/card"}
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(arguments, env=env, log=directory / "log"):
+            card = await kubelet.wait_for("example.com/card", 8)
+            assert {device.numa_nodes for device in card.lists[0]} == {(0,), (1,)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--preset", "x"], 2, "there is no preset 'x', only eight-gpus"),
+        (["--preset", "eight-gpus", "--config", "x"], 2, "not allowed with argument"),
+        (["--tell", "{count: 1}"], 2, "--tell needs --control-socket PATH"),
+        (["--tell", "[", "--control-socket", "x"], 2, "--tell: not valid YAML"),
+        (["--tell", "count", "--control-socket", "x"], 2, "--tell: 'count' is no step"),
+        (["--tell", "{count: 1}", "--control-socket", "x"], 3, "cannot connect to x"),
+    ],
+)
+def test_wrong_usage_is_told(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line."""
+    assert main(["simulate", *arguments]) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
