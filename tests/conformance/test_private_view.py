@@ -7,7 +7,10 @@ import pytest
 
 from kubedevices.conformance.mounts import Bind
 from kubedevices.conformance.processes import Keeper, KeeperRefused
+from kubedevices.conformance.stage import Target, open_stage
 from kubedevices.conformance.view import View
+from kubedevices.errors import NoPrivateView
+from tests.conformance.rig import FAST
 
 pytestmark = [
     pytest.mark.needs_host("root with CAP_SYS_ADMIN"),
@@ -87,3 +90,19 @@ def test_paths_of_the_plugin_are_found_outside(short_dir: Path) -> None:
     assert view.outside("/dev/net/tun") == Path("/b/tun")
     assert view.outside("/device") == Path("/device")
     assert view.outside(f"{short_dir}/real/x") == Path("/c/x")
+
+
+async def test_a_plugin_that_was_told_needs_no_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where even root may not mount, a command with {socket_dir} is checked without a view."""
+
+    async def refused(keeper: Keeper, binds: object) -> None:
+        raise KeeperRefused("Operation not permitted: unshare")
+
+    monkeypatch.setattr(Keeper, "enter_private_view", refused)
+    async with open_stage(Target(("true", "{socket_dir}")), FAST) as stage:
+        assert stage.place.sockets.is_dir()
+        assert stage.view == View([])
+    assert not stage.place.root.exists()
+    with pytest.raises(NoPrivateView, match="Operation not permitted"):
+        async with open_stage(Target(("true",)), FAST):
+            pass

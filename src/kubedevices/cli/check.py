@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import datetime as dt
+import os
 import shlex
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
     from kubedevices.conformance.check import Check
@@ -155,6 +157,9 @@ def _bind(text: str) -> "Bind":
     host, colon, inside = text.partition(":")
     if not colon or not host or not inside.startswith("/"):
         raise UsageError(f"--bind {text}: it must read HOST:INSIDE, INSIDE an absolute path")
+    for taken in (DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR, Path("/var/run/cdi")):
+        if Path(os.path.realpath(inside)).is_relative_to(os.path.realpath(taken)):
+            raise UsageError(f"--bind {text}: the plugin gets a {taken} of its own already")
     if not Path(host).exists():
         raise CannotAsk(f"--bind {text}: {host} does not exist")
     return Bind(str(Path(host).absolute()), inside)

@@ -57,16 +57,19 @@ async def open_stage(target: Target, timing: Timing) -> AsyncIterator["Stage"]:
     if not private and (target.needs_private_view or target.binds):
         raise NoPrivateView("only root may mount" + (", --bind too" if target.binds else ""))
     place = Workplace.choose()
+    binds = [*target.binds, *place.binds()] if private else []
     keeper = await Keeper.open(place.root)
     try:
         place.create()
-        binds = [*target.binds, *place.binds()] if private else []
         try:
             await keeper.enter_private_view(binds)
         except KeeperRefused as error:
             if target.needs_private_view or target.binds:
                 raise NoPrivateView(str(error)) from error
-            binds = []
+            # A container's root may not mount, and the plugin was told where to go.
+            await keeper.close()
+            keeper, binds = await Keeper.open(place.root), []
+            place.create()
         view = View(binds)
         probe = Probe(
             target.directory or place.sockets,
