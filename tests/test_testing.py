@@ -1,5 +1,6 @@
 """The pytest plugin in projects of its users: the fixture, the stub, conformance in one line."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices import testing
 from kubedevices.allocation import ContainerOptions
 from kubedevices.bench import Bench
 from kubedevices.device import DeviceSpec
@@ -18,6 +20,7 @@ from kubedevices.testing import NotConformant, StubPlugin, conformance
 from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.conformance.rig import FAST
+from tests.plugin_process import ROOT
 from tests.waiting import until_sync
 from tests.widgets import DOMAIN, QUICK, Widgets, widgets
 
@@ -114,6 +117,15 @@ def test_other_names_are_not_invented() -> None:
     """What is not there raises as usual."""
     with pytest.raises(ImportError, match="Bnech"):
         from kubedevices.testing import Bnech  # noqa: F401
+
+
+def test_every_name_is_on_the_reference_page() -> None:
+    """The page lists what can be imported, and nothing else."""
+    page = (ROOT / "docs" / "reference.md").read_text()
+    section = page.partition("## `from kubedevices.testing import …`")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    assert sorted(listed) == sorted(testing.__all__)
+    assert all(getattr(testing, name) for name in listed)
 
 
 # ---------------------------------------------------------------- the stub
