@@ -4,6 +4,8 @@ import asyncio
 import logging
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -352,3 +354,9 @@ def test_several_resources_have_sockets_of_their_own() -> None:
     simulator = Simulator(GPU, NIC)
     assert simulator.socket_name("nic") == "simple-device-plugin-nic.sock"
     assert Simulator(GPU).socket_name("gpu") == "simple-device-plugin.sock"
+
+
+def test_a_simulator_without_a_file_loads_no_yaml() -> None:
+    """Its process is one of many on a node, and stays small."""
+    code = "import sys, kubedevices.builtin.simulator; sys.exit('yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,12 +6,15 @@ For `simulator`, which reports them, and for `simulator_answers`, which hands th
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from kubedevices.builtin.simulator_config import SimulatorConfig
-from kubedevices.builtin.simulator_steps import Step
 from kubedevices.device import Device, DeviceSpec, Health
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.builtin.simulator_steps import Step
 
 
 class SimulatedDevices:
@@ -37,7 +40,7 @@ class SimulatedDevices:
         """Return the devices of one resource."""
         return self._devices.get(device_type, {})
 
-    def apply(self, step: Step) -> int:
+    def apply(self, step: "Step") -> int:
         """Do what `step` says; return how many devices it concerned. Raises `UsageError`."""
         names = [step.resource] if step.resource else [*self._devices]
         if step.resource and step.resource not in self._devices:
@@ -45,7 +48,7 @@ class SimulatedDevices:
             raise UsageError(f"there is no resource {step.resource!r}, only {known}")
         return sum(self._apply(step, name) for name in names)
 
-    def _apply(self, step: Step, name: str) -> int:
+    def _apply(self, step: "Step", name: str) -> int:
         devices = self._devices[name]
         if step.set_ is not None:
             chosen = [each for each in devices if fnmatchcase(each, step.set_.id)]

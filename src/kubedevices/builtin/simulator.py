@@ -11,16 +11,18 @@ import re
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubedevices.builtin.simulated_devices import SimulatedDevices
 from kubedevices.builtin.simulator_answers import Answers, answers_for
 from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
-from kubedevices.builtin.simulator_steps import Step
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotAsk
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+
+if TYPE_CHECKING:
+    from kubedevices.builtin.simulator_steps import Step
 
 _LOOK = 0.1
 """Seconds between two looks at the file that holds the registration up."""
@@ -69,7 +71,7 @@ class Simulator(Scanner):
             for name in tree
         }
 
-    def take_step(self, step: Step) -> int:
+    def take_step(self, step: "Step") -> int:
         """Do what `step` says and report it; return how many devices it concerned."""
         concerned = self._devices.apply(step)
         _log.info("%s (%d devices)", step, concerned)
