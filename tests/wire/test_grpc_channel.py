@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import DialError, RpcError, StatusCode
+from kubedevices.wire.grpc_events import CallEnded, Event
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, Methods, StreamMethod, UnaryMethod
 from tests.waiting import until
 from tests.wire import frames
@@ -218,23 +219,18 @@ async def test_deadline_of_nought(counted: Counted, short_dir: Path) -> None:
 async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) -> None:
     """An answer that came in time counts, even when the deadline passes before it is looked at."""
     async with dialled(short_dir) as channel:
-        call = asyncio.create_task(channel.unary(CALL, b"wait", timeout=0.3), name="call")
-        await until(lambda: counted.calls == 1, what="the call is in progress")
-        ended = asyncio.Event()
-        end = channel._link.on_event
+        act = channel._link.on_event
+        ended = []
 
-        def block_after_the_end(event: object) -> None:
-            end(event)  # type: ignore[arg-type]
-            if type(event).__name__ == "CallEnded":
-                ended.set()
-                wake = asyncio.get_running_loop().time() + 0.5
-                while asyncio.get_running_loop().time() < wake:
-                    pass
+        def expire_at_the_end(event: Event) -> None:
+            act(event)
+            if isinstance(event, CallEnded):
+                ended.append(event.call)
+                channel._expire(event.call, 5)
 
-        channel._link.on_event = block_after_the_end  # type: ignore[method-assign]
-        counted.release.set()
-        assert await call == b"wait"
-        assert ended.is_set()
+        channel._link.on_event = expire_at_the_end  # type: ignore[method-assign]
+        assert await channel.unary(CALL, b"answer", timeout=5) == b"answer"
+        assert len(ended) == 1
 
 
 async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> None:
@@ -329,6 +325,6 @@ async def test_close_with_a_full_socket(short_dir: Path) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await channel.close()
-        assert loop.time() - begun < 0.5
+        assert loop.time() - begun < 2
         with pytest.raises(RpcError, match="closed"):
             await call

