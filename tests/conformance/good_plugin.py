@@ -128,9 +128,9 @@ class GoodPlugin:
         fresh.rename(target)
 
     def cdi_spec(self, names: list[str]) -> dict[str, Any]:
-        """Return the content of our CDI file; 0.3.0 is all it needs."""
+        """Return the content of our CDI file, in the lowest version that can say it."""
         return {
-            "cdiVersion": "0.3.0",
+            "cdiVersion": "0.5.0" if any(name[0].isdigit() for name in names) else "0.3.0",
             "kind": "example.com/widget",
             "devices": [
                 {"name": name, "containerEdits": {"env": [f"WIDGET_OF_CDI={name}"]}}

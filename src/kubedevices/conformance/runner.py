@@ -142,10 +142,17 @@ class _Runner:
         return verdicts
 
     def _tidy(self, verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
-        """Leave the directories of the run out of what is said."""
-        known = f"{self.stage.probe.socket_dir}/"
+        """Leave the directories of the run out of what is said; they mean nothing to anybody."""
+        place = self.stage.place
+        known = (self.stage.probe.socket_dir, place.sockets, place.registry, place.cdi)
+
+        def tidy(text: str) -> str:
+            for directory in known:
+                text = text.replace(f"{directory}/", "")
+            return text
+
         return {
-            name: Verdict(status, evidence.replace(known, ""), story.replace(known, ""))
+            name: Verdict(status, tidy(evidence), tidy(story))
             for name, (status, evidence, story) in verdicts.items()
         }
 

@@ -73,7 +73,7 @@ async def cdi_files(plugin: Plugin) -> str:
     if broken:
         raise Broken(
             f"{broken[0].path.rpartition('/')[2]}: {broken[0].problem}",
-            "\n".join(f"{file.path}: {file.problem}" for file in broken),
+            "\n".join(f"{file.path}: {file.problem}" for file in broken[1:]),
         )
     return f"{len(files)} files"
 
