@@ -132,3 +132,17 @@ async def test_a_change_before_the_first_scan_is_not_lost(directory: Path) -> No
     ):
         await kubelet.wait_for("example.com/camera", VIDEO0)
         await until(lambda: not kubelet.connected("example.com/serial"))
+
+
+async def test_a_file_that_says_the_same_is_not_read_again(directory: Path) -> None:
+    """A touch, or a ConfigMap that is written anew without a change."""
+    file = directory / "host.yaml"
+    file.write_text(HEAD + SERIAL)
+    follower = ExposeScanner.from_file(file).follower
+    assert follower is not None
+    file.write_text(HEAD + SERIAL)
+    await follower._look()
+    assert follower.reloads == 0
+    file.write_text(HEAD + CAMERA)
+    await follower._look()
+    assert follower.reloads == 1

@@ -258,6 +258,20 @@ def test_a_vanished_device_is_unhealthy_for_a_while(config_file: Path) -> None:
     assert look(11) == {}
 
 
+def test_a_number_is_not_given_away_within_the_grace(config_file: Path) -> None:
+    """Two devices must not be /dev/ttyS0 when the first one comes back."""
+    resource = "  match: [{path: /dev/ttyUSB*}]\n  env: {I: '{index}'}\n"
+    memory = ExposeMemory()
+    scan(config_file, resource, PretendHost("/dev/ttyUSB0"), memory)
+    scan(config_file, resource, PretendHost("/dev/ttyUSB1"), memory, 1)
+    host = PretendHost("/dev/ttyUSB0", "/dev/ttyUSB1")
+    found = devices(scan(config_file, resource, host, memory, 2))
+    assert {id_: device.env["I"] for id_, device in found.items()} == {
+        "ttyUSB0": "0",
+        "ttyUSB1": "1",
+    }
+
+
 def test_the_grace_of_the_file_holds_where_a_resource_has_none(config_file: Path) -> None:
     """30 seconds unless it says otherwise."""
     memory = ExposeMemory()

@@ -167,3 +167,42 @@ def test_a_device_that_comes_back_is_looked_at_afresh(
     state.touch()
     card.touch()
     assert healths(scanner) == {"card0": "Healthy"}
+
+
+def test_a_check_that_does_not_end_counts_once_per_interval(
+    tmp_path: Path,
+    make_scanner: Callable[..., ExposeScanner],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However often devices are looked for meanwhile."""
+    (tmp_path / "dev/card0").touch()
+    hangs, release = threading.Event(), threading.Event()
+
+    def look_or_hang(*_: object) -> str:
+        if hangs.is_set():
+            release.wait(10)
+        return ""
+
+    monkeypatch.setattr("kubedevices.builtin.health_checks.look", look_or_hang)
+    clock = Clock()
+    scanner = make_scanner("{command: [x], interval: 30s, failAfter: 2}", clock)
+    assert healths(scanner) == {"card0": "Healthy"}
+    hangs.set()
+    clock.now += 30
+    assert healths(scanner) == {"card0": "Healthy"}
+    clock.now += 30
+    assert [healths(scanner) for _ in range(4)] == [{"card0": "Healthy"}] * 4
+    clock.now += 30
+    assert healths(scanner) == {"card0": "Unhealthy"}
+    release.set()
+
+
+def test_a_new_rule_is_applied_at_once(
+    tmp_path: Path, make_scanner: Callable[..., ExposeScanner]
+) -> None:
+    """What the old one found says nothing about it."""
+    (tmp_path / "dev/card0").touch()
+    scanner = make_scanner("{file: /no/such/file}", Clock())
+    assert healths(scanner) == {"card0": "Unhealthy"}
+    scanner.use(make_scanner(f"{{file: {tmp_path}}}", Clock()).config)
+    assert healths(scanner) == {"card0": "Healthy"}

@@ -20,8 +20,6 @@ from kubedevices.host.device_files import device_files_below
 from kubedevices.host.pci import read_hex
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, read_attribute
 
-_USB_FILES = "/dev/bus/usb/"
-
 _log = logging.getLogger(__name__)
 
 
@@ -126,8 +124,8 @@ class HostDevices:
             sysfs_root=self._sys,
         ):
             files = device_files_below(each.directory, dev_root=self._dev)
-            # A driver's file is what programs open; the bus's own comes along for libusb.
-            in_order = sorted(files, key=lambda path: (path.startswith(_USB_FILES), _order(path)))
+            # A driver's file is what programs open. The bus's own, which lies deepest, is last.
+            in_order = sorted(files, key=_order)
             name = f"usb-{each.vendor}-{each.product}-{_as_id(each.serial or each.port)}"
             yield from self._found(in_order, each.port, name)
 
