@@ -7,7 +7,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: help venv demo test test-deps lint format types imports tests proto bench clean
+# What `make image` builds and `make deploy` deploys; KUBECONFIG chooses the cluster. The variables
+# of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) are taken from the environment.
+ENGINE ?= podman
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE ?= kubedevices:$(VERSION)
+NAMESPACE ?= kubedevices
+PLUGIN ?= simulate
+MANIFEST_ARGS ?=
+MANIFESTS = $(BIN)/kubedevices manifests $(PLUGIN) --namespace $(NAMESPACE) --image $(IMAGE) \
+	$(MANIFEST_ARGS)
+NEED_KUBECTL = command -v kubectl >/dev/null \
+	|| { echo "kubectl is missing: install the Debian package kubernetes-client, or apply what \`make print-manifests\` prints elsewhere" >&2; exit 3; }
+export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
+	DEVICE_FILE_PREFIX
+
+.PHONY: help build image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -54,6 +69,26 @@ proto: $(VENV)/dev.done  ## src/kubedevices/wire/generated from wire/proto
 
 bench: $(VENV)/dev.done  ## what docs/performance.md quotes
 	$(BIN)/python -m benchmarks
+
+build: $(VENV)/dev.done  ## dist/*.whl
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE
+	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .
+
+manifests: venv  ## deploy/kustomize from src/kubedevices/manifests
+	$(BIN)/kubedevices manifests kustomize --directory deploy/kustomize
+
+print-manifests: venv  ## what make deploy would apply
+	@$(MANIFESTS)
+
+deploy: venv  ## PLUGIN (simulate or expose) into NAMESPACE of the cluster of KUBECONFIG
+	@$(NEED_KUBECTL)
+	$(MANIFESTS) | kubectl apply --filename -
+
+undeploy: venv  ## take it away again, with its namespace
+	@$(NEED_KUBECTL)
+	$(MANIFESTS) | kubectl delete --ignore-not-found --filename -
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

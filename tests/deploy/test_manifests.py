@@ -1,0 +1,146 @@
+"""Manifests against Kubernetes' own schemas, and deploy/ against its source in the package."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubedevices.cli.manifests import IMAGE, as_yaml
+from kubedevices.manifests import kustomize
+from kubedevices.manifests.workload import Deployment, documents, node_pod
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+OVERLAYS = kustomize.overlays(IMAGE)
+VERSIONS = ("1.35", "1.36", "1.37")
+FOREIGN = {"NodeFeatureRule", "SecurityContextConstraints", "Kustomization"}
+"""Kinds that are not Kubernetes' own: it has no schema for them."""
+
+EVERYTHING = {
+    "simulate": documents(Deployment("simulate", IMAGE, env={"NUMBER_DEVICES": "2"})),
+    "expose": documents(
+        Deployment("expose", IMAGE, cdi=True, metrics=True, node_labels={"a": "b"})
+    ),
+    "node": [node_pod(IMAGE)],
+    **{name: documents(each) for name, each in OVERLAYS.items()},
+}
+
+
+def run(*command: object, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    words = [str(word) for word in command]
+    return subprocess.run(
+        words, input=stdin, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+
+
+def validate(text: str, version: str, directory: Path) -> "subprocess.CompletedProcess[str]":
+    file = directory / "manifests.yaml"
+    file.write_text(text)
+    return run(BIN / "kubernetes-validate", "--strict", "-k", version, file)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_manifest_is_valid(version: str, short_dir: Path) -> None:
+    """Strictly: a misspelt key would be dropped silently by an API server."""
+    text = "---\n".join(map(as_yaml, EVERYTHING.values()))
+    done = validate(text, version, short_dir)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"daemonset/kubedevices against version {version}" in done.stdout + done.stderr
+
+
+def test_the_judge_judges(short_dir: Path) -> None:
+    """A wrong key is found."""
+    pod = node_pod(IMAGE)
+    pod["spec"]["contaners"] = []
+    assert validate(as_yaml([pod]), VERSIONS[-1], short_dir).returncode != 0
+
+
+def test_the_files_of_kustomize_are_those_of_the_package() -> None:
+    """`make manifests` would change nothing, and nothing else lies there."""
+    directory = ROOT / "deploy/kustomize"
+    there = {
+        str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*.yaml")
+    }
+    assert there == {name: as_yaml(each) for name, each in kustomize.files(IMAGE).items()}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_makes_what_the_package_prints(name: str) -> None:
+    """Base and patch together are the manifest of that deployment; kustomize judges, if it can."""
+    files = kustomize.files(IMAGE)
+    (base,), (patch,) = files["base/daemonset.yaml"], files[f"overlays/{name}/daemonset.yaml"]
+    expected = documents(OVERLAYS[name])
+    assert normal([merge(base, patch)]) == normal(expected[-1:])
+    if shutil.which("kubectl") is not None:
+        done = run("kubectl", "kustomize", f"deploy/kustomize/overlays/{name}")
+        made = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] not in FOREIGN]
+        assert normal(made) == normal(expected), done.stderr
+
+
+def merge(base: Any, patch: Any) -> Any:
+    """Merge as an API server does: objects by key, lists of objects by name, others replace."""
+    if isinstance(patch, dict):
+        return base | {key: merge(base.get(key, type(patch[key])()), patch[key]) for key in patch}
+    if not isinstance(patch, list) or not all(isinstance(each, dict) for each in patch):
+        return patch
+    key = "mountPath" if any("mountPath" in each for each in patch) else "name"
+    merged = {each[key]: each for each in base}
+    for each in patch:
+        merged[each[key]] = merge(merged.get(each[key], {}), each)
+    return list(merged.values())
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def normal(found: list[dict[str, Any]]) -> Any:
+    """Sort what has no order: documents, and lists that are keyed by name."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: walk(each) for key, each in value.items()}
+        if isinstance(value, list):
+            items = [walk(each) for each in value]
+            return (
+                sorted(items, key=as_json)
+                if all(isinstance(each, dict) for each in items)
+                else items
+            )
+        return value
+
+    return sorted((walk(each) for each in found), key=lambda each: str(each["kind"]))
+
+
+def test_the_containerfile_follows_the_rules() -> None:
+    """hadolint finds nothing, not even something to mention."""
+    done = run(BIN / "hadolint", "--failure-threshold", "style", "deploy/image/Containerfile")
+    assert done.returncode == 0, done.stdout
+
+
+def test_make_deploy_says_what_it_would_apply() -> None:
+    """The variables of simple-device-plugin arrive in the container."""
+    settings = ["NAMESPACE=lab", "RESOURCE_NAME=example.com/x", "NUMBER_DEVICES=3", "IMAGE=img:1"]
+    command = [f"MANIFESTS={BIN}/kubedevices manifests simulate --namespace lab --image img:1"]
+    done = run("make", "--silent", "print-manifests", "-o", "venv", *settings, *command)
+    assert done.returncode == 0, done.stderr
+    head, daemon_set = yaml.safe_load_all(done.stdout)
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert head["metadata"]["name"] == daemon_set["metadata"]["namespace"] == "lab"
+    assert (env["RESOURCE_NAME"], env["NUMBER_DEVICES"]) == ("example.com/x", "3")
+    assert container["image"] == "img:1"
+
+
+def test_without_kubectl_deploy_says_how_to_get_it(tmp_path: Path) -> None:
+    """Instead of `command not found`."""
+    for name in ("bash", "sh", "sed", "make"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    done = run("env", f"PATH={tmp_path}", "make", "--silent", "deploy", "-o", "venv")
+    assert done.returncode == 2
+    assert "kubectl is missing: install the Debian package kubernetes-client" in done.stderr
