@@ -18,6 +18,7 @@ from kubedevices import __version__
 from kubedevices.cli import VERBS, main
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, KubedevicesError, UsageError
 from tests.cli.commands import COMMAND, run
+from tests.docs.pages import ROOT
 
 IN_ENVIRONMENT = ConfigProblem("e", 0, 0, "V", "w")
 
@@ -290,3 +291,24 @@ def test_verbs_may_share_an_argument_parser() -> None:
     """`add_arguments` of every verb takes any parser: nothing is declared twice."""
     for verb in VERBS:
         import_module(f"kubedevices.cli.{verb}").add_arguments(ArgumentParser())
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">/dev/full", 3, "kubedevices: cannot write the output: No space left on device\n"),
+        (">&-", 0, ""),
+    ],
+)
+def test_output_that_cannot_be_written_is_told_in_one_line(
+    redirection: str, code: int, message: str
+) -> None:
+    """A full disk is a reason; a closed stdout is the caller's wish."""
+    scan = "scan --config examples/host-devices.yaml"
+    command = f"{sys.executable} -m kubedevices.cli {scan} {redirection}"
+    result = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

@@ -16,7 +16,7 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.cli.node import describe
 from kubedevices.node.device_manager import DeviceManager
-from tests.cli.commands import DEADLINE, run, running
+from tests.cli.commands import COMMAND, DEADLINE, run, running
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until_sync
 
@@ -130,6 +130,20 @@ def test_a_signal_while_it_starts_stops_it_cleanly(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert capsys.readouterr().out.split()[1:] == ["stopped"]
+
+
+def test_a_node_goes_on_where_its_lines_cannot_be_written(directory: Path) -> None:
+    """The disk with its log is full: allocations are what counts."""
+    with Path("/dev/full").open("w") as full, directory.with_name("log").open("w") as log:
+        arguments = [*COMMAND, "node", "--socket-dir", str(directory)]
+        with subprocess.Popen(arguments, stdout=full, stderr=log) as process:
+            try:
+                control = directory.with_name("p.state") / "control.sock"
+                until_sync(lambda: control.exists() or process.poll() is not None)
+                assert main(["devices", "--socket-dir", str(directory)]) == 0
+            finally:
+                process.terminate()
+    assert directory.with_name("log").read_text() == ""
 
 
 def test_a_second_signal_ends_it_at_once(directory: Path, short_dir: Path) -> None:

@@ -133,11 +133,20 @@ async def _serve(args: argparse.Namespace) -> None:
 
 
 def _print_json(event: Mapping[str, Any]) -> None:
-    print(json.dumps({"time": timestamp(time.time()), **event}, ensure_ascii=False), flush=True)
+    _print_line(json.dumps({"time": timestamp(time.time()), **event}, ensure_ascii=False))
 
 
 def _print_text(event: Mapping[str, Any]) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {describe(event)}", flush=True)
+    _print_line(f"{time.strftime('%H:%M:%S')} {describe(event)}")
+
+
+def _print_line(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise  # whoever read the lines wanted the node only for them
+    except OSError:
+        return  # a full disk, for example: the node is needed all the same
 
 
 def describe(event: Mapping[str, Any]) -> str:
