@@ -11,6 +11,7 @@ process passes through this file on its way to the kubelet.
 """
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -50,6 +51,7 @@ examples:
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _INTERRUPTED = 130  # 128 + SIGINT
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _READER_GONE = 141  # 128 + SIGPIPE: what a shell reports for any filter whose reader left
 
 
@@ -67,6 +69,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (design: 0 done, 1 no, 2 usage, 3 could not ask)."""
+    if sys.stdout is None:  # closed by the caller, as by `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as we live
     try:
         try:
             return _main(sys.argv[1:] if argv is None else list(argv))
@@ -81,9 +85,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit: let it do so into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return _READER_GONE
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _write_no_more()
+        print(f"kubedevices: cannot write the output: {error.strerror}", file=sys.stderr)
+        return 3
+
+
+def _write_no_more() -> None:
+    """Python flushes stdout once more at exit: let it do so into nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def describe(error: KubedevicesError) -> str:
