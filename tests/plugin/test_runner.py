@@ -516,3 +516,15 @@ async def count_resources() -> tuple[int, int, int]:
 
 def count_open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_a_plugin_without_devices_says_so_once(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else it looks as if nothing happened; what never was served does not end either."""
+    caplog.set_level(logging.INFO)
+    async with running(Widgets(), short_dir) as runner:
+        await until(lambda: runner.has_scanned)
+    assert [record.message for record in caplog.records] == [
+        "the scanner reports no devices: nothing is served until it does"
+    ]

@@ -161,7 +161,8 @@ class PluginRunner:
         except Exception as error:
             name = type(self._scanner).__name__
             raise ScanFailed(name, f"{type(error).__name__}: {error}") from error
-        _log.info("the scanner has ended")
+        if not self._is_stopped:
+            _log.info("the scanner has ended")
 
     # ------------------------------------------------------------ device types
 
@@ -182,6 +183,8 @@ class PluginRunner:
                     tree, difference = change.result()
                     await self._cdi.follow(tree)
                     self._apply(tree, difference)
+                    if not self._has_scanned and not tree:
+                        _log.info("the scanner reports no devices: nothing is served until it does")
                     self._has_scanned = True
                     change = asyncio.create_task(updates.next(), name="next tree")
         finally:
@@ -227,14 +230,16 @@ class PluginRunner:
         """Stop a type; its calls under way may finish meanwhile, and hold nobody up."""
         ending = self._running.pop(device_type)
         self._ending.add(ending)
-        ending.task.add_done_callback(lambda _: self._forget(ending))
+        was_serving = ending.served.is_serving
+        ending.task.add_done_callback(lambda _: self._forget(ending, was_serving=was_serving))
         ending.task.cancel()
 
-    def _forget(self, ended: "_Running") -> None:
+    def _forget(self, ended: "_Running", *, was_serving: bool) -> None:
         self._ending.discard(ended)
         if not ended.task.cancelled() and (error := ended.task.exception()):
             _log.debug("%s ended with an error", ended.served.resource, exc_info=error)
-        _log.info("%s: no longer served", ended.served.resource)
+        if was_serving:
+            _log.info("%s: no longer served", ended.served.resource)
 
 
 @dataclass(frozen=True, eq=False)
