@@ -130,7 +130,6 @@ class DeviceManager(NodeView):
         self._active_pods, self._turns, self._is_running = active_pods, Turns(), False
 
     def _keep_in(self, store: PodDevicesStore) -> None:
-        self._lock = StateLock(self.state_dir)
         self._store = store
         self._admitted = AdmittedPods(self.pod_devices, store, self._events)
         self._checkpoint = CheckpointWriter(
