@@ -314,7 +314,6 @@ def test_a_restart_reads_everything_back(bench: Bench, scanner: Shown) -> None:
 def test_what_a_restart_leaves(bench: Bench, how: str, file: bool, socket: bool) -> None:
     """Each form of restart removes what its name says."""
     (bench.socket_dir / "file").touch()
-    bench.start(Shown(widget=widgets("a")), domain=DOMAIN).kill()
     stale = bench.socket_dir / "stale.sock"
     bench.start(Shown(gadget=widgets("a")), domain=DOMAIN, socket_name=lambda _: stale.name)
     bench.wait_for("example.com/gadget")
