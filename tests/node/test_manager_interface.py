@@ -1,13 +1,19 @@
 """The kubelet's other questions to kubedevices.node.device_manager"""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubedevices.device import ReportedDevice
-from kubedevices.errors import AdmissionRejected, RegistrationServerFailed
+from kubedevices.errors import (
+    AdmissionRejected,
+    RegistrationServerFailed,
+    RpcError,
+    StatusCode,
+)
 from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.node_status import ResourceHealth, ResourceStatus
@@ -16,6 +22,7 @@ from kubedevices.node.topology_hints import TopologyHint
 from kubedevices.node.topology_options import check_settings
 from kubedevices.numa import NumaNodes
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+from tests.waiting import until
 
 FOUR = [
     ReportedDevice(f"{node}-{number}", "Healthy", (node,)) for node in (0, 1) for number in (0, 1)
@@ -153,3 +160,20 @@ async def test_a_node_counts_what_happens_on_it(short_dir: Path) -> None:
         assert value("kubelet_device_plugin_alloc_duration_seconds_count", **theirs) == 1
         assert value("kubelet_topology_manager_admission_requests_total") == 2
         assert value("kubelet_topology_manager_admission_duration_ms_count") == 2
+
+
+async def test_a_lost_stream_is_told_in_the_kubelets_words(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has the text that tools look for in a kubelet's, with the resource and the reason."""
+    async with (
+        DeviceManager(short_dir) as manager,
+        FakePlugin(short_dir, devices=healthy("a")) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        with caplog.at_level(logging.INFO):
+            await plugin.end_streams(RpcError(StatusCode.INTERNAL, "boom"))
+            await until(lambda: "listAndWatch ended" in caplog.text)
+    expected = f"listAndWatch ended unexpectedly for device plugin {RESOURCE} with error boom"
+    assert expected in caplog.text

@@ -36,7 +36,7 @@ def devices(short_dir: Path) -> Path:
 NO_ERRORS = ("Traceback", "ERROR", "Exception")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_while_it_waits_for_a_kubelet(
     socket_dir: Path, devices: Path, number: int
 ) -> None:

@@ -40,7 +40,7 @@
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met
         ├── AllocationError                …why a container gets no devices
-        ├── EndpointStopped
+        ├── EndpointStopped, ListAndWatchEnded
         ├── LedgerDamaged, LedgerWriteFailed   the node's own durable state
         ├── ListenFailed                   kubelet.sock could not be bound; exit_code 3
         └── NotInTime
@@ -79,6 +79,7 @@ from kubedevices.errors.node import (
     LedgerDamaged,
     LedgerUnusable,
     LedgerWriteFailed,
+    ListAndWatchEnded,
     ListenFailed,
     NoContainerResponse,
     NodeError,
@@ -177,6 +178,7 @@ __all__ = [
     "LedgerDamaged",
     "LedgerUnusable",
     "LedgerWriteFailed",
+    "ListAndWatchEnded",
     "ListenFailed",
     "NoContainerResponse",
     "NoDevicesNamed",

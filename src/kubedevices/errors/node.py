@@ -123,6 +123,16 @@ class EndpointStopped(NodeError):
         super().__init__(f"endpoint {endpoint} has been stopped")
 
 
+class ListAndWatchEnded(NodeError):
+    """A plugin's stream ended although nobody asked it to."""
+
+    def __init__(self, resource: str, reason: str) -> None:
+        self.resource, self.reason = resource, reason
+        super().__init__(
+            f"listAndWatch ended unexpectedly for device plugin {resource} with error {reason}"
+        )
+
+
 class AllocationError(NodeError):
     """A container does not get its devices."""
 

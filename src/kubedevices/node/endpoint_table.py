@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kubedevices.device import ReportedDevice
-from kubedevices.errors import TooManyPlugins
+from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory import Inventory
@@ -144,6 +144,7 @@ class EndpointTable:
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
         """Take note that `endpoint` is gone; say whether it may come back by itself."""
+        logger.info("%s", ListAndWatchEnded(endpoint.resource, reason))
         self._lose(endpoint, reason)
         return self._endpoints.get((endpoint.resource, endpoint.generation)) is endpoint
 

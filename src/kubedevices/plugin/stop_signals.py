@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT for a plugin process: the first stops gently, the second at once.
+"""SIGTERM, SIGINT and SIGHUP for a plugin process: the first stops gently, the second at once.
 
 Handlers of the `signal` module and not of the event loop, because an author's `async` method may
 block the loop, and a process that ignores SIGTERM for that reason gets killed with its sockets left
@@ -32,7 +32,10 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._take) for number in _SIGNALS}
+            numbers = [*_SIGNALS]
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup, or a reload
+                numbers.append(signal.SIGHUP)
+            self._before = {number: signal.signal(number, self._take) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:
