@@ -97,7 +97,11 @@ class RestartRig:
             shutil.copytree(
                 directory,
                 self._saved / directory.name,
-                ignore=lambda parent, names: [n for n in names if (Path(parent) / n).is_socket()],
+                ignore=lambda parent, names: [
+                    name
+                    for name in names
+                    if name.endswith(".new") or (Path(parent) / name).is_socket()
+                ],
             )
 
     def _bring_back(self) -> None:

@@ -179,6 +179,22 @@ async def test_a_damaged_row_gives_way_too(ledger: Ledger) -> None:
     await ledger.commit(pod(), holdings(pod()))
 
 
+async def test_the_log_of_a_damaged_ledger_goes_with_it(ledger: Ledger, tmp_path: Path) -> None:
+    """It must not be put over the new one."""
+    await ledger.load()
+    await ledger.commit(pod(), holdings(pod()))
+    copy = Path(shutil.copytree(tmp_path, tmp_path / "copy"))
+    (copy / "ledger.db").write_text("garbage")
+    second = Ledger(copy, copy / "none")
+    kept = await second.load()
+    assert not kept.pods
+    assert Path(f"{kept.damage[0].kept_as}-wal").stat().st_size
+    await second.commit(*admitted("new")[:2])
+    await second.close()
+    assert [each.pod.name for each in (await second.load()).pods] == ["new"]
+    await second.close()
+
+
 async def test_both_damaged_is_an_empty_start_that_is_told_twice(
     ledger: Ledger, tmp_path: Path
 ) -> None:
@@ -212,6 +228,15 @@ async def test_what_is_committed_is_there_after_the_next_start(ledger: Ledger) -
     await ledger.close()
     kept = await ledger.load()
     assert (kept.pods, kept.resources) == ([admitted("q")], [WIDGET])
+
+
+async def test_pods_stay_in_the_order_of_their_admission(ledger: Ledger) -> None:
+    """Through every start."""
+    for name in ("z", "m", "a"):
+        await ledger.load()
+        await ledger.commit(*admitted(name)[:2])
+        await ledger.close()
+    assert [each.pod.name for each in (await ledger.load()).pods] == ["z", "m", "a"]
 
 
 async def test_a_pod_that_changes_nothing_is_not_written(ledger: Ledger) -> None:

@@ -124,6 +124,13 @@ def test_only_the_owner_may_look(path: Path, ledger: LedgerFile) -> None:
     assert not Path(f"{path}-shm").exists()
 
 
+def test_a_change_is_on_the_disk_when_it_is_acknowledged(ledger: LedgerFile) -> None:
+    """A log that is synchronised at each commit; a power cut cannot be had in a test."""
+    pragmas = {"synchronous": 2, "journal_mode": "wal", "wal_autocheckpoint": 0}
+    for pragma, value in pragmas.items():
+        assert ledger._connection.execute(f"PRAGMA {pragma}").fetchone() == (value,)
+
+
 def test_odd_texts_come_back(path: Path, ledger: LedgerFile) -> None:
     """Device IDs are whatever a plugin says."""
     odd = ("", "\0", "\ud800", "a'b\";--", "é" * 100)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.device import ReportedDevice
 from kubedevices.errors import PluginNotBack
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.topology_options import check_settings
@@ -278,6 +279,23 @@ async def test_a_running_pod_does_not_meet_the_topology_policy_again(short_dir: 
         await plugin.send([*healthy("a", numa=(0,)), *healthy("b", numa=(1,))])
         await rig.manager.wait_for(RESOURCE, capacity=2)
         assert {*await rig.admit("p", 2)} == {"a", "b"}
+
+
+async def test_what_a_running_container_never_got_is_not_planned_now(short_dir: Path) -> None:
+    """Its resource became known later; no policy and no plugin may turn the pod down for it."""
+    gadget = "example.com/gadget"
+    asked = Pod("p", containers=(Container("main", {RESOURCE: 1, gadget: 1}),))
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        got = await rig.manager.allocate(asked)
+        await rig.plugin("g", resource=gadget)
+        rig.running = {(UID, "main")}
+        rig.options["topology"] = check_settings("single-numa-node", numa_nodes=(0, 1))
+        await rig.restart()
+        plugin = await rig.plugin("g", resource=gadget)
+        await plugin.send([ReportedDevice("g", "Unhealthy", (0,))])
+        await rig.manager.wait_for(gadget, allocatable=0)
+        assert await rig.manager.allocate(asked) == got == {"main": {RESOURCE: ("a",)}}
 
 
 # ---------------------------------------------------------------- what the runtime says
