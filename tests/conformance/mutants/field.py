@@ -96,7 +96,7 @@ class RegistersLate(GoodPlugin):
         await super().until_lost()
         if not self.was_late:
             self.was_late = True
-            await asyncio.sleep(3.2)
+            await asyncio.sleep(3.8)
 
 
 class NeverAgain(GoodPlugin):

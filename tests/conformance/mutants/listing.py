@@ -21,7 +21,7 @@ class FirstListLate(GoodPlugin):
             self.looked = True
             waiting = object()
             self.streams.add(waiting)
-            await asyncio.sleep(2)
+            await asyncio.sleep(3.2)
             self.streams.discard(waiting)
         async for each in super().ListAndWatch(request, context):
             yield each

@@ -175,7 +175,7 @@ async def two_instances(stage: Stage) -> str:
     if not second.running:
         return f"{while_both}, the first serves on"
     await first.send_signal(15)
-    await first.wait(stage.timing.stop)
+    await first.wait(2 * stage.timing.stop)
     stage.process = second
     await stage.pause(stage.timing.hold)
     await _must_be_served(stage, "after the first ended")
