@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ class Relayed(GoodPlugin):
         public = self.path
         if accepts(public):
             raise Refused(f"another instance serves on {public}")
-        self.path = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp")) / "hidden.sock"
+        self.path = self.socket_dir.parent / f"hidden-{os.getpid()}"  # removed with the run
         try:
             await super().open_server()
             hidden = self.path
@@ -48,7 +47,6 @@ class Relayed(GoodPlugin):
         if self.relay:
             await self.relay.stop()
             self.hidden.unlink(missing_ok=True)
-            self.hidden.parent.rmdir()
             self.relay = None
 
     def make_relay(self, public: Path, hidden: Path) -> Relay:
