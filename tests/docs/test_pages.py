@@ -25,6 +25,13 @@ def test_make_can_make_what_a_page_names(path: Path) -> None:
     assert set(re.findall(r"[`$] ?make ([a-z-]+)", path.read_text())) <= set(targets)
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    """Every relative link of a page names a file that is there."""
+    targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
+    assert not [target for target in targets if not (path.parent / target).exists()]
+
+
 def test_a_page_that_lies_is_caught(short_dir: Path) -> None:
     """The runner itself fails on a failing command and on output that never came."""
     page = short_dir / "lie.md"
