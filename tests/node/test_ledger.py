@@ -350,7 +350,7 @@ async def test_a_log_that_cannot_be_shortened_is_only_long(
 
 
 async def test_a_thousand_pods_are_loaded_in_a_moment(ledger: Ledger, tmp_path: Path) -> None:
-    """The target is 100 ms for a whole start; here the ledger's part, on a busy machine."""
+    """The target is 100 ms for a whole start; here the ledger's part, as processor time."""
     await ledger.load()
     await ledger.close()
     ledger.path.unlink()
@@ -359,9 +359,9 @@ async def test_a_thousand_pods_are_loaded_in_a_moment(ledger: Ledger, tmp_path: 
     ).close()
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         kept = await ledger.load()
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
         assert len(kept.pods) == 1000
         await ledger.close()
-    assert min(times) < 1
+    assert min(times) < 0.3
