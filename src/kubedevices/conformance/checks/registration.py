@@ -145,7 +145,7 @@ def _by_register(plugin: Plugin) -> None:
         raise NotTried("it registers by the plugin watcher")
 
 
-quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.registers",))
+quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.options",))
 
 
 @quiet.check(
