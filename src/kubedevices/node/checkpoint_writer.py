@@ -103,6 +103,8 @@ class CheckpointWriter:
             except KubedevicesError as error:
                 logger.warning("%s", error)
                 is_done = False
+            except Exception:  # a bug of ours must end neither the writer nor the node's stop
+                logger.exception("%s could not be brought up to date", self.path)
         return is_done
 
     async def _put_file(self, content: _Content) -> None:
