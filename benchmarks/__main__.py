@@ -10,6 +10,7 @@ from importlib import import_module
 TABLES = {
     "plugin": ("benchmarks.plugin_process",),
     "node": ("benchmarks.node_admission", "benchmarks.node_lists"),
+    "check": ("benchmarks.check_run",),
 }
 
 

@@ -1,0 +1,46 @@
+"""What a full `kubedevices check` of a well-behaved plugin costs, beside the plugin that it runs.
+
+The plugin is our simulator, so that the benchmark needs nothing else; most of the time is waiting.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+
+from benchmarks import measure
+
+KUBEDEVICES = [sys.executable, "-m", "kubedevices.cli"]
+SIMULATE = [*KUBEDEVICES, "simulate", "--socket-dir", "{socket_dir}"]
+QUICK = ["--only", "registration.version", "list.second-stream"]
+
+
+def run(arguments: list[str]) -> tuple[dict[str, object], float, float, float]:
+    """Return what the check says, its wall and processor seconds, and its peak memory in MB."""
+    began = time.monotonic()
+    command = [*KUBEDEVICES, "check", "-o", "json", *arguments, "--", *SIMULATE]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout
+    document = json.loads(process.stdout.read())
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    took = time.monotonic() - began
+    return document, took, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+
+
+async def main(*, quick: bool = False) -> None:
+    """Print the table."""
+    document, took, processor, peak = await asyncio.to_thread(run, QUICK if quick else [])
+    checks = document["checks"]
+    assert isinstance(checks, list)
+    done = [check for check in checks if check["status"] != "skip"]
+    rows = [[str(len(done)), f"{took:.0f}", f"{processor:.1f}", f"{peak:.0f}"]]
+    header = [
+        "checks run",
+        "wall time in s",
+        "processor time in s",
+        "peak memory of the check in MB",
+    ]
+    measure.table("A check of the simulator", header, rows)
