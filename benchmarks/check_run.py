@@ -41,6 +41,6 @@ async def main(*, quick: bool = False) -> None:
         "checks run",
         "wall time in s",
         "processor time in s",
-        "peak memory of the check in MB",
+        "peak memory in MB",
     ]
     measure.table("A check of the simulator", header, rows)
