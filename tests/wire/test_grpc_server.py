@@ -181,6 +181,17 @@ async def test_silent_client_is_dropped(
         assert await channel.unary(CALL, b"x", timeout=5) == b"x"
 
 
+async def test_connection_outlives_the_handshake_timeout(
+    server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that has said hello may be silent for as long as it likes."""
+    monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.3)
+    async with dialled(short_dir) as channel:
+        with pytest.raises(RpcError, match="did not answer within"):
+            await channel.unary(WATCH, b"", timeout=0.5)  # which takes its time
+        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
+
+
 async def test_request_that_never_comes(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,17 @@ async def test_rename(short_dir: Path) -> None:
     assert list(short_dir.iterdir()) == []
 
 
+async def test_stop_waits_for_connections(server: GrpcServer, short_dir: Path) -> None:
+    """When stop() returns, connections have ended, also those without a call."""
+    async with dialled(short_dir) as channel:
+        await channel.ping(timeout=5)
+        assert "connections=1" in repr(server)
+        await server.stop()
+        assert "connections=0" in repr(server)
+        async with asyncio.timeout(5):
+            await channel.closed.wait()
+
+
 async def test_second_server_on_the_path(server: GrpcServer, short_dir: Path) -> None:
     """A second server is refused and does not hurt the first."""
     second = server_of({})

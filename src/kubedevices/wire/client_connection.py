@@ -137,7 +137,6 @@ class ClientConnection(GrpcConnection):
             self._finish(call, RpcError(StatusCode.INTERNAL, text))
 
     def _finish(self, call: Call, error: RpcError | None) -> None:
-        call.remote_closed = True
         self._http2.guard.earn(FloodGuard.call_earns)
         if error is None and call.reader.buffered:
             error = RpcError(StatusCode.INTERNAL, "the last message is cut off")

@@ -286,9 +286,7 @@ class GrpcServer:
             await asyncio.wait(self._open_tasks(), timeout=grace)
         for link in list(self._links):
             link.end_calls()
-        await self._wait_for_the_end()
-        for link in list(self._links):
-            link.abort()
+        await self._wait_for_the_end()  # a link that does not close by itself aborts before that
         for task in self._open_tasks():
             logger.warning("%s: %s does not end although cancelled", self.name, task.get_name())
 
