@@ -177,3 +177,16 @@ async def test_a_lost_stream_is_told_in_the_kubelets_words(
             await until(lambda: "listAndWatch ended" in caplog.text)
     expected = f"listAndWatch ended unexpectedly for device plugin {RESOURCE} with error boom"
     assert expected in caplog.text
+
+
+async def test_a_pod_waits_for_a_plugin_that_restarts(short_dir: Path) -> None:
+    """With `admission_wait` the seconds of a plugin's restart reject nobody; without it they do."""
+    async with DeviceManager(short_dir, admission_wait=10) as manager:
+        async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
+            await plugin.register()
+            await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.wait_for(RESOURCE, allocatable=0)
+        admission = asyncio.create_task(manager.allocate(pod(1)))
+        async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
+            await plugin.register()
+            assert await asyncio.wait_for(admission, 10) == {"c": {RESOURCE: ("a",)}}

@@ -109,7 +109,11 @@ class AfterRestart:
     def _is_late(self, pod_uid: str, container: str, resource: str) -> bool:
         if (container, resource) in self._gate.parts(pod_uid):
             return not self._may_be_planned(pod_uid, container, resource)
-        return self._inventory.is_known(resource) and not self._inventory.has_reported(resource)
+        record = self._inventory.record(resource)
+        if record is None or not self._inventory.is_known(resource):
+            return False
+        # A plugin that restarts is late too: within its grace period it is expected back.
+        return not record.has_reported or record.stopped_at is not None
 
     def _may_be_planned(self, pod_uid: str, container: str, resource: str) -> bool:
         """Whether the plugin has said what there is: an empty list before the real one does not.
