@@ -116,8 +116,6 @@ class PluginWatcher:
         loop = asyncio.get_running_loop()
         try:
             plugin = await self._introduce(path)
-        except asyncio.CancelledError:
-            raise
         except (RegistrationError, WireError) as error:
             is_final = self._compat and isinstance(error, PluginRegistrationFailed | NotifyFailed)
             pause = self._state.failed(path, loop.time(), give_up_on=file if is_final else None)
