@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubedevices.builtin.yaml_config import Complain, key, key_names, load_config
-from kubedevices.builtin.yaml_source import suggest
 from kubedevices.errors import CannotRead, ConfigError
 
 
@@ -182,8 +181,6 @@ def test_keys_are_known_by_their_spelling_in_the_file() -> None:
     """Field names and keys, both ways of naming them."""
     assert key_names(Zoo)["age"] == "AGE"
     assert key_names(Pet) == {"pet_name": "petName", "legs": "legs"}
-    assert suggest("PETNAME", ["petName"]) == "petName"
-    assert suggest("xyz", ["petName"]) == ""
 
 
 YAML_LIKE = st.lists(

@@ -76,14 +76,14 @@ def test_a_plugin_that_cannot_be_started_exits_3() -> None:
     ("arguments", "message"),
     [
         ([], "say what to check"),
-        (["--only", "list.ordr", "--", "x"], "did you mean list.order?"),
+        (["--only", "list.ordr", "--", "x"], "did you mean 'list.order'?"),
         (["--only", "list", "--skip", "list", "--", "x"], "leave no check"),
         (["--timeout-scale", "0", "--", "x"], "0 is not between"),
         (["--html", "/nowhere/r.html", "--", "x"], "does not exist"),
         (["--bind", "/tmp", "--", "x"], "it must read HOST:INSIDE"),
         (["--bind", "/tmp:/run/cdi/x", "--", "x"], "gets a /var/run/cdi of its own already"),
         (["--bind", "/tmp:/x", "/tmp"], "--bind is for plugins that check starts"),
-        (["--explain", "list.ordr"], "did you mean list.order?"),
+        (["--explain", "list.ordr"], "did you mean 'list.order'?"),
     ],
 )
 def test_wrong_usage_exits_2(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kubedevices.builtin.path_patterns import path_problem, placeholders
-from kubedevices.builtin.yaml_source import suggest
 from kubedevices.device import DeviceSpec
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.resource_name import explain_resource_name
+from kubedevices.spelling import closest
 
 PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
     {
@@ -79,7 +79,7 @@ def template(*known: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         for name in placeholders(text):
             if name not in known and not re.fullmatch("[1-9]", name):
-                meant = suggest(name, known)
+                meant = closest(name, known)
                 hint = f"did you mean {{{meant}}}?" if meant else _listed(known)
                 return f"unknown placeholder {{{name}}}, {hint}"
         return ""
@@ -141,7 +141,7 @@ def one_of(*words: str) -> Callable[[str], str]:
     def check(text: str) -> str:
         if text in words:
             return ""
-        meant = suggest(text, words)
+        meant = closest(text, words)
         hint = f"did you mean {meant!r}?" if meant else f"must be {', '.join(words)}"
         return f"{text!r} is not known, {hint}"
 

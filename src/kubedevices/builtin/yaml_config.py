@@ -23,7 +23,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, read_yaml, suggest
+from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, read_yaml
+from kubedevices.spelling import closest
 
 T = TypeVar("T")
 
@@ -194,7 +195,7 @@ class _Walker:
         if name in not_supported:
             self._report.mistake(node, path, "this key is not supported by this version")
             return not_supported[name]
-        meant = suggest(name, schema_fields(schema))
+        meant = closest(name, schema_fields(schema))
         hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(schema_fields(schema))}"
         if self._lenient:
             self._report.warning(node, path, "unknown key, ignored", hint)

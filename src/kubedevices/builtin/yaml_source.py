@@ -4,8 +4,7 @@ Nothing here knows what should be in the file: `yaml_config` does. PyYAML is imp
 module, so import it only when there is a file to read.
 """
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,13 +67,6 @@ def format_key(path: KeyPath) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
     return text
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return the known word that `word` was probably meant to be, or an empty string."""
-    by_lower_case = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower_case, n=1, cutoff=0.6)
-    return by_lower_case[close[0]] if close else ""
 
 
 def read_yaml(file: Path) -> yaml.Node:

@@ -5,12 +5,12 @@ runtime. Not for the meaning of values, which is `cdi.rules`; not for files, whi
 `host.cdi_specs`.
 """
 
-import difflib
 import json
 from typing import Any
 
 from kubedevices.cdi.values import CdiSpec, JsonField, Shape, json_fields, to_dict
 from kubedevices.errors import CdiProblem, InvalidCdiSpec
+from kubedevices.spelling import did_you_mean
 
 _UINT32 = 2**32
 _INT64 = 2**63
@@ -93,9 +93,7 @@ class _Reader:
         if key in _DROPPED:
             self._complain(place, "CDI 1.1.0 dropped this key, its readers refuse the file")
             return
-        close = difflib.get_close_matches(str(key), known, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        self._complain(place, f"unknown key{hint}")
+        self._complain(place, f"unknown key{did_you_mean(str(key), known)}")
 
     def _content(self, each: JsonField, content: Any, place: str) -> Any:
         shape, of = each.shape, each.of

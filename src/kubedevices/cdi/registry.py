@@ -5,7 +5,6 @@ containerd, CRI-O, podman and docker, so the answer is what a runtime will do, n
 wish.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from kubedevices.cdi.names import CdiName, explain_name
 from kubedevices.cdi.rules import readers_too_old_for
 from kubedevices.cdi.values import CdiDevice, CdiSpec, ContainerEdits
 from kubedevices.errors import CdiProblem, UnresolvableCdiDevices
+from kubedevices.spelling import closest
 
 _OTHERS_MAY_READ = 0o004
 
@@ -188,9 +188,8 @@ def _definitions(files: Sequence[SpecFile]) -> Iterable[Definition]:
 
 def _suggest(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
+    if meant := closest(name, names):
+        return f"did you mean {meant}?"
     shown = ", ".join(names[:5])
     return f"there is {shown}" + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 

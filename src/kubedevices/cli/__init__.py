@@ -15,13 +15,14 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import NoReturn
 
 from kubedevices import __version__
 from kubedevices.errors import ConfigError, KubedevicesError
+from kubedevices.spelling import did_you_mean
 
 VERBS = {
     "scan": "run a scanner once and print what it finds; needs no root and no kubelet",
@@ -114,19 +115,6 @@ def _code_of(exit_: SystemExit) -> int:
         return exit_.code or 0
     print(exit_.code, file=sys.stderr)
     return 1
-
-
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return the known word that `word` was probably meant to be, or an empty string."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, [*known], n=1)), "")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `, did you mean 'scan'?` if a known word is close to `word`."""
-    close = closest(word, known)
-    return f", did you mean {close!r}?" if close else ""
 
 
 def _main(argv: list[str]) -> int:

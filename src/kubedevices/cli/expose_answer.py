@@ -11,12 +11,12 @@ from kubedevices.allocation import (
     ContainerAllocateResponse,
 )
 from kubedevices.builtin.expose import ExposeScanner
-from kubedevices.cli import did_you_mean
 from kubedevices.cli.output import Column, Row, print_listing
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.capabilities import UseDefault
+from kubedevices.spelling import did_you_mean
 
 
 def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:

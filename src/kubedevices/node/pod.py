@@ -4,7 +4,6 @@ Made from a normal Kubernetes manifest; everything that has nothing to do with d
 alone. For admission, topology and listings. Reading the YAML is for the caller.
 """
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.node.quantity import BadQuantity, whole_units
 from kubedevices.resource_name import explain_resource_name
+from kubedevices.spelling import closest
 
 Path = tuple[str | int, ...]
 """Where in a document something is: `("spec", "containers", 0, "name")`."""
@@ -160,9 +160,9 @@ class _Reader:
         for key in parent:
             if key in ours:
                 continue
-            meant = difflib.get_close_matches(str(key), ours, 1, 0.8)
+            meant = closest(str(key), ours, alike=0.8)  # many keys of a pod are none of ours
             if meant or only:
-                hint = f"did you mean {meant[0]!r}?" if meant else ""
+                hint = f"did you mean {meant!r}?" if meant else ""
                 self.wrong((*path, str(key)), "unknown key", hint)
 
     def mapping(self, parent: Mapping[Any, Any], path: Path) -> Mapping[Any, Any]:

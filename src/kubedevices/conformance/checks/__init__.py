@@ -13,7 +13,6 @@ stops         SIGTERM
 grpc          what every gRPC peer does
 """
 
-import difflib
 from collections.abc import Iterable
 
 from kubedevices.conformance.check import Check
@@ -31,6 +30,7 @@ from kubedevices.conformance.checks import (
     streams,
 )
 from kubedevices.errors import UsageError
+from kubedevices.spelling import did_you_mean
 
 ALL: tuple[Check, ...] = tuple(
     check
@@ -78,8 +78,7 @@ def find(name: str) -> Check:
     for check in ALL:
         if check.id == name:
             return check
-    near = difflib.get_close_matches(name, [check.id for check in ALL], n=1)
-    hint = f", did you mean {near[0]}?" if near else " (see --list)"
+    hint = did_you_mean(name, [check.id for check in ALL]) or " (see --list)"
     raise UsageError(f"there is no check {name!r}{hint}")
 
 

@@ -1,0 +1,26 @@
+"""A misspelt word leads to the one that was meant."""
+
+from kubedevices.spelling import closest, did_you_mean
+
+
+def test_the_nearest_word_is_meant() -> None:
+    assert closest("simulat", ["scan", "simulate", "node"]) == "simulate"
+
+
+def test_case_does_not_count() -> None:
+    assert closest("PETNAME", ["petName"]) == "petName"
+
+
+def test_a_word_that_is_like_none_means_nothing() -> None:
+    assert closest("xyz", ["petName"]) == ""
+    assert did_you_mean("xyz", ["petName"]) == ""
+    assert closest("anything", []) == ""
+
+
+def test_the_caller_decides_how_alike_words_must_be() -> None:
+    assert closest("limit", ["limits"], alike=0.8) == "limits"
+    assert closest("lims", ["limits"], alike=0.9) == ""
+
+
+def test_words_for_the_end_of_a_message() -> None:
+    assert did_you_mean("scna", ["scan"]) == ", did you mean 'scan'?"
