@@ -1,4 +1,4 @@
-"""T-32: a plugin gives the same results to our client, to grpcio and to grpclib."""
+"""T-32: a plugin gives the same results to our client, to grpcio, to grpclib and to grpc-go."""
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -10,11 +10,16 @@ import kubedevices as kd
 from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from kubedevices.errors import RpcError
 from kubedevices.plugin.runner import serve
-from kubedevices.wire import convert
+from kubedevices.wire import convert, services
 from tests.waiting import until
 from tests.widgets import DOMAIN, Widgets
-from tests.wire import peer_clients
-from tests.wire.peer_clients import GrpcioClient, GrpclibClient, OurClient, PeerClient
+from tests.wire.peer_clients import (
+    GrpcGoClient,
+    GrpcioClient,
+    GrpclibClient,
+    OurClient,
+    PeerClient,
+)
 
 
 class Plugin(Widgets, kd.PreferredAllocator, kd.ContainerPreStarter):
@@ -38,12 +43,11 @@ def devices() -> list[kd.Device]:
     ]
 
 
-@pytest.fixture(params=[GrpcioClient, GrpclibClient], ids=["grpcio", "grpclib"])
+@pytest.fixture(params=[GrpcioClient, GrpclibClient, GrpcGoClient], ids=["grpcio", "grpclib", "go"])
 async def pair(
-    request: pytest.FixtureRequest, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, short_dir: Path
 ) -> AsyncIterator[tuple[PeerClient, PeerClient, Plugin]]:
     """Give a foreign client and ours, both connected to one running plugin, and its scanner."""
-    monkeypatch.setattr(peer_clients, "SERVICE", "v1beta1.DevicePlugin")
     scanner = Plugin(widget=devices())
     path = short_dir / "example.com-widget.sock"
     async with serve(scanner, domain=DOMAIN, socket_dir=short_dir, registration="none") as runner:
@@ -62,26 +66,26 @@ def allocation(*ids: str) -> bytes:
 
 
 CALLS = {
-    "options": ("GetDevicePluginOptions", b""),
-    "allocate": ("Allocate", allocation("w2", "w1")),
-    "allocate unknown": ("Allocate", allocation("w9")),
-    "allocate unhealthy": ("Allocate", allocation("bad")),
-    "allocate nonsense": ("Allocate", b"\xff\xff\xff"),
+    "options": (services.GET_DEVICE_PLUGIN_OPTIONS, b""),
+    "allocate": (services.ALLOCATE, allocation("w2", "w1")),
+    "allocate unknown": (services.ALLOCATE, allocation("w9")),
+    "allocate unhealthy": (services.ALLOCATE, allocation("bad")),
+    "allocate nonsense": (services.ALLOCATE, b"\xff\xff\xff"),
     "preferred": (
-        "GetPreferredAllocation",
+        services.GET_PREFERRED_ALLOCATION,
         convert.preferred_request_to_wire(
             kd.PreferredAllocationRequest((ContainerPreferredRequest(("w1", "w2"), ("w2",), 1),))
         ),
     ),
     "pre start": (
-        "PreStartContainer",
+        services.PRE_START_CONTAINER,
         convert.pre_start_request_to_wire(kd.PreStartContainerRequest(("w2",))),
     ),
     "pre start failing": (
-        "PreStartContainer",
+        services.PRE_START_CONTAINER,
         convert.pre_start_request_to_wire(kd.PreStartContainerRequest(("w1",))),
     ),
-    "unknown method": ("Deallocate", b""),
+    "unknown method": ("/v1beta1.DevicePlugin/Deallocate", b""),
 }
 
 
@@ -105,8 +109,8 @@ async def test_lists_are_alike(pair: Pair) -> None:
     """Every stream gets the current list and the next one, byte for byte."""
     theirs, ours, scanner = pair
     async with (
-        aclosing(theirs.stream("ListAndWatch", b"")) as their_lists,
-        aclosing(ours.stream("ListAndWatch", b"")) as our_lists,
+        aclosing(theirs.stream(services.LIST_AND_WATCH, b"")) as their_lists,
+        aclosing(ours.stream(services.LIST_AND_WATCH, b"")) as our_lists,
     ):
         first = await anext(our_lists)
         assert await anext(their_lists) == first
@@ -121,6 +125,6 @@ async def test_a_long_list_reaches_every_client(pair: Pair) -> None:
     """Ten thousand devices, far more than one flow-control window, arrive whole."""
     theirs, _, scanner = pair
     scanner.show(widget=[kd.Device(f"widget-{n}", numa_nodes=(0,)) for n in range(10_000)])
-    async with aclosing(theirs.stream("ListAndWatch", b"")) as lists:
+    async with aclosing(theirs.stream(services.LIST_AND_WATCH, b"")) as lists:
         while len(found := convert.device_list_from_wire(await anext(lists))) != 10_000:
             assert len(found) == 3

@@ -17,8 +17,10 @@ PAIRS = [
     ("ours", "ours"),
     ("grpcio", "ours"),
     ("grpclib", "ours"),
+    ("go", "ours"),
     ("ours", "grpcio"),
     ("ours", "grpclib"),
+    ("ours", "go"),
 ]
 
 

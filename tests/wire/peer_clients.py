@@ -1,4 +1,4 @@
-"""The same calls made by ours, grpcio and grpclib; errors are always `RpcError`."""
+"""The same calls made by ours, grpcio, grpclib and grpc-go; errors are always `RpcError`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -12,6 +12,7 @@ from grpclib.encoding.base import CodecBase
 
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.interop.go_client import GoClient
 from tests.wire.behaviour import SERVICE
 
 
@@ -25,6 +26,11 @@ class PeerClient(Protocol):
     async def close(self) -> None: ...
 
 
+def path_of(method: str) -> str:
+    """Return the whole path of one of `Behaviour`'s methods; others are whole already."""
+    return method if method.startswith("/") else f"/{SERVICE}/{method}"
+
+
 class OurClient:
     """`GrpcChannel`."""
 
@@ -36,10 +42,10 @@ class OurClient:
         return cls(await GrpcChannel.dial(path))
 
     async def unary(self, method: str, payload: bytes, *, timeout: float = 10) -> bytes:
-        return await self.channel.unary(f"/{SERVICE}/{method}", payload, timeout=timeout)
+        return await self.channel.unary(path_of(method), payload, timeout=timeout)
 
     def stream(self, method: str, payload: bytes) -> AsyncGenerator[bytes, None]:
-        return self.channel.stream(f"/{SERVICE}/{method}", payload)
+        return self.channel.stream(path_of(method), payload)
 
     async def close(self) -> None:
         await self.channel.close()
@@ -67,7 +73,7 @@ class GrpcioClient:
         return cls(path)
 
     async def unary(self, method: str, payload: bytes, *, timeout: float = 10) -> bytes:
-        call = self.channel.unary_unary(f"/{SERVICE}/{method}").future(
+        call = self.channel.unary_unary(path_of(method)).future(
             payload, timeout=timeout, wait_for_ready=False, compression=self.compression
         )
         try:
@@ -79,7 +85,7 @@ class GrpcioClient:
             raise
 
     async def stream(self, method: str, payload: bytes) -> AsyncGenerator[bytes, None]:
-        call = self.channel.unary_stream(f"/{SERVICE}/{method}")(payload)
+        call = self.channel.unary_stream(path_of(method))(payload)
         try:
             while (message := await asyncio.to_thread(_next, call)) is not None:
                 yield message
@@ -123,11 +129,11 @@ class GrpclibClient:
         return cls(path)
 
     async def unary(self, method: str, payload: bytes, *, timeout: float = 10) -> bytes:
-        call: Any = UnaryUnaryMethod(self.channel, f"/{SERVICE}/{method}", bytes, bytes)
+        call: Any = UnaryUnaryMethod(self.channel, path_of(method), bytes, bytes)
         return await _translated(lambda: call(payload, timeout=timeout))
 
     async def stream(self, method: str, payload: bytes) -> AsyncGenerator[bytes, None]:
-        call: Any = UnaryStreamMethod(self.channel, f"/{SERVICE}/{method}", bytes, bytes)
+        call: Any = UnaryStreamMethod(self.channel, path_of(method), bytes, bytes)
         try:
             async with call.open() as stream:
                 await stream.send_message(payload, end=True)
@@ -153,4 +159,21 @@ async def _translated(call: Callable[[], Any]) -> bytes:
         raise RpcError(StatusCode.UNAVAILABLE, str(error)) from None
 
 
-CLIENTS: dict[str, Any] = {"ours": OurClient, "grpcio": GrpcioClient, "grpclib": GrpclibClient}
+class GrpcGoClient(GoClient):
+    """grpc-go's client, in a process of its own."""
+
+    async def unary(
+        self, method: str, payload: bytes, *, timeout: float = 10, gzip: bool = False
+    ) -> bytes:
+        return await super().unary(path_of(method), payload, timeout=timeout, gzip=gzip)
+
+    def stream(self, method: str, payload: bytes) -> AsyncGenerator[bytes, None]:
+        return super().stream(path_of(method), payload)
+
+
+CLIENTS: dict[str, Any] = {
+    "ours": OurClient,
+    "grpcio": GrpcioClient,
+    "grpclib": GrpclibClient,
+    "go": GrpcGoClient,
+}

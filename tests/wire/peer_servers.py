@@ -1,4 +1,4 @@
-"""The same handlers served by three libraries: ours, grpcio and grpclib."""
+"""The same handlers served by four libraries: ours, grpcio, grpclib and grpc-go."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from grpclib.server import Server
 
 from kubedevices.errors import RpcError
 from kubedevices.wire.unix_grpc import GrpcServer, StreamMethod, UnaryMethod
+from tests.interop.go_server import GoServer
 from tests.wire.behaviour import SERVICE, Behaviour, StreamHandler, UnaryHandler
 from tests.wire.peer_clients import BytesCodec
 
@@ -166,4 +167,19 @@ def _grpclib_stream(handler: StreamHandler) -> Any:
     return answer
 
 
-SERVERS: dict[str, Any] = {"ours": OurServer, "grpcio": GrpcioServer, "grpclib": GrpclibServer}
+class GrpcGoServer(GoServer):
+    """grpc-go's server, in a process of its own."""
+
+    def __init__(self, behaviour: Behaviour, **options: Any) -> None:
+        self.behaviour = behaviour
+        unary = {f"/{SERVICE}/{name}": each for name, each in behaviour.unary.items()}
+        streams = {f"/{SERVICE}/{name}": each for name, each in behaviour.streams.items()}
+        super().__init__(unary, streams, **{"max_receive": 2**30, **options})
+
+
+SERVERS: dict[str, Any] = {
+    "ours": OurServer,
+    "grpcio": GrpcioServer,
+    "grpclib": GrpclibServer,
+    "go": GrpcGoServer,
+}

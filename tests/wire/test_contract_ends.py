@@ -11,6 +11,7 @@ import pytest
 
 from kubedevices.errors import DialError, RpcError, StatusCode
 from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.interop import go_peer
 from tests.waiting import until
 from tests.wire.behaviour import SERVICE, Behaviour
 from tests.wire.conftest import Pair, started
@@ -28,10 +29,13 @@ GONE = {StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.UNKNOWN}
 @asynccontextmanager
 async def process(module: str, kind: str, path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a peer in a process of its own that is ready."""
+    command = [sys.executable, "-m", f"tests.wire.{module}", kind, str(path)]
+    if kind == "go":
+        mode = {"serve_peer": "echo", "call_peer": "watch"}[module]
+        command = [str(go_peer.binary()), mode, str(path), WATCH]
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"tests.wire.{module}", kind, str(path),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
     try:
         assert child.stdout is not None
         async with asyncio.timeout(20):
@@ -156,7 +160,7 @@ async def test_our_server_stops_with_grace(short_dir: Path, kind: str) -> None:
     await client.close()
 
 
-@pytest.mark.parametrize("kind", ["ours", "grpcio"])
+@pytest.mark.parametrize("kind", ["ours", "grpcio", "go"])
 async def test_peer_goes_away_gently(short_dir: Path, kind: str) -> None:
     """After a server's GOAWAY our open call is still answered, new ones are UNAVAILABLE."""
     server = SERVERS[kind](Behaviour())

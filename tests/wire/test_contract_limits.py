@@ -34,10 +34,14 @@ async def test_our_stream_limit_makes_clients_queue(short_dir: Path, client_kind
         await client.close()
 
 
-@pytest.mark.parametrize("server_kind", ["ours", "grpcio"])
+@pytest.mark.parametrize("server_kind", ["ours", "grpcio", "go"])
 async def test_we_queue_at_a_peers_stream_limit(short_dir: Path, server_kind: str) -> None:
     """Our own calls wait for a free stream, in their order, inside their deadlines."""
-    options: dict[str, Any] = {"ours": {"max_streams": 2}, "grpcio": {"max_concurrent_streams": 2}}
+    options: dict[str, Any] = {
+        "ours": {"max_streams": 2},
+        "grpcio": {"max_concurrent_streams": 2},
+        "go": {"max_streams": 2},
+    }
     server = SERVERS[server_kind](Behaviour(), **options[server_kind])
     async with started(server, short_dir), dialled(short_dir) as channel:
         hang = f"/{SERVICE}/Hang"
