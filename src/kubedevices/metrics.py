@@ -1,13 +1,19 @@
 """Every metric of kubedevices: its name, and where its numbers go.
 
 Whoever counts something names one of these and a `Metrics`. `NO_METRICS` forgets it at once, so
-that nothing is paid where nobody asked; `PrometheusMetrics` keeps it for a scrape, and is the only
-place that loads prometheus-client. Names beginning with `kubelet_`, and the plugin manager's, are
-those of a kubelet.
+that nothing is paid where nobody asked; `PrometheusMetrics` keeps it for a scrape. Names beginning
+with `kubelet_`, and the plugin manager's, are those of a kubelet.
+
+The text format is https://prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4. A
+library for it would cost 2.6 MB in every process that has probes.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
+"""The Content-Type of what `PrometheusMetrics.text` returns."""
 
 DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -164,6 +170,12 @@ PREFERRED_ERRORS = Metric(
     "GetPreferredAllocation calls in which the hook failed.",
     _RESOURCE,
 )
+PRE_START_ERRORS = Metric(
+    f"{_PLUGIN}pre_start_errors_total",
+    "counter",
+    "PreStartContainer calls that failed.",
+    _RESOURCE,
+)
 SCAN_SECONDS = Metric(f"{_PLUGIN}scan_seconds", "gauge", "How long the last scan took.")
 SCAN_ERRORS = Metric(f"{_PLUGIN}scan_errors_total", "counter", "Scans that failed.")
 CONFIG_RELOADS = Metric(
@@ -183,6 +195,17 @@ DEVICE_ALLOCATED = Metric(
     "1 for each device that a container holds, after the kubelet's podresources.",
     ("resource", "device", "pod_namespace", "pod", "container"),
 )
+
+BUILD = Metric("kubedevices_build_info", "gauge", "1; the label says which version.", ("version",))
+
+NODE_BEGINNINGS = (
+    Sample(ADMISSIONS, ("admitted",), 0),
+    Sample(ADMISSIONS, ("rejected",), 0),
+    Sample(DAMAGED_STATE, (), 0),
+    Sample(TOPOLOGY_REQUESTS, (), 0),
+    Sample(TOPOLOGY_ERRORS, (), 0),
+)
+"""Counters of a node that are there before anything happened."""
 
 Collect = Callable[[], Iterable[Sample]]
 
@@ -216,67 +239,97 @@ class NoMetrics:
 NO_METRICS = NoMetrics()
 
 
+_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_IN_LABEL = _IN_HELP | str.maketrans({'"': r"\""})
+
+
+class _Histogram:
+    """How many values fell below each upper bound, and their sum."""
+
+    def __init__(self, buckets: tuple[float, ...]) -> None:
+        self._bounds = buckets
+        self._counts = [0] * (len(buckets) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def lines(self, name: str, labels: list[tuple[str, str]]) -> Iterator[str]:
+        below = 0
+        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+            below += count
+            yield _line(f"{name}_bucket", [*labels, ("le", _number(bound))], below)
+        yield _line(f"{name}_sum", labels, self._sum)
+        yield _line(f"{name}_count", labels, below)
+
+
 class PrometheusMetrics:
-    """Keeps everything for a scrape; `registry` is prometheus-client's."""
+    """Keeps everything for a scrape.
 
-    def __init__(self) -> None:
-        from prometheus_client.registry import CollectorRegistry  # noqa: PLC0415 - see above
+    Counters in `beginnings` are there from the start: Prometheus cannot see the first increase of
+    one that appears with it.
+    """
 
-        self.registry: CollectorRegistry = CollectorRegistry()
-        self._counts: dict[Metric, dict[tuple[str, ...], float]] = {}
-        self._histograms: dict[Metric, Any] = {}
+    def __init__(self, beginnings: Iterable[Sample] = ()) -> None:
+        self._counts = {(each.metric, each.labels): each.value for each in beginnings}
+        self._histograms: dict[tuple[Metric, tuple[str, ...]], _Histogram] = {}
         self._sources: list[Collect] = []
-        self.registry.register(self)
 
     def count(self, metric: Metric, *labels: str) -> None:
         """Add one to a counter."""
-        counts = self._counts.setdefault(metric, {})
-        counts[labels] = counts.get(labels, 0) + 1
+        self._counts[metric, labels] = self._counts.get((metric, labels), 0) + 1
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
         """Add a value to a histogram."""
-        histogram = self._histograms.get(metric)
-        if histogram is None:
-            from prometheus_client import Histogram  # noqa: PLC0415 - see above
+        self.begin_histogram(metric, *labels).observe(value)
 
-            histogram = self._histograms[metric] = Histogram(
-                metric.name,
-                metric.help,
-                metric.labels,
-                registry=self.registry,
-                buckets=metric.buckets,
-            )
-        (histogram.labels(*labels) if metric.labels else histogram).observe(value)
+    def begin_histogram(self, metric: Metric, *labels: str) -> _Histogram:
+        """Export a histogram even before its first value."""
+        key = metric, labels
+        if key not in self._histograms:
+            self._histograms[key] = _Histogram(metric.buckets)
+        return self._histograms[key]
 
     def collect_from(self, collect: Collect) -> None:
         """Ask `collect` for gauges at every scrape."""
         self._sources.append(collect)
 
-    def collect(self) -> Iterator[Any]:
-        """Yield counters and gauges; called by the registry."""
-        from prometheus_client.metrics_core import Metric as Family  # noqa: PLC0415 - see above
-
-        samples = [
-            Sample(metric, labels, value)
-            for metric, counts in self._counts.items()
-            for labels, value in counts.items()
-        ]
-        samples += [sample for collect in self._sources for sample in collect()]
-        families: dict[Metric, Any] = {}
-        for metric, labels, value in samples:
-            if metric not in families:
-                # A kubelet has counters whose names do not end in _total. The format knows no such
-                # counter, so they keep their names and lose their type.
-                is_counter = metric.kind == "counter" and metric.name.endswith("_total")
-                kind = metric.kind if is_counter or metric.kind == "gauge" else "unknown"
-                name = metric.name.removesuffix("_total") if is_counter else metric.name
-                families[metric] = Family(name, metric.help, kind)
-            named = dict(zip(metric.labels, labels, strict=True))
-            families[metric].add_sample(metric.name, named, value)
-        yield from families.values()
-
     def text(self) -> bytes:
-        """Return everything in the text format of Prometheus."""
-        from prometheus_client.exposition import generate_latest  # noqa: PLC0415 - see above
+        """Return everything in the text format of Prometheus, sorted by name."""
+        # By labels, because one series told twice would cost the whole scrape.
+        values = {
+            (sample.metric, sample.labels): sample.value
+            for collect in self._sources
+            for sample in collect()
+        }
+        families: dict[Metric, list[str]] = {}
+        for (metric, labels), value in (self._counts | values).items():
+            line = _line(metric.name, _named(metric, labels), value)
+            families.setdefault(metric, []).append(line)
+        for (metric, labels), histogram in self._histograms.items():
+            lines = histogram.lines(metric.name, _named(metric, labels))
+            families.setdefault(metric, []).extend(lines)
+        told = (
+            f"# HELP {metric.name} {metric.help.translate(_IN_HELP)}\n"
+            f"# TYPE {metric.name} {metric.kind}\n{''.join(lines)}"
+            for metric, lines in sorted(families.items())
+        )
+        return "".join(told).encode(errors="replace")
 
-        return generate_latest(self.registry)
+
+def _named(metric: Metric, labels: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [*zip(metric.labels, labels, strict=True)]
+
+
+def _line(name: str, labels: list[tuple[str, str]], value: float) -> str:
+    if not labels:
+        return f"{name} {_number(value)}\n"
+    quoted = (f'{label}="{text.translate(_IN_LABEL)}"' for label, text in labels)
+    return f"{name}{{{','.join(quoted)}}} {_number(value)}\n"
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if value == int(value) else repr(float(value))

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kubedevices import __version__
 from kubedevices.cli import main
 from tests.cli.commands import run, running
+from tests.prometheus_lint import lint
 from tests.waiting import until_sync
 
 RESOURCE = "example.com/gpu"
@@ -39,7 +41,9 @@ def page(url: str, path: str) -> tuple[int, str]:
 
 def numbers(url: str) -> dict[tuple[str, ...], float]:
     """Return every number of /metrics by name and label values, in the order of label names."""
-    families = text_string_to_metric_families(page(url, "/metrics")[1])
+    text = page(url, "/metrics")[1]
+    assert not lint(text)
+    families = text_string_to_metric_families(text)
     return {
         (
             sample.name.removeprefix("kubedevices_plugin_"),
@@ -54,7 +58,6 @@ def numbers(url: str) -> dict[tuple[str, ...], float]:
 def plugin(short_dir: Path) -> list[object]:
     """A plugin with two devices."""
     (short_dir / "gpus.py").write_text(SCANNER)
-    (short_dir / "p").mkdir()
     return ["run", f"{short_dir}/gpus.py:Gpus", "--domain", "example.com"]
 
 
@@ -62,6 +65,7 @@ def plugin(short_dir: Path) -> list[object]:
 def listening(short_dir: Path, *arguments: object) -> Iterator[str]:
     """Run a plugin with pages at a free port; yield their address."""
     log = short_dir / "plugin.log"
+    (short_dir / "p").mkdir(exist_ok=True)
     with running([*arguments, "--listen", "0", "--socket-dir", short_dir / "p"], log=log):
 
         def url() -> str:
@@ -119,6 +123,7 @@ def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[obje
             ("allocations_total", RESOURCE, "failure"): 0,
             ("allocate_seconds_count", RESOURCE): 1,
             ("preferred_errors_total", RESOURCE): 0,
+            ("pre_start_errors_total", RESOURCE): 0,
         }.items():
             assert found[key] == value, key
         held = [key for key in found if key[0] == "device_allocated"]
@@ -130,11 +135,24 @@ def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[obje
         assert (state["ready"], resource["streams"], resource["registered"]) == (True, 1, True)
         assert [device["health"] for device in resource["devices"]] == ["Healthy"] * 2
         assert resource["counts"]["allocations"] == 1
+        assert resource["counts"]["failed_pre_starts"] == 0
+
+
+def test_what_may_happen_is_counted_from_the_start(short_dir: Path) -> None:
+    """Each counter and histogram is there at 0, for the first increase to be seen."""
+    arguments = ["simulate", "--registration", "none", "--resource-name", RESOURCE]
+    with listening(short_dir, *arguments) as url:
+        until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
+        found = numbers(url)
+        assert found["kubedevices_build_info", __version__] == 1
+        assert found["allocate_seconds_count", RESOURCE] == 0
+        assert found["allocations_total", RESOURCE, "failure"] == 0
+        with urllib.request.urlopen(url + "/metrics", timeout=10) as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None:
     """A broken file counts as a failure and leaves the time of the last good reading alone."""
-    (short_dir / "p").mkdir()
     config = short_dir / "config.yaml"
     good = textwrap.dedent("""\
         version: 1
@@ -190,7 +208,7 @@ def test_what_cannot_be_served_is_told(
 
 
 def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
-    """Neither the pages nor the metrics nor prometheus-client."""
+    """Neither the pages nor the metrics."""
     program = textwrap.dedent(f"""
         import os, signal, sys, threading, time
         from pathlib import Path
@@ -203,7 +221,7 @@ def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
 
         threading.Thread(target=stop, daemon=True).start()
         main(["simulate", "--registration", "none", "--socket-dir", {str(short_dir)!r}])
-        names = "prometheus_client", "kubedevices.metrics", "kubedevices.wire.http_pages"
+        names = "kubedevices.metrics", "kubedevices.wire.http_pages"
         print([name for name in names if name in sys.modules])
     """)
     done = subprocess.run(

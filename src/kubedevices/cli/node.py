@@ -85,11 +85,11 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(args: argparse.Namespace) -> None:
     from kubedevices.cli.node_services import node_services
-    from kubedevices.metrics import NO_METRICS, PrometheusMetrics
+    from kubedevices.metrics import NO_METRICS, NODE_BEGINNINGS, PrometheusMetrics
     from kubedevices.node.control import ControlService
     from kubedevices.node.device_manager import DeviceManager
 
-    metrics = PrometheusMetrics() if args.metrics else NO_METRICS
+    metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
     manager = DeviceManager(
         args.socket_dir,
         state_dir=state_directory(args),

@@ -9,6 +9,7 @@ from kubedevices.metrics import (
     POD_RESOURCES_BY_METHOD,
     POD_RESOURCES_ERRORS,
     POD_RESOURCES_REQUESTS,
+    TEXT_FORMAT,
     WATCHED_PLUGINS,
     Metrics,
     PrometheusMetrics,
@@ -18,8 +19,6 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.plugin_watcher import PluginWatcher
 from kubedevices.node.pod_resources import PodResourcesServer
 from kubedevices.wire.http_pages import Page, PageServer, parse_address
-
-_PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @contextlib.asynccontextmanager
@@ -80,6 +79,6 @@ def _counter(metrics: Metrics) -> Callable[[str, str, bool], None]:
 
 def _metrics_pages(address: str, metrics: PrometheusMetrics) -> PageServer:
     async def page() -> Page:
-        return Page(metrics.text(), _PROMETHEUS_TEXT)
+        return Page(metrics.text(), TEXT_FORMAT)
 
     return PageServer(parse_address(address), {"/metrics": page})

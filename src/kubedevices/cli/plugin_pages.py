@@ -25,7 +25,6 @@ from kubedevices.wire.http_pages import Page, PageServer, parse_address
 _log = logging.getLogger(__name__)
 
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
-_PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS = (
     (metrics.PLUGIN_REGISTRATIONS, "registrations", ("success",)),
     (metrics.PLUGIN_REGISTRATIONS, "failed_registrations", ("failure",)),
@@ -34,7 +33,9 @@ _COUNTERS = (
     (metrics.ALLOCATIONS, "allocations", ("success",)),
     (metrics.ALLOCATIONS, "failed_allocations", ("failure",)),
     (metrics.PREFERRED_ERRORS, "failed_preferred", ()),
+    (metrics.PRE_START_ERRORS, "failed_pre_starts", ()),
 )
+_COUNTS = {name for _, name, _ in _COUNTERS} | {"preferred", "pre_starts"}
 
 
 class PluginPages:
@@ -67,10 +68,11 @@ class PluginPages:
 
         async def text() -> Page:
             self._held = await self._held_devices(runner)
-            return Page(self.metrics.text(), _PROMETHEUS_TEXT)
+            return Page(self.metrics.text(), metrics.TEXT_FORMAT)
 
         async def state() -> Page:
-            return Page(json.dumps(describe_plugin(runner)).encode(), "application/json")
+            text = json.dumps(describe_plugin(runner), indent=1)
+            return Page(f"{text}\n".encode(), "application/json")
 
         self.metrics.collect_from(lambda: self._samples(runner))
         pages = {"/healthz": healthz, "/readyz": readyz, "/metrics": text, "/state": state}
@@ -83,7 +85,9 @@ class PluginPages:
             await server.stop()
 
     def _samples(self, runner: PluginRunner) -> Iterator[Sample]:
+        yield Sample(metrics.BUILD, (__version__,), 1)
         for device_type, server in runner.servers.items():
+            self.metrics.begin_histogram(metrics.ALLOCATE_SECONDS, server.resource)
             yield from _samples_of(server, runner.is_registered(device_type))
         scanner: Any = self._scanner
         if (took := getattr(scanner, "last_scan_seconds", None)) is not None:
@@ -131,7 +135,7 @@ def describe_plugin(runner: PluginRunner) -> dict[str, Any]:
                 "serving": runner.is_serving(device_type),
                 "registered": runner.is_registered(device_type),
                 "streams": len(server.streams),
-                "counts": dict(server.counts),
+                "counts": {name: server.counts[name] for name in sorted(_COUNTS)},
                 "devices": [
                     {
                         "id": device.id,
