@@ -1,7 +1,7 @@
 """kubedevices.node.plugin_watcher, over sockets"""
 
-import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
@@ -211,9 +211,8 @@ async def test_a_socket_without_answers_is_asked_again_and_holds_up_nobody(short
 async def test_a_dead_socket_file_is_no_plugin_and_is_left_alone(short_dir: Path) -> None:
     """Nothing is removed from the directory; a plugin that binds there later is found."""
     table = Table()
-    server = await asyncio.start_unix_server(lambda *_: None, short_dir / "p.sock")
-    server.close()
-    await server.wait_closed()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(short_dir / "p.sock"))
     async with watching(short_dir, table) as watcher:
         await until(lambda: watcher.counts() == {short_dir / "p.sock": (1, 0)})
         async with WatchedPlugin(short_dir / "p.sock") as plugin:

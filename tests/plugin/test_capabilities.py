@@ -30,7 +30,7 @@ from kubedevices.plugin.capabilities import (
 def test_a_misspelt_method_fails_when_the_object_is_made(ability: type, method: str) -> None:
     """The error names the class and the method that is missing."""
     misspelt = type("Widgets", (ability,), {method + "s": lambda self: None})
-    with pytest.raises(TypeError, match=f"abstract class Widgets with abstract method {method}"):
+    with pytest.raises(TypeError, match=rf"abstract class Widgets .*abstract method '?{method}\b"):
         misspelt()
 
 
