@@ -2,13 +2,19 @@
 
 import asyncio
 import contextlib
+import errno
+import re
+import socket
 from collections.abc import AsyncIterator
 from http import HTTPStatus
+from typing import Any
 
 import pytest
 
 from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.wire import http_pages
 from kubedevices.wire.http_pages import Address, Page, PageServer, parse_address
+from tests.waiting import until
 
 
 async def hello() -> Page:
@@ -23,15 +29,34 @@ async def broken() -> Page:
     raise ValueError("oops")
 
 
+LONG = Page(b"x" * 10_000_000)
+
+
+async def long() -> Page:
+    return LONG
+
+
+PAGES = {"/hello": hello, "/unwell": unwell, "/broken": broken, "/long": long}
+
+
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Address]:
-    pages = {"/hello": hello, "/unwell": unwell, "/broken": broken}
-    server = PageServer(Address("127.0.0.1", 0), pages)
+async def running(host: str = "127.0.0.1") -> AsyncIterator[PageServer]:
+    server = PageServer(Address(host, 0), PAGES)
     await server.start()
     try:
-        yield Address("127.0.0.1", int(server.url.rpartition(":")[2]))
+        yield server
     finally:
         await server.stop()
+
+
+def address_of(server: PageServer) -> Address:
+    return Address("127.0.0.1", int(server.url.rpartition(":")[2]))
+
+
+@contextlib.asynccontextmanager
+async def serving(host: str = "127.0.0.1") -> AsyncIterator[Address]:
+    async with running(host) as server:
+        yield address_of(server)
 
 
 async def ask(address: Address, request: bytes) -> bytes:
@@ -64,16 +89,105 @@ async def test_a_page_is_served_and_the_connection_closed() -> None:
         (b"GET /broken HTTP/1.1", b"500"),
         (b"nonsense", b"400"),
         (b"GET /hello SPDY/9", b"400"),
-        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1", b"400"),
+        (b"GET /" + b"x" * 100_000 + b" HTTP/1.1", b"431"),
+        (b"GET /hello HTTP/1.1\r\nX: " + b"x" * 9000, b"431"),
+        (b"PRI * HTTP/2.0", b"400"),
+        (b"GET /hello/ HTTP/1.1", b"404"),
+        (b"GET http://example.com/hello HTTP/1.1", b"200"),
     ],
 )
 async def test_everything_else_has_a_status(request_line: bytes, status: bytes) -> None:
     """Unknown paths, other methods, failing pages, nonsense and endless requests."""
     async with serving() as address:
-        with contextlib.suppress(ConnectionError):
-            answer = await ask(address, request_line + b"\r\n\r\n")
-            assert answer.split()[1] == status
+        answer = await ask(address, request_line + b"\r\n\r\n")
+        assert answer.split()[1] == status
+        assert answer.partition(b"\r\n\r\n")[2], "nothing that says why"
         assert (await ask(address, b"GET /hello HTTP/1.0\r\n\r\n")).endswith(b"hello\n")
+
+
+async def test_the_answer_to_a_post_arrives_in_spite_of_its_body() -> None:
+    """A body that nobody reads would reset the connection before the status is read."""
+
+    def post(address: Address) -> bytes:
+        with socket.create_connection(address, timeout=5) as client:
+            head = b"POST /hello HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n"
+            client.sendall(head + b"x" * 10_000_000)
+            return client.recv(4096)
+
+    async with serving() as address:
+        answer = await asyncio.to_thread(post, address)
+    assert answer.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
+    assert b"\r\nAllow: GET, HEAD\r\n" in answer
+
+
+async def test_a_client_that_says_no_more_still_gets_all_of_it() -> None:
+    """Half a connection is enough to answer on, also with more than a socket holds."""
+    async with serving() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /long HTTP/1.1\r\n\r\n")
+        writer.write_eof()
+        assert (await asyncio.wait_for(reader.read(), 10)).endswith(LONG.body)
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("request_text", [b"", b"GET /long", b"GET /long HTTP/1.1\r\n\r\n"])
+async def test_a_client_that_stands_still_is_left(
+    monkeypatch: pytest.MonkeyPatch, request_text: bytes
+) -> None:
+    """Whether it asks nothing, half a question, or never reads the answer."""
+    monkeypatch.setattr(http_pages, "DEADLINE", 0.05)
+    async with running() as server:
+        with socket.create_connection(address_of(server), timeout=5) as client:
+            client.sendall(request_text)
+            await until(lambda: server.connections == 1, what="the connection")
+            await until(lambda: server.connections == 0, what="its end")
+
+
+async def test_too_many_clients_do_not_use_up_the_files_of_the_plugin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond the limit a connection is ended at once; those before it are answered."""
+    monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
+    async with running() as server:
+        address = address_of(server)
+        first = [await asyncio.open_connection(*address) for _ in range(2)]
+        await until(lambda: server.connections == 2, what="both connections")
+        with contextlib.suppress(ConnectionResetError):
+            assert await ask(address, b"GET /hello HTTP/1.1\r\n\r\n") == b""
+        for reader, writer in first:
+            writer.write(b"GET /hello HTTP/1.1\r\n\r\n")
+            assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"hello\n")
+            writer.close()
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize("host", ["*", "::"])
+async def test_everybody_means_both_families(host: str) -> None:
+    """As Go programs listen on `[::]`: probes come by IPv4 in one cluster and IPv6 in another."""
+    async with serving(host) as address:
+        for loopback in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+            there = Address(loopback, address.port)
+            assert (await ask(there, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+
+
+async def test_everybody_is_everybody_where_there_is_no_ipv6(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """IPv4 alone, then, whether the kernel has no IPv6 or no address of it."""
+    make = socket.create_server
+
+    def refuse(address: tuple[str, int], **options: Any) -> socket.socket:
+        if address[0] == "::":
+            raise OSError(errno.EADDRNOTAVAIL, "no")
+        return make(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    async with serving("*") as address:
+        assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    async with serving("*") as address:
+        assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
 
 
 async def test_a_client_that_says_nothing_does_not_hold_up_the_stop() -> None:
@@ -93,6 +207,8 @@ async def test_a_client_that_says_nothing_does_not_hold_up_the_stop() -> None:
         ("0.0.0.0:80", Address("0.0.0.0", 80)),
         ("[::1]:80", Address("::1", 80)),
         ("localhost:0", Address("localhost", 0)),
+        ("*:9400", Address("*", 9400)),
+        ("[::]:9400", Address("::", 9400)),
     ],
 )
 def test_addresses_are_understood(text: str, address: Address) -> None:
@@ -100,15 +216,29 @@ def test_addresses_are_understood(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", "host:http", "1:65536", "1:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", "host:http", "1:65536", "1:-1", "::1:80", "[::1]", " :80"]
+)
 def test_other_addresses_are_usage_errors(text: str) -> None:
     """The message shows the form."""
     with pytest.raises(UsageError, match="write HOST:PORT"):
         parse_address(text)
 
 
-async def test_an_address_that_is_taken_is_told() -> None:
-    """Two servers cannot have one port."""
-    async with serving() as address:
-        with pytest.raises(CannotAsk, match="cannot listen on 127"):
-            await PageServer(address, {}).start()
+@pytest.mark.parametrize("host", ["127.0.0.1", "*"])
+async def test_an_address_that_is_taken_is_told(host: str) -> None:
+    """In few words, with the way to find out by whom."""
+    async with serving(host) as address:
+        there = Address(host, address.port)
+        text = f"cannot listen on {host}:{address.port}: Address already in use (`ss -ltnp`"
+        with pytest.raises(CannotAsk, match=re.escape(text)):
+            await PageServer(there, {}).start()
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"), [("a..b", "that is no name of a host"), ("192.0.2.1", "Cannot assign")]
+)
+async def test_a_host_that_is_not_here_is_told(host: str, reason: str) -> None:
+    """As the resolver or the kernel puts it, in one line."""
+    with pytest.raises(CannotAsk, match=f"cannot listen on {host}:0: {reason}"):
+        await PageServer(Address(host, 0), {}).start()

@@ -1,10 +1,15 @@
 """A few read-only pages over HTTP/1.1, for scrapes and probes: metrics, health.
 
-Not a web server: GET and HEAD of known paths, one request per connection, bounded in size and time.
+Not a web server: GET and HEAD of known paths, one request per connection, bounded in size, time and
+number.
 """
 
 import asyncio
+import errno
 import logging
+import os
+import re
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
@@ -13,6 +18,9 @@ from kubedevices.errors import CannotAsk, UsageError
 
 REQUEST_LIMIT = 8192
 DEADLINE = 10.0
+CONNECTION_LIMIT = 64
+"""Open connections; each takes a file descriptor from the plugin beside."""
+EVERYBODY = "*"
 TEXT = "text/plain; charset=utf-8"
 
 logger = logging.getLogger(__name__)
@@ -34,11 +42,22 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Return the address in `HOST:PORT`, `[HOST]:PORT` or `PORT` (then of this machine only)."""
+    """Return the address in `HOST:PORT`, `[HOST]:PORT` or `PORT` (then of this machine only).
+
+    The host `*` stands for every address of the machine, IPv4 and IPv6.
+    """
     host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9400")
-    return Address(host.strip("[]") or "127.0.0.1", int(port))
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if (
+        not (port.isascii() and port.isdecimal() and int(port) <= 65535)
+        or (not is_bracketed and ":" in host)
+        or host != host.strip()
+    ):
+        raise UsageError(
+            f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9400, [::1]:9400, or "
+            "*:9400 for everybody"
+        )
+    return Address((host[1:-1] if is_bracketed else host) or "127.0.0.1", int(port))
 
 
 class PageServer:
@@ -58,14 +77,28 @@ class PageServer:
         host, port = self._server.sockets[0].getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
     async def start(self) -> None:
         """Listen; raises `CannotAsk`."""
         host, port = self._address
         try:
-            self._server = await asyncio.start_server(self._accept, host, port, limit=REQUEST_LIMIT)
+            if host in (EVERYBODY, "::"):
+                listening = _listen_to_everybody(port)
+                self._server = await asyncio.start_server(
+                    self._accept, sock=listening, limit=REQUEST_LIMIT
+                )
+            else:
+                self._server = await asyncio.start_server(
+                    self._accept, host, port, limit=REQUEST_LIMIT
+                )
+        except UnicodeError as error:  # of the encoding for host names
+            raise CannotAsk(f"cannot listen on {host}:{port}: that is no name of a host") from error
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise CannotAsk(f"cannot listen on {host}:{port}: {reason}") from error
+            raise CannotAsk(f"cannot listen on {host}:{port}: {_reason(error)}") from error
 
     async def stop(self) -> None:
         """Listen no more and end every connection."""
@@ -76,6 +109,9 @@ class PageServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTION_LIMIT:
+            writer.transport.abort()
+            return
         task = asyncio.create_task(self._answer(reader, writer), name="http page")
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
@@ -85,21 +121,28 @@ class PageServer:
             async with asyncio.timeout(DEADLINE):
                 try:
                     head = await reader.readuntil(b"\r\n\r\n")
+                    method, page = await self._page(head)
                 except asyncio.LimitOverrunError:
-                    head = b""
-                method, page = await self._page(head)
+                    method, page = "GET", _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
                 writer.write(_response(page, with_body=method != "HEAD"))
-                await writer.drain()
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+                writer.write_eof()
+                # To close with something unread, such as the body of a POST, would reset the
+                # connection and might take the answer away.
+                while await reader.read(REQUEST_LIMIT):
+                    pass
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, OSError):
             return
         finally:
-            writer.close()
+            writer.transport.abort()
 
     async def _page(self, head: bytes) -> tuple[str, Page]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return "GET", _plain(HTTPStatus.BAD_REQUEST)
-        method, path = words[0], words[1].partition("?")[0]
+        method, target = words[0], words[1].partition("?")[0]
+        path = re.sub(r"^https?://[^/]*", "", target, flags=re.IGNORECASE)  # as asked of a proxy
         if path not in self._pages:
             return method, _plain(HTTPStatus.NOT_FOUND, "try " + ", ".join(self._pages))
         if method not in ("GET", "HEAD"):
@@ -109,6 +152,26 @@ class PageServer:
         except Exception:  # whoever scrapes must not be able to end us
             logger.exception("page %s failed", path)
             return method, _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _listen_to_everybody(port: int) -> socket.socket:
+    """Return a socket for IPv6 and IPv4, or for IPv4 where the machine knows no other."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
+    return socket.create_server(("0.0.0.0", port))
+
+
+def _reason(error: OSError) -> str:
+    """Return what is wrong and, for a port that is taken, how to find out by whom."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{os.strerror(error.errno)} (`ss -ltnp` says by whom)"
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
 
 
 def _plain(status: HTTPStatus, hint: str = "") -> Page:
