@@ -115,7 +115,12 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
     ("line", "expected"),
     [
         ("  usb: {vendor: '0403'}", "6:3: resources[0].usb: unknown key (known: "),
-        ("  inject: nodes", "resources[0].inject: this key is not supported by this version"),
+        ("  inject: node", "resources[0].inject: 'node' is not known, did you mean 'nodes'?"),
+        ("  inject: false", "resources[0].inject: must be text, not true or false"),
+        (
+            "- {name: 3d, match: [{path: /y}], inject: cdi}",
+            "resources[1].inject: no CDI device can be called example.com/3d=...: the class '3d' ",
+        ),
         ("  id: stabel", "resources[0].id: 'stabel' is not known, did you mean 'stable'?"),
         ("  topology: yes", "resources[0].topology: must be text, not true or false (auto, none"),
         ("  topology: 0", "resources[0].topology: must be text, not a number (auto, none, or a"),

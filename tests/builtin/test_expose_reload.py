@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateRequest,
+)
 from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.host.cdi_specs import read_spec_file
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 from tests.widgets import QUICK
@@ -146,3 +151,69 @@ async def test_a_file_that_says_the_same_is_not_read_again(directory: Path) -> N
     file.write_text(HEAD + CAMERA)
     await follower._look()
     assert follower.reloads == 1
+
+
+def defined(directory: Path, resource: str) -> list[str]:
+    file = directory / f"cdi/kubedevices_example.com-{resource}.json"
+    spec = read_spec_file(file).spec if file.exists() else None
+    return [each.name for each in spec.devices] if spec else []
+
+
+async def test_a_change_of_inject_is_that_of_one_resource(directory: Path) -> None:
+    """T-24 and T-29: it keeps its socket, and its names as long as their devices are there."""
+    file, cdi = directory / "host.yaml", directory / "cdi"
+    by_cdi = SERIAL.replace("}]}", "}], inject: cdi}")
+    (directory / "dev/ttyUSB1").touch()
+    file.write_text(HEAD + SERIAL + CAMERA)
+    scanner = ExposeScanner.from_file(file, dev_root=directory / "dev")
+    sockets = directory / "s"
+    async with (
+        FakeKubelet(sockets) as kubelet,
+        kd.serve(
+            scanner, domain="example.com", socket_dir=sockets, cdi_dir=cdi, timing=QUICK
+        ) as runner,
+    ):
+
+        def gives_names() -> bool:
+            return runner.servers["serial"].devices["ttyUSB0"].cdi is not None
+
+        serial = await kubelet.wait_for("example.com/serial", USB0 | {"ttyUSB1": "Healthy"})
+        camera = await kubelet.wait_for("example.com/camera", VIDEO0)
+        assert not cdi.exists()
+        file.write_text(HEAD + by_cdi + CAMERA)
+        await until(gives_names)
+        request = AllocateRequest((ContainerAllocateRequest(("ttyUSB0",)),))
+        (answer,) = (await serial.client.allocate(request, timeout=5)).containers
+        assert (answer.devices, answer.cdi_devices) == ([], ["example.com/serial=ttyUSB0"])
+        assert defined(directory, "serial") == ["ttyUSB0", "ttyUSB1"]
+        file.write_text(HEAD + SERIAL + CAMERA)
+        await until(lambda: not gives_names())
+        assert defined(directory, "serial") == ["ttyUSB0", "ttyUSB1"]
+        (directory / "dev/ttyUSB1").unlink()
+        scanner.trigger()
+        await until(lambda: defined(directory, "serial") == ["ttyUSB0"])
+        assert kubelet.connected("example.com/serial") == [serial]
+        assert kubelet.connected("example.com/camera") == [camera]
+        assert len(camera.lists) == 1
+        file.write_text(HEAD + CAMERA)
+        await until(lambda: defined(directory, "serial") == [])
+        assert list(cdi.iterdir()) == []
+        file.write_text(HEAD + by_cdi)
+        await until(lambda: defined(directory, "serial") == ["ttyUSB0"])
+    assert defined(directory, "serial") == ["ttyUSB0"]
+
+
+async def test_a_default_that_cannot_be_met_refuses_a_reload(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With `--inject cdi`, a resource that CDI has no name for changes nothing."""
+    file = directory / "host.yaml"
+    file.write_text(HEAD + SERIAL)
+    scanner = ExposeScanner.from_file(file, dev_root=directory / "dev", inject="cdi")
+    follower = scanner.follower
+    assert follower is not None
+    file.write_text(HEAD + CAMERA.replace("camera", "3d"))
+    await follower._look()
+    assert follower.failed_reloads == 1
+    assert "3d: no CDI device can be called example.com/3d=" in caplog.text
+    assert scanner.config.resources[0].name == "serial"

@@ -1,6 +1,7 @@
 """Which devices a configuration makes of which files."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kubedevices.builtin.expose_tree import (
     make_tree,
     survey,
 )
+from kubedevices.cdi import CdiMount, ContainerEdits, DeviceNode
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 
@@ -344,3 +346,45 @@ def test_a_device_of_a_bus_brings_all_its_files(config_file: Path) -> None:
             env={"PORT": "1-2"},
         )
     }
+
+
+CDI = """\
+  match: [{path: /dev/ttyUSB*}]
+  container: {path: '/dev/ttyS{index}', permissions: r}
+  env: {'PORT{index}': '{id}@{container_path}'}
+  mounts: [{host: '/run/{n}', container: '/run{container_path}', readOnly: true}]
+  with: ['/dev/control{n}']
+  optional: true
+  replicas: 2
+"""
+
+
+def test_a_device_says_in_cdi_all_that_it_gives(config_file: Path) -> None:
+    """With `cdi` nowhere else, with `both` beside; placeholders, replicas and companions too."""
+    host = PretendHost("/dev/ttyUSB7", "/dev/control7", "/dev/ttyUSB8")
+    plain = devices(scan(config_file, CDI, host))
+    both = devices(scan(config_file, CDI + "  inject: both\n", host))
+    cdi = devices(scan(config_file, CDI + "  inject: cdi\n", host))
+    assert {replace(each, cdi=None) for each in both.values()} == set(plain.values())
+    assert cdi == {
+        device_id: Device(device_id, cdi=device.cdi) for device_id, device in both.items()
+    }
+    assert cdi["ttyUSB7::1"].cdi == ContainerEdits(
+        env=("PORT0=ttyUSB7::1@/dev/ttyS0",),
+        device_nodes=(
+            DeviceNode("/dev/ttyS0", "/dev/ttyUSB7", permissions="r"),
+            DeviceNode("/dev/control7", permissions="r"),
+        ),
+        mounts=(CdiMount("/run/7", "/run/dev/ttyS0", ("ro", "nosuid", "nodev", "bind")),),
+    )
+    assert [node.path for node in cdi["ttyUSB8::0"].cdi.device_nodes] == ["/dev/ttyS1"]
+
+
+def test_a_default_is_for_those_who_do_not_say(config_file: Path) -> None:
+    """`nodes` in the file stays `nodes`."""
+    host = PretendHost("/dev/ttyUSB0")
+    for said, has_cdi in (("", True), ("  inject: nodes\n", False)):
+        config = configure(config_file, "  match: [{path: /dev/ttyUSB*}]\n" + said)
+        exposed = survey(config, host, ExposeMemory(), 0)
+        (device,) = devices(make_tree(config, exposed, lambda _: Health.HEALTHY, "cdi")).values()
+        assert (device.cdi is not None, device.specs == ()) == (has_cdi, has_cdi)

@@ -19,7 +19,6 @@ def _no_spaces(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Pet:
-    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {"chip": "petName"}
     HINT: ClassVar[str] = "write 'petName: ...'"
 
     pet_name: str = key(check=_no_spaces)
@@ -82,7 +81,7 @@ pets:
 - petName: snake
 - petName: tom
   legs: four
-- chip: 7
+- {petName: rat, chip: 7}
 - rex
 sizes: {big: huge}
 open: maybe
@@ -95,7 +94,7 @@ elephant: 1
         "5:3: pets[2].legs: a snake has none (write 0)",
         "6:12: pets[3].petName: 'tom' is there already (first: line 3)",
         "7:9: pets[3].legs: must be a whole number, not text",
-        "8:3: pets[4].chip: this key is not supported by this version",
+        "8:18: pets[4].chip: unknown key (known: petName, legs)",
         "9:3: pets[5]: must be keys and values, not text (write 'petName: ...')",
         "10:14: sizes.big: must be a number, not text",
         "11:7: open: must be true or false, not text",

@@ -132,15 +132,15 @@ def test_a_mistake_in_the_file_is_one_line(
 def test_several_mistakes_are_told_at_once(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A key that is not supported is refused by its name."""
-    text = SERIAL.replace("  env:", "  usb: {vendor: '0403'}\n  inject: cdi\n  env:")
+    """In the order of the file."""
+    text = SERIAL.replace("  env:", "  usb: {vendor: '0403'}\n  inject: cid\n  env:")
     (directory / "serial.yaml").write_text(text)
     assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s"]) == 2
     first, second, third = capsys.readouterr().err.splitlines()
     assert first == "kubedevices: 2 mistakes"
     assert second.startswith("  serial.yaml:9:3: resources[0].usb: unknown key (known: name, match")
     assert third == (
-        "  serial.yaml:10:3: resources[0].inject: this key is not supported by this version"
+        "  serial.yaml:10:11: resources[0].inject: 'cid' is not known, did you mean 'cdi'?"
     )
 
 

@@ -69,7 +69,54 @@ def test_a_dry_run_prints_the_answer(capsys: pytest.CaptureFixture[str]) -> None
         "devices": [{"host_path": "/dev/kvm", "container_path": "/dev/kvm", "permissions": "rw"}],
         "mounts": [],
         "env": {},
+        "cdi_devices": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("inject", "files"), [("cdi", []), ("both", ["env PORT_0=/dev/ttyS0", "device /dev/ttyUSB0"])]
+)
+def test_a_dry_run_tells_what_a_cdi_device_stands_for(
+    inject: str, files: list[str], directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name and all it gives, beside or instead of plain files; a flag says it for the rest."""
+    (directory / "host.yaml").write_text(
+        SERIAL.replace("- name: kvm", f"  inject: {inject}\n- name: kvm")
+    )
+    assert expose("--dry-run", "ttyUSB0") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line.startswith(("env", "device"))] == [
+        line if line.startswith("env") else f"{line} -> /dev/ttyS0 (rw)" for line in files
+    ]
+    assert lines[-1] == (
+        "cdi example.com/serial=ttyUSB0: PORT_0=/dev/ttyS0, /dev/ttyUSB0 -> /dev/ttyS0 (rw), "
+        "/run/udev (ro), /a -> /b"
+    )
+    assert expose("--dry-run", "kvm::1", "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["cdi_devices"] == {}
+    assert expose("--dry-run", "kvm::1", "-o", "json", "--inject", "cdi") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "resource": "example.com/kvm",
+        "devices": [],
+        "mounts": [],
+        "env": {},
+        "cdi_devices": {
+            "example.com/kvm=kvm::1": {"deviceNodes": [{"path": "/dev/kvm", "permissions": "rw"}]}
+        },
+    }
+
+
+def test_a_resource_that_cdi_has_no_name_for_is_told(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When the flag makes CDI devices of it, too; `nodes` in the file is the way out."""
+    (directory / "host.yaml").write_text(SERIAL.replace("name: kvm", "name: 3d"))
+    assert expose("--check", "--inject", "cdi") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("kubedevices: 3d: no CDI device can be called example.com/3d=...: ")
+    assert err.endswith("(give it the key 'inject: nodes')\n")
+    (directory / "host.yaml").write_text(SERIAL.replace("name: kvm", "name: 3d\n  inject: nodes"))
+    assert expose("--check", "--inject", "cdi") == 0
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,23 @@ async def test_vanished_devices_leave_and_the_end_removes_nothing(
     assert resolved(cdi_dir, f"{RESOURCE}=w0") == ("WIDGET=1",)
 
 
+async def test_a_name_lives_as_long_as_its_device(short_dir: Path, cdi_dir: Path) -> None:
+    """T-24: a container that got it is started again by it, though nobody gets it any more."""
+    scanner = Widgets(widget=[widget("w0"), widget("w1")])
+    plain = [kd.Device(name, paths=["/dev/null"], numa_nodes=()) for name in ("w0", "w1")]
+    async with serving(scanner, short_dir) as (kubelet, runner):
+        await kubelet.wait_for(RESOURCE, healthy("w0", "w1"))
+        scanner.show(widget=plain)
+        await until(lambda: not runner.servers["widget"].devices["w0"].cdi)
+        assert (await allocate(runner, "w0")).cdi_devices == []
+        assert resolved(cdi_dir, f"{RESOURCE}=w0") == ("WIDGET=1",)
+    async with serving(Widgets(widget=plain[:1]), short_dir) as (kubelet, _):
+        await kubelet.wait_for(RESOURCE, healthy("w0"))
+        spec = read_spec_file(cdi_dir / FILE).spec
+        assert spec is not None
+        assert [each.name for each in spec.devices] == ["w0"]
+
+
 @pytest.mark.parametrize("types", [{}, {"widget": []}, {"tool": [widget("t")]}])
 async def test_what_an_earlier_life_left_goes_after_the_first_scan(
     short_dir: Path, cdi_dir: Path, types: dict[str, list[kd.Device]]

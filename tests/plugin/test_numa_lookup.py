@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode
 from kubedevices.host.sysfs import DeviceNumber
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.numa_lookup import NumaLookup
@@ -45,6 +46,27 @@ def nodes_in(tree: kd.DeviceTree) -> dict[str, object]:
         device_id: device.numa_nodes
         for device_type in tree
         for device_id, device in tree.devices(device_type).items()
+    }
+
+
+def test_a_device_that_leaves_by_cdi_alone_has_nodes_too(sysfs: CountingSysfs) -> None:
+    """By the device files of its edits; a name that others define says nothing."""
+    edits = ContainerEdits(device_nodes=(DeviceNode("/dev/mine", "/dev/card1"),))
+    tree = kd.DeviceTree(
+        {
+            "card": [
+                kd.Device("edits", cdi=edits),
+                kd.Device("named", cdi=CdiDevice("x", container_edits=edits)),
+                kd.Device("foreign", cdi="vendor.com/class=x"),
+                kd.Device("files", paths=["/dev/card0"], cdi=edits),
+            ]
+        }
+    )
+    assert nodes_in(NumaLookup(sysfs.reader()).complete(tree)) == {
+        "edits": (1,),
+        "named": (1,),
+        "foreign": (),
+        "files": (0,),
     }
 
 

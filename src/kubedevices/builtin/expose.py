@@ -7,19 +7,21 @@ is decided in `expose_tree`, what is there is found by `expose_host`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
 from kubedevices.builtin.config_follower import ConfigFollower
 from kubedevices.builtin.expose_abilities import ExposedResource
+from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
-from kubedevices.builtin.expose_tree import ExposeMemory, make_tree, survey
+from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, survey
 from kubedevices.builtin.health_checks import HealthChecks
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
+from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
 
@@ -27,7 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 class ExposeScanner(PolledScanner):
-    """Finds what `config` names; made by `from_file`, it follows the file."""
+    """Finds what `config` names; made by `from_file`, it follows the file.
+
+    `inject` is how devices of a resource reach a container if `config` does not say it. The runner
+    needs its own default, "both": it then gives what each device says.
+    """
 
     follower: ConfigFollower | None = None
 
@@ -37,8 +43,11 @@ class ExposeScanner(PolledScanner):
         *,
         dev_root: Path = DEV_ROOT,
         sysfs_root: Path = SYSFS_ROOT,
+        inject: Inject = "nodes",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._inject = inject
+        self._check_cdi_kinds(config)
         self.config = config
         self.interval = config.look_interval
         self._clock = clock
@@ -49,10 +58,10 @@ class ExposeScanner(PolledScanner):
         self._warned: set[str] = set()
 
     @classmethod
-    def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT) -> Self:
+    def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT, inject: Inject = "nodes") -> Self:
         """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious."""
         follower = ConfigFollower(file)  # before the first reading: no change gets lost
-        scanner = cls(read_config(file), dev_root=dev_root)
+        scanner = cls(read_config(file), dev_root=dev_root, inject=inject)
         follower.apply = scanner.use
         scanner.follower = follower
         return scanner
@@ -69,6 +78,7 @@ class ExposeScanner(PolledScanner):
                 f"namespace: a change from {self.config.namespace} to {config.namespace} needs a "
                 "restart"
             )
+        self._check_cdi_kinds(config)
         self.config = config
         self.interval = config.look_interval
         self.trigger()
@@ -91,9 +101,9 @@ class ExposeScanner(PolledScanner):
         self._host.look_again()
         exposed = list(survey(config, self._host, self._memory, self._clock()))
         self._health.update(exposed)
-        tree = make_tree(config, exposed, self._health.health)
+        tree = make_tree(config, exposed, self._health.health, self._inject)
         self._log_changes(config, tree)
-        self._warn_of_files_in_two_resources(tree)
+        self._warn_of_files_in_two_resources(exposed)
         self._last = tree
         return tree
 
@@ -123,19 +133,30 @@ class ExposeScanner(PolledScanner):
                         config.namespace, resource, device_id, now[device_id].health,
                     )  # fmt: skip
 
-    def _warn_of_files_in_two_resources(self, tree: DeviceTree) -> None:
+    def _warn_of_files_in_two_resources(self, exposed: Iterable[Exposed]) -> None:
         """Nothing keeps two containers from getting such a device at the same time."""
         owner: dict[str, str] = {}
-        for resource in tree:
-            for device in tree.devices(resource).values():
-                path = device.specs[0].host_path
-                first = owner.setdefault(path, resource)
-                if first != resource and path not in self._warned:
-                    self._warned.add(path)
-                    _log.warning(
-                        "%s is exposed as %s and as %s: each may be given to another container",
-                        path, first, resource,
-                    )  # fmt: skip
+        for each in exposed:
+            path, resource = each.part.found.file.real_path, each.rule.device_type
+            first = owner.setdefault(path, resource)
+            if first != resource and path not in self._warned:
+                self._warned.add(path)
+                _log.warning(
+                    "%s is exposed as %s and as %s: each may be given to another container",
+                    path, first, resource,
+                )  # fmt: skip
+
+    def _check_cdi_kinds(self, config: ExposeConfig) -> None:
+        """Raise `UsageError` for a resource that `inject` makes CDI devices of, but cannot.
+
+        Those that say it themselves are checked with the file.
+        """
+        if self._inject == "nodes":
+            return
+        for rule in config.resources:
+            problem = cdi_kind(f"{config.namespace}/{rule.device_type}")
+            if rule.inject is None and problem:
+                raise UsageError(f"{rule.name}: {problem} (give it the key 'inject: nodes')")
 
 
 def read_config(file: Path) -> ExposeConfig:

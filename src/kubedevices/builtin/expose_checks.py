@@ -29,6 +29,7 @@ PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
 OF_THE_NODE = ("n", "name", "path", "address")
 BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
 ID_STYLES = ("stable", "path", "index")
+INJECT = ("nodes", "cdi", "both")
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST_INTERVAL = 0.1
@@ -150,6 +151,17 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 allocation = one_of(*POLICIES)
 """Check the name of an allocation policy."""
+
+inject = one_of(*INJECT)
+"""Check how devices reach a container."""
+
+
+def cdi_kind(resource_name: str) -> str:
+    """Check that CDI devices can have the name of a resource for their kind."""
+    from kubedevices.cdi import explain_kind  # noqa: PLC0415 - only those who use CDI load it
+
+    problem = explain_kind(resource_name, strict=True)
+    return f"no CDI device can be called {resource_name}=...: {problem}" if problem else ""
 
 
 def topology(value: str | int) -> str:

@@ -181,7 +181,6 @@ class HealthRule:
 class ResourceRule:
     """One resource: which device files, and what a container gets with each."""
 
-    NOT_SUPPORTED: ClassVar[Mapping[str, str]] = {"inject": ""}
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
     name: str = key(meaning="the part of the resource name after the slash", check=checks.resource)
@@ -249,6 +248,12 @@ class ResourceRule:
         default=None,
         parse=parse_duration,
         hint=_DURATION_HINT,
+    )
+    inject: str | None = key(
+        meaning="what a container is given: device files, the name of a CDI device, or both",
+        default=None,
+        check=checks.inject,
+        choices=checks.INJECT,
     )
 
     @property
@@ -346,9 +351,12 @@ class ExposeConfig:
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that no resource is renamed to what another one is called."""
+        """Check that no resource is renamed to what another one is called, and names for CDI."""
         first: dict[str, str] = {}
         for i, rule in enumerate(values.get("resources", ())):
+            is_cdi = rule.inject in {"cdi", "both"} and "namespace" in values
+            if is_cdi and (problem := checks.cdi_kind(f"{values['namespace']}/{rule.device_type}")):
+                complain(("resources", i, "inject"), problem, "only 'nodes' is possible")
             other = first.setdefault(rule.device_type, rule.name)
             if other != rule.name:
                 text = f"{rule.device_type!r} is what {other!r} is already called"

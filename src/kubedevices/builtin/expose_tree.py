@@ -11,6 +11,8 @@ Rules worth knowing:
   characters of the API.
 * With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`: `::`, because names of devices
   contain `-`. Health and NUMA nodes of a device are those of all its replicas.
+* With `inject: cdi` a device is a CDI device of its resource's name and its own ID, which says all
+  that a container gets; with `both` a container gets it in either way.
 * `{index}` is the lowest free number when a device appears, and stays its number until it is gone
   for good, so that pulling one device does not rename the others.
 """
@@ -18,6 +20,7 @@ Rules worth knowing:
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from kubedevices.builtin.expose_config import ExposeConfig, Match, ResourceRule
@@ -113,16 +116,23 @@ def survey(config: ExposeConfig, host: Host, memory: ExposeMemory, now: float) -
 
 
 def make_tree(
-    config: ExposeConfig, exposed: Iterable[Exposed], health: Callable[[Exposed], Health]
+    config: ExposeConfig,
+    exposed: Iterable[Exposed],
+    health: Callable[[Exposed], Health],
+    inject: str = "nodes",
 ) -> DeviceTree:
-    """Return the devices as they are published; every resource is declared."""
+    """Return the devices as they are published; every resource is declared.
+
+    `inject` is how devices reach a container of which the configuration does not say it.
+    """
     tree = DeviceTree()
     for rule in config.resources:
         tree.declare(rule.device_type)
     for each in exposed:
         state = health(each) if each.is_there else Health.UNHEALTHY
         for suffix in _replica_suffixes(each.rule.replicas):
-            tree.add(each.rule.device_type, _make_device(each, each.id + suffix, state))
+            device = _make_device(each, each.id + suffix, state)
+            tree.add(each.rule.device_type, _as_cdi(device, each.rule.inject or inject))
     return tree
 
 
@@ -220,3 +230,15 @@ def _make_device(exposed: Exposed, device_id: str, health: Health) -> Device:
         ],
         numa_nodes=rule.numa_nodes,
     )
+
+
+def _as_cdi(device: Device, inject: str) -> Device:
+    """Return `device` with all it gives in words of CDI: beside its plain form, or instead."""
+    if inject == "nodes":
+        return device
+    from kubedevices.cdi import edits_of  # noqa: PLC0415 - only those who use CDI load it
+
+    edits = edits_of(env=device.env.items(), devices=device.specs, mounts=device.mounts)
+    if inject == "both":
+        return replace(device, cdi=edits)
+    return replace(device, cdi=edits, specs=(), mounts=(), env={})

@@ -6,8 +6,7 @@ a suggestion. Not for manifests of Kubernetes, whose unknown keys are none of ou
 A schema is a frozen dataclass whose fields are made by `key()`: field names become camelCase keys,
 annotations say what is accepted (text, numbers, booleans, tuples, mappings, other schemas, unions
 of these), checks say the rest. It may have `HINT` (what to write where the shape is wrong),
-`NOT_SUPPORTED` (keys refused by name, each with the known key it stands in for, or ""), `ONE_OF` or
-`ANY_OF` (keys of which exactly one, or at least one, must be there) and
+`ONE_OF` or `ANY_OF` (keys of which exactly one, or at least one, must be there) and
 `validate(values, complain)` for what concerns several keys.
 """
 
@@ -191,10 +190,6 @@ class _Walker:
     def _unknown(self, node: yaml.Node, path: KeyPath, schema: Any) -> str:
         """Complain about a key; return the known one that was probably meant."""
         name = str(path[-1])
-        not_supported: Mapping[str, str] = getattr(schema, "NOT_SUPPORTED", {})
-        if name in not_supported:
-            self._report.mistake(node, path, "this key is not supported by this version")
-            return not_supported[name]
         meant = closest(name, schema_fields(schema))
         hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(schema_fields(schema))}"
         if self._lenient:

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="turn a file of generic-device-plugin or smarter-device-manager into one of ours",
     )
     add_output_argument(parser)
-    add_serving_arguments(parser)
+    add_serving_arguments(parser, inject="nodes")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("expose needs --config FILE")
     from kubedevices.builtin.expose import ExposeScanner
 
-    scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root)
+    scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)
     if args.check:
         count = len(scanner.config.resources)
         print(f"{args.config}: {count} resource{'s' * (count != 1)}, no mistakes")
@@ -104,6 +104,7 @@ def serve(scanner: "ExposeScanner", args: argparse.Namespace) -> None:
     """Serve until told to stop; SIGHUP reads the file again."""
     options = runner_options(args)
     options["dev_root"] = args.dev_root
+    options["inject"] = "both"  # the scanner has said it of every device
     signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
     serve_plugin(args, scanner, scanner.config.namespace, options)
 

@@ -8,6 +8,7 @@ The keys of `-o json` and `-o yaml` are a promise: a list of resources, each wit
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -193,7 +194,7 @@ def _columns(rows: Sequence[Row], domain: str | None) -> list[Column]:
         Column("mounts", text=_mounts_as_text),
         Column("env"),
         Column("annotations"),
-        Column("cdi", "CDI"),
+        Column("cdi", "CDI", cdi_as_text),
         Column("attributes"),
         Column("capacity"),
     ]
@@ -206,9 +207,7 @@ def _columns(rows: Sequence[Row], domain: str | None) -> list[Column]:
 def _paths_as_text(specs: Sequence[dict[str, str]]) -> str:
     texts = []
     for spec in specs:
-        text = spec["host_path"]
-        if spec["container_path"] != spec["host_path"]:
-            text += f" -> {spec['container_path']}"
+        text = _path_as_text(spec["host_path"], spec["container_path"])
         if spec["permissions"] != "rw":
             text += f" ({spec['permissions']})"
         texts.append(text)
@@ -218,9 +217,7 @@ def _paths_as_text(specs: Sequence[dict[str, str]]) -> str:
 def _mounts_as_text(mounts: Sequence[dict[str, Any]]) -> str:
     texts = []
     for mount in mounts:
-        text = mount["host_path"]
-        if mount["container_path"] != mount["host_path"]:
-            text += f" -> {mount['container_path']}"
+        text = _path_as_text(mount["host_path"], mount["container_path"])
         texts.append(text + (" (ro)" if mount["read_only"] else ""))
     return ", ".join(texts) or "-"
 
@@ -232,3 +229,22 @@ def _cdi(given: Any) -> Any:
     from kubedevices.cdi import to_dict
 
     return to_dict(given)
+
+
+def cdi_as_text(given: Any) -> str:
+    """Return the name of a CDI device, or edits as they stand in a file, in few words."""
+    if given is None or isinstance(given, str):
+        return given or "-"
+    edits = dict(given.get("containerEdits", given))
+    texts = list(edits.pop("env", ()))
+    for node in edits.pop("deviceNodes", ()):
+        text = _path_as_text(node.get("hostPath", node["path"]), node["path"])
+        texts.append(f"{text} ({node.get('permissions', 'rwm')})")
+    for mount in edits.pop("mounts", ()):
+        text = _path_as_text(mount["hostPath"], mount["containerPath"])
+        texts.append(text + (" (ro)" if "ro" in mount.get("options", ()) else ""))
+    return ", ".join(texts + [f"{key}: {json.dumps(value)}" for key, value in edits.items()])
+
+
+def _path_as_text(host_path: str, container_path: str) -> str:
+    return host_path if container_path == host_path else f"{host_path} -> {container_path}"

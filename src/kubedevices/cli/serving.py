@@ -11,12 +11,18 @@ from kubedevices.errors import UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
+    from kubedevices.plugin.cdi_files import Inject
     from kubedevices.plugin.options import RunnerOptions
     from kubedevices.plugin.scanner import Scanner
 
+_USUAL_INJECT = {
+    "both": "by default what the devices say",
+    "nodes": "for resources whose configuration does not say it (default: nodes)",
+}
 
-def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a serving plugin, see `runner_options`."""
+
+def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" = "both") -> None:
+    """Add the options of a serving plugin, see `runner_options`; `inject` is what is usual."""
     group = parser.add_argument_group("serving")
     group.add_argument(
         "--socket-dir",
@@ -44,12 +50,18 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
         help="when devices of one container set a variable differently: the last wins (default), "
         "join with commas, or refuse",
     )
+    _add_cdi_arguments(parser, inject)
+    _add_observation_arguments(parser)
+
+
+def _add_cdi_arguments(parser: argparse.ArgumentParser, inject: "Inject") -> None:
+    group = parser.add_argument_group("container device interface (CDI)")
     group.add_argument(
         "--inject",
         choices=("nodes", "cdi", "both"),
-        default="both",
-        help="give device files themselves, names of CDI devices that stand for them, or both as "
-        "the devices say (default)",
+        default=inject,
+        help="give device files themselves, names of CDI devices that stand for them, or both; "
+        + _USUAL_INJECT[inject],
     )
     group.add_argument(
         "--cdi-dir",
@@ -57,7 +69,18 @@ def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where CDI files are written, if a device needs one (default: /var/run/cdi)",
     )
-    _add_observation_arguments(parser)
+    group.add_argument(
+        "--cdi-errors",
+        choices=("fail", "log"),
+        default="fail",
+        help="when a CDI file cannot be written: fail the allocation (default), or log it and give "
+        "the container no CDI device",
+    )
+    group.add_argument(
+        "--cdi-annotations",
+        action="store_true",
+        help="name CDI devices in annotations too, for kubelets before 1.28",
+    )
 
 
 def _add_observation_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +127,8 @@ def runner_options(args: argparse.Namespace) -> "RunnerOptions":
         "env_merge": args.env_merge,
     }
     options["inject"] = args.inject
+    options["cdi_errors"] = args.cdi_errors
+    options["cdi_annotations"] = args.cdi_annotations
     if args.cdi_dir is not None:
         options["cdi_dir"] = args.cdi_dir
     if args.socket_dir is not None:

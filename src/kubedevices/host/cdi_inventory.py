@@ -93,6 +93,16 @@ class CdiInventory:
                 if not self._kinds[kind].failure:
                     del self._kinds[kind]
 
+    def defined(self, kind: str) -> tuple[CdiDevice, ...]:
+        """Return what was published last of `kind`, be it in an earlier life."""
+        with self._lock:
+            known = self._kinds.get(kind)
+            path = self._choose_path(kind) if known is None else known.path
+        if known is not None:
+            return known.devices
+        spec = cdi_specs.read_spec_file(path).spec
+        return spec.devices if spec is not None and spec.kind == kind else ()
+
     def ensure(self, names: Iterable[str]) -> tuple[str, ...]:
         """Make sure that our files define `names` now; return those a container may be given.
 

@@ -91,7 +91,9 @@ class CdiFiles:
         if self._uses_cdi(tree) or any(self._directory.glob(_OURS)):
             self._inventory = self._inventory or self._make_inventory()
         if self._inventory is not None:
-            self._inventory.publish(self._definitions(tree))
+            definitions = self._definitions(tree)
+            self._keep_names_of_living(tree, self._inventory, definitions)
+            self._inventory.publish(definitions)
             if not self._is_clean:
                 self._inventory.remove_dead({self._domain})
         self._is_clean = True
@@ -114,6 +116,28 @@ class CdiFiles:
                 if defined is not None:
                     kinds.setdefault(kind, []).append(defined)
         return kinds
+
+    def _keep_names_of_living(
+        self,
+        tree: DeviceTree,
+        inventory: "CdiInventory",
+        definitions: "dict[str, list[CdiDevice]]",
+    ) -> None:
+        """Leave the definition of a device that is there and left by CDI only until now.
+
+        Containers that got its name are started again by that name.
+        """
+        from kubedevices.cdi import device_name_of  # noqa: PLC0415 - see above
+
+        for device_type in tree:
+            kind = str(ResourceName(self._domain, device_type))
+            defined = definitions.get(kind, [])
+            living = {device_name_of(device_id) for device_id in tree.devices(device_type)}
+            living -= {each.name for each in defined}
+            if living:
+                kept = [each for each in inventory.defined(kind) if each.name in living]
+                if kept:
+                    definitions[kind] = [*defined, *kept]
 
     def _without_links(self, device: Device) -> Device:
         """Name real device files: engines refuse a link in a CDI file, which a kubelet follows."""

@@ -49,7 +49,7 @@ class NumaLookup:
     ) -> Device:
         if device.numa_nodes is not None:
             return device
-        paths = tuple(spec.host_path for spec in device.all_specs)
+        paths = _paths_of(device)
         if not paths:
             return replace(device, numa_nodes=())
         if before is not None and _has_same_look_up(before[0], paths):
@@ -67,5 +67,12 @@ class NumaLookup:
 
 
 def _has_same_look_up(device: Device, paths: tuple[str, ...]) -> bool:
-    was_left_to_us = device.numa_nodes is None
-    return was_left_to_us and paths == tuple(spec.host_path for spec in device.all_specs)
+    return device.numa_nodes is None and paths == _paths_of(device)
+
+
+def _paths_of(device: Device) -> tuple[str, ...]:
+    """Return the device files that say where a device is; in CDI if nowhere else."""
+    if device.specs or device.paths or device.cdi is None or isinstance(device.cdi, str):
+        return tuple(spec.host_path for spec in device.all_specs)
+    edits = getattr(device.cdi, "container_edits", device.cdi)
+    return tuple(node.host_path or node.path for node in edits.device_nodes)

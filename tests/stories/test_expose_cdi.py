@@ -1,0 +1,74 @@
+"""From a device of the host to a container that names it in CDI, with podman as the judge."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pod import Container, Pod
+from kubedevices.runtimes import podman
+from tests.cli.commands import running
+from tests.containers import two_devices
+from tests.podman_judge import Podman, podman_judge
+
+LOOK = """\
+for path in /dev/mine0 {companion}; do (: <$path) && echo opened $path; done
+echo "$DEVICE"; read line </shared/note && echo "$line"; (echo >/shared/x) || echo read-only
+"""
+
+
+@pytest.fixture
+def judge(short_dir: Path) -> Podman:
+    return podman_judge(short_dir)
+
+
+async def test_a_container_gets_all_of_an_exposed_device_by_its_name(judge: Podman) -> None:
+    """Device at its place in the container, companion, variable, mount; also when nobody serves it any more."""
+    allocated, companion = two_devices()
+    directory = judge.directory
+    (directory / "s").mkdir()
+    (directory / "shared").mkdir()
+    (directory / "shared/note").write_text("hello\n")
+    config = {
+        "version": 1,
+        "namespace": "example.com",
+        "resources": [
+            {
+                "name": "thing",
+                "match": [{"path": "/dev/no-such-thing"}, {"path": allocated}],
+                "id": "path",
+                "container": {"path": "/dev/mine{index}"},
+                "env": {"DEVICE": "{id} is {container_path}"},
+                "mounts": [
+                    {"host": f"{directory}/shared", "container": "/shared", "readOnly": True}
+                ],
+                "with": [companion],
+                "replicas": 2,
+                "inject": "cdi",
+            }
+        ],
+    }
+    file = directory / "host.yaml"
+    file.write_text(json.dumps(config))
+    arguments = ["expose", "--config", file, "--socket-dir", directory / "s"]
+    name = allocated.removeprefix("/dev/").replace("/", "-")
+    pod = Pod("train", containers=(Container("main", {"example.com/thing": 1}),))
+    async with DeviceManager(directory / "s") as manager:
+        with running([*arguments, "--cdi-dir", judge.run_cdi], log=directory / "log"):
+            await manager.wait_for("example.com/thing", allocatable=2)
+            await manager.allocate(pod)
+            options = await manager.get_device_run_container_options(pod, "main")
+            assert options is not None
+    assert (options.devices, options.mounts, options.env) == ((), (), ())
+    (cdi_name,) = options.cdi_devices
+    assert cdi_name in {f"example.com/thing={name}::{i}" for i in range(2)}
+    done = judge.run(podman.args(options), ["/bin/sh", "-c", LOOK.format(companion=companion)])
+    device_id = cdi_name.partition("=")[2]
+    assert done.stdout.splitlines() == [
+        "opened /dev/mine0",
+        f"opened {companion}",
+        f"{device_id} is /dev/mine0",
+        "hello",
+        "read-only",
+    ], done.stderr
