@@ -33,8 +33,8 @@ NO_RESOURCE = (
 )
 KEYS = (
     "resourceName, numberDevicesOnNode, pluginName, deviceIDPrefix, annotationPrefix, envPrefix, "
-    "deviceFilePrefix, devicePathStyle, numaNodes, createDeviceFiles, preferred, preStart, faults, "
-    "resources, timeline, timelineLoop"
+    "deviceFilePrefix, devicePathStyle, numaNodes, cdi, createDeviceFiles, preferred, preStart, "
+    "faults, resources, timeline, timelineLoop"
 )
 
 
@@ -88,6 +88,8 @@ def test_the_originals_file_works_unchanged(tmp_path: Path) -> None:
         ("DEVICE_PATH_STYLE", "id", "device_path_style", "id"),
         ("NUMA_NODES", "0,1", "numa_nodes", (0, 1)),
         ("NUMA_NODES", "0=1, 1=0", "numa_nodes", {0: 1, 1: 0}),
+        ("CDI_ENABLED", "1", "cdi", True),
+        ("CDI_ENABLED", "No", "cdi", False),
         ("NAMESPACE", "ns", "namespace", "ns"),
     ],
 )
@@ -106,6 +108,7 @@ def test_every_setting_is_variable_and_flag(
         ("resourceName: a.example/b", "resource_name", "a.example/b"),
         ("numberDevicesOnNode: 7", "number_devices", 7),
         ("pluginName: p", "plugin_name", "p"),
+        ("cdi: true", "cdi", True),
         ("deviceIDPrefix: 7", "device_id_prefix", "7"),
         ("annotationPrefix: a", "annotation_prefix", "a"),
         ("envPrefix: on", "env_prefix", "on"),

@@ -21,8 +21,9 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreStartContainerRequest,
 )
-from kubedevices.builtin.simulated_devices import SimulatedDevices
-from kubedevices.builtin.simulator import Simulator, make_device_file
+from kubedevices.builtin.simulated_devices import SimulatedDevices, with_cdi
+from kubedevices.builtin.simulated_files import make_device_file
+from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_answers import answers_for
 from kubedevices.builtin.simulator_config import (
     Faults,
@@ -34,6 +35,8 @@ from kubedevices.builtin.simulator_config import (
 from kubedevices.builtin.simulator_control import list_simulated, tell
 from kubedevices.builtin.simulator_file import preset_file, preset_names, read_simulator_file
 from kubedevices.builtin.simulator_steps import TimedStep, step_of
+from kubedevices.cdi import ContainerEdits, DeviceNode
+from kubedevices.device import Device, DeviceSpec, Mount
 from kubedevices.errors import CannotAsk, ConfigError, RpcError, UsageError
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
@@ -157,6 +160,12 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
         ("Unhealthy", "Broken", "timeline[0].set.health: 'Broken' is not known"),
         ("count: 4", "count: 4, remove: x", "timeline[1]: only one of count and remove can be"),
         ("OnNode: 8", "OnNode: x", "resources[0].numberDevicesOnNode: must be a whole number"),
+        (
+            "com/nic\n",
+            "com/3d\n  cdi: true\n",
+            ":7:8: resources[1].cdi: no CDI device can",
+        ),
+        ("OnNode: 8", "OnNode: 8, cdi: maybe", "resources[0].cdi: must be true or false, not text"),
     ],
 )
 def test_a_mistake_names_its_place(tmp_path: Path, old: str, new: str, problem: str) -> None:
@@ -347,6 +356,30 @@ def test_a_device_file_is_a_plain_one_where_no_other_is_permitted(
     assert (tmp_path / "a/gpu-0").read_text() == "mine"
     with pytest.raises(CannotAsk, match=r"cannot make .*: File exists"):
         make_device_file(tmp_path / "a/gpu-0/below")
+
+
+async def test_a_plain_file_comes_as_a_mount(tmp_path: Path) -> None:
+    """No engine takes it for a device, neither in an answer nor in CDI."""
+    (tmp_path / "gpu-0").touch()
+    config = replace(GPU, number_devices=1, device_file_prefix="gpu", cdi=True)
+    config = replace(config, create_device_files=str(tmp_path))
+    async with simulating(Simulator(config)) as notifier:
+        await until(lambda: notifier.has_tree)
+        device = notifier.take()[0].devices("gpu")["g-n-0"]
+        assert (device.specs, device.mounts) == ((), (Mount(f"{tmp_path}/gpu-0", "/dev/gpu-0"),))
+        assert device.cdi.device_nodes == ()
+        assert [each.container_path for each in device.cdi.mounts] == ["/dev/gpu-0"]
+
+
+def test_a_cdi_device_says_all_that_is_given() -> None:
+    """One that gives nothing sets a variable, since in CDI every device must do something."""
+    spec = DeviceSpec("/made/gpu-0", "/dev/gpu-0")
+    assert with_cdi(Device("g-0", specs=[spec], env={"GPU_g-0": "/dev/0"})).cdi == ContainerEdits(
+        env=("GPU_g-0=/dev/0",),
+        device_nodes=(DeviceNode("/dev/gpu-0", "/made/gpu-0", permissions="rw"),),
+    )
+    device = with_cdi(Device("g-n:0"))
+    assert (device.cdi, dict(device.env)) == (ContainerEdits(env=("SIMULATED_g_n_0=g-n:0",)), {})
 
 
 def test_several_resources_have_sockets_of_their_own() -> None:

@@ -96,6 +96,11 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
          ["kubedevices: 2 mistakes",
           "  command line: --plugin-name: '../x' cannot be the name of a socket",
           "  command line: --device-path-style: 'x' must be 'index' or 'id'"]),
+        (["--cdi", "maybe"], 2, ["kubedevices: command line: --cdi: 'maybe' is neither true nor"]),
+        (["--cdi", "--inject", "nodes"], 2,
+         ["kubedevices: cdi and --inject nodes contradict each other: leave one out"]),
+        (["--cdi", "--resource-name", "a.com/3d"], 2,
+         ["kubedevices: command line: --cdi: no CDI device can be called a.com/3d=...: the class"]),
         (["--config", "negative.yaml"], 2,
          ["kubedevices: negative.yaml:1:22: numberDevicesOnNode: -2 is negative, a number of"]),
         (["--config", "nope.yaml"], 3,
@@ -153,7 +158,8 @@ def test_help_names_every_setting(
     assert main(["simulate", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for setting in SETTINGS:
-        assert f"{setting.flag} VALUE" in shown
+        value = "[VALUE]" if setting.is_switch else "VALUE"
+        assert f"{setting.flag} {value}" in shown
         assert f"({setting.variable}" in shown
         assert setting.yaml_key in shown
     assert "(RESOURCE_NAME, resourceName; default: example.com/simple-device)" in shown

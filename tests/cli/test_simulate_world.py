@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.builtin.simulator_config import SETTINGS
 from kubedevices.cli import main
+from kubedevices.errors import RpcError
+from kubedevices.host.cdi_specs import read_registry
 from tests.cli.commands import run, running
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
@@ -72,6 +75,52 @@ async def test_a_running_simulator_can_be_told_what_to_do(directory: Path) -> No
             assert (ended.returncode, ended.stdout) == (1, "0 devices\n")
             ended = run(*tell, "{cuont: 3}")
             assert (ended.returncode, ended.stderr) == (2, "kubedevices: unknown: cuont\n")
+
+
+async def test_cdi_files_follow_what_happens(directory: Path) -> None:
+    """A device is in the file before it is in a list; verbs add and remove; the end does not."""
+    serve = ["simulate", "--cdi", "--cdi-dir", "cdi", "--number-devices", "1", "--env-prefix", "E"]
+    serve += ["--control-socket", "sim.sock", "--socket-dir", "s", "--cdi-annotations"]
+    tell = ["simulate", "--control-socket", "sim.sock", "--tell"]
+    resource, first = "example.com/simple-device", "simple-device-n-0"
+
+    def defined() -> dict[str, tuple[str, ...]]:
+        registry = read_registry([directory / "cdi"])
+        return {name.partition("=")[2]: registry.edits([name]).env for name in registry.devices}
+
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(serve, env={"NODE_NAME": "n"}, log=directory / "log"):
+            connected = await kubelet.wait_for(resource, 1)
+            assert defined() == {first: (f"E_{first}=/dev/0",)}
+            request = AllocateRequest((ContainerAllocateRequest((first,)),))
+            (answer,) = (await connected.client.allocate(request, timeout=5)).containers
+            assert answer.cdi_devices == [f"{resource}={first}"]
+            assert [*answer.annotations.values()] == answer.cdi_devices
+            assert run(*tell, "{add: [spare]}").returncode == 0
+            await kubelet.wait_for(resource, 2)
+            assert defined().keys() == {first, "spare"}
+            assert run(*tell, '{remove: "*-0"}').returncode == 0
+            await kubelet.wait_for(resource, 1)
+            assert defined().keys() == {"spare"}
+    assert defined().keys() == {"spare"}
+
+
+@pytest.mark.parametrize("errors", ["fail", "log"])
+async def test_a_cdi_directory_that_is_none(errors: str, directory: Path) -> None:
+    """Allocations fail with the reason or, if that is wanted, go on without CDI."""
+    (directory / "cdi").touch()
+    serve = ["simulate", "--cdi", "--cdi-dir", "cdi", "--cdi-errors", errors, "--socket-dir", "s"]
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(serve, env={"NODE_NAME": "n"}, log=directory / "log"):
+            connected = await kubelet.wait_for("example.com/simple-device", 2)
+            request = AllocateRequest((ContainerAllocateRequest(("simple-device-n-0",)),))
+            if errors == "fail":
+                with pytest.raises(RpcError, match="cannot write the CDI file"):
+                    await connected.client.allocate(request, timeout=5)
+            else:
+                (answer,) = (await connected.client.allocate(request, timeout=5)).containers
+                assert answer.cdi_devices == []
+    assert "cannot write the CDI file" in (directory / "log").read_text()
 
 
 async def test_registration_can_be_held_up(directory: Path) -> None:

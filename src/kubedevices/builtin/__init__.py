@@ -5,6 +5,7 @@ simulator_config   its settings: defaults, YAML, environment, flags
 simulator_file     the YAML file of the simulator
 simulator_steps    what can happen to its devices, by timeline or control socket
 simulated_devices  which of them there are now
+simulated_files    what stands in for their device files
 simulator_answers  how they are handed out, well or badly on purpose
 simulator_control  the control socket, both ends
 expose             this host's devices, followed as they come and go

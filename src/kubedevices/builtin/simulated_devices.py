@@ -3,6 +3,7 @@
 For `simulator`, which reports them, and for `simulator_answers`, which hands them out.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -105,3 +106,17 @@ def _numa_nodes(config: SimulatorConfig, index: int) -> tuple[int, ...]:
     if isinstance(nodes, Mapping):
         return (nodes[index],) if index in nodes else ()
     return (nodes[index % len(nodes)],) if nodes else ()
+
+
+def with_cdi(device: Device) -> Device:
+    """Return `device` with all it gives said in CDI as well.
+
+    A CDI device must do something: one that gives nothing sets a variable with its ID.
+    """
+    from kubedevices.cdi import edits_of  # noqa: PLC0415 - most simulators need none of it
+
+    env = dict(device.env)
+    if not (env or device.specs or device.mounts):
+        env["SIMULATED_" + re.sub("[^A-Za-z0-9_]", "_", device.id)] = device.id
+    edits = edits_of(env=env.items(), devices=device.specs, mounts=device.mounts)
+    return replace(device, cdi=edits)

@@ -6,18 +6,17 @@ What happens to the devices comes from a timeline and from the control socket.
 
 import asyncio
 import logging
-import os
 import re
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.builtin.simulated_devices import SimulatedDevices
+from kubedevices.builtin.simulated_devices import SimulatedDevices, make_devices, with_cdi
+from kubedevices.builtin.simulated_files import StandInFiles
 from kubedevices.builtin.simulator_answers import Answers, answers_for
 from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import CannotAsk
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 _LOOK = 0.1
 """Seconds between two looks at the file that holds the registration up."""
-
-_NULL = os.makedev(1, 3)
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +48,7 @@ class Simulator(Scanner):
         self._timeline, self._control, self._hold_file = timeline, control, hold_file
         self._devices = SimulatedDevices(configs)
         self._notifier: Notifier | None = None
-        self._made: set[Path] = set()
+        self._files = StandInFiles()
 
     def socket_name(self, device_type: str) -> str:
         """Return the socket's name, which does not follow from the resource's if there is one."""
@@ -95,7 +92,7 @@ class Simulator(Scanner):
             await asyncio.gather(timeline, stopped, return_exceptions=True)
             if control is not None:
                 await control.stop()
-            self._remove_files()
+            self._files.remove()
 
     async def _wait_for_release(self) -> None:
         if self._hold_file is not None and self._hold_file.exists():
@@ -152,32 +149,18 @@ class Simulator(Scanner):
                 yield encoded
 
     def _report(self) -> None:
-        tree = self._devices.tree()
-        self._make_files(tree)
+        simulated, tree = self._devices.tree(), DeviceTree()
+        for config in self.configs:
+            tree.declare(config.device_type)
+            for device in simulated.devices(config.device_type).values():
+                there = self._files.give(device) if config.create_device_files else device
+                tree.add(config.device_type, with_cdi(there) if config.cdi else there)
         if self._notifier is not None:
             self._notifier.notify(tree)
 
-    # ------------------------------------------------------------ device files
-
-    def _make_files(self, tree: DeviceTree) -> None:
-        """Make what stands in for device files: /dev/null by another name, or a plain file."""
-        for config in self.configs:
-            if not config.create_device_files:
-                continue
-            for device in tree.devices(config.device_type).values():
-                for spec in device.specs:
-                    path = Path(spec.host_path)
-                    if path not in self._made and make_device_file(path):
-                        self._made.add(path)
-
-    def _remove_files(self) -> None:
-        for path in self._made:
-            path.unlink(missing_ok=True)
-        self._made.clear()
-
     def _warn_of_dropped_variables(self) -> None:
-        tree = self._devices.tree()
-        for device in (each for name in tree for each in tree.devices(name).values()):
+        for config in self.configs:
+            (device,) = make_devices(replace(config, number_devices=1))
             for name in device.env:
                 if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
                     _log.warning(
@@ -186,21 +169,3 @@ class Simulator(Scanner):
                         name,
                     )
                     return
-
-
-def make_device_file(path: Path) -> bool:
-    """Make a device file that behaves like /dev/null, or a plain file where that is not permitted.
-
-    Return whether it was made: one that is there already stays. Raises `CannotAsk`.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            return False
-        try:
-            os.mknod(path, stat.S_IFCHR | 0o666, _NULL)
-        except PermissionError:
-            path.touch()
-    except OSError as error:
-        raise CannotAsk(f"cannot make {path}: {error.strerror}") from error
-    return True

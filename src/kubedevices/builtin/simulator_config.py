@@ -9,7 +9,7 @@ The file is read by `simulator_file`, so that PyYAML is only imported when there
 """
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import TimedStep
 
 DEVICE_LIMIT = 100_000
+
+_TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 
 NumaNodes = tuple[int, ...] | Mapping[int, int]
 """NUMA nodes dealt out in turn, or the node of each device by its index."""
@@ -58,6 +60,7 @@ class SimulatorConfig:
     node_name: str = field(default_factory=platform.node)
     device_path_style: Literal["index", "id"] = "index"
     numa_nodes: NumaNodes = ()
+    cdi: bool = False
     namespace: str = "simple-device-plugin"
     create_device_files: str = ""
     preferred: str | None = None
@@ -84,6 +87,7 @@ class Setting(NamedTuple):
     meaning: str
     parse: Callable[[str], Any] = str
     check: Callable[[Any], str] = lambda _: ""
+    is_switch: bool = False
 
     @property
     def flag(self) -> str:
@@ -140,6 +144,12 @@ def _parse_numa_nodes(text: str) -> NumaNodes:
         return tuple(int(part) for part in parts)
     except ValueError:
         raise ValueError(f"{text!r} must be like 0,1 or like 0=0,1=1") from None
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() in _TRUE
 
 
 def _check_numa_nodes(nodes: NumaNodes) -> str:
@@ -221,6 +231,14 @@ SETTINGS = (
         _check_numa_nodes,
     ),
     Setting(
+        "cdi",
+        "CDI_ENABLED",
+        "cdi",
+        "devices are CDI devices too, in a file that is kept up to date: true or false",
+        _parse_switch,
+        is_switch=True,
+    ),
+    Setting(
         "namespace",
         "NAMESPACE",
         "",
@@ -272,8 +290,8 @@ def merge_settings(
     if mistakes:
         raise ConfigError(mistakes)
     config = SimulatorConfig(**values)
-    if problem := _unknown_index(config):
-        raise ConfigError([replace(places["numa_nodes"], problem=problem)])
+    for name, problem in _contradictions(config):
+        raise ConfigError([replace(places[name], problem=problem)])
     return config
 
 
@@ -308,8 +326,10 @@ def merge_resources(
         elif configs and config.domain != configs[0].domain:
             problem = f"all resources must be of one domain, the first is of {configs[0].domain}"
             mistakes.append(replace(place, problem=problem))
-        elif problem := _unknown_index(config):
-            mistakes.append(replace(said.places.get("numa_nodes", place), problem=problem))
+        mistakes += [
+            replace(said.places.get(name, place), problem=problem)
+            for name, problem in _contradictions(config)
+        ]
         configs.append(config)
     if mistakes:
         raise ConfigError(mistakes)
@@ -324,6 +344,17 @@ def _from_outside(
         return flag, ConfigProblem("command line", 0, 0, setting.flag, "")
     variable = environment.get(setting.variable) or None
     return variable, ConfigProblem("environment", 0, 0, setting.variable, "")
+
+
+def _contradictions(config: SimulatorConfig) -> Iterator[tuple[str, str]]:
+    """Yield what cannot be, given the other settings: field and problem."""
+    if problem := _unknown_index(config):
+        yield "numa_nodes", problem
+    if config.cdi:
+        from kubedevices.builtin.expose_checks import cdi_kind  # noqa: PLC0415 - only for this
+
+        if problem := cdi_kind(config.resource_name):
+            yield "cdi", problem
 
 
 def _unknown_index(config: SimulatorConfig) -> str:

@@ -77,6 +77,7 @@ class _ResourceKeys:
     numa_nodes: tuple[int, ...] | Mapping[int, int] | None = key(
         default=None, hint="[0, 1] in turn, or {0: 0, 1: 1} by index"
     )
+    cdi: bool | None = key(default=None)
     create_device_files: str | None = key(default=None, check=_check_directory)
     preferred: str | None = key(default=None, check=allocation, choices=(*POLICIES,))
     pre_start: PreStartRule | None = key(default=None)

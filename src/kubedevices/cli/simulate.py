@@ -63,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             setting.flag,
             dest=setting.field,
             metavar="VALUE",
+            nargs="?" if setting.is_switch else None,
+            const="true" if setting.is_switch else None,
             help=f"{setting.meaning} ({names}{shown})",
         )
     add_serving_arguments(parser)
@@ -83,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
         hold_file=Path(hold_file) if hold_file else None,
     )
     options = runner_options(args)
+    if args.inject == "nodes" and any(config.cdi for config in configs):
+        raise UsageError("cdi and --inject nodes contradict each other: leave one out")
     options["socket_name"] = simulator.socket_name
     if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
         options["socket_dir"] = Path(directory)
