@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import DialError, RpcError, StatusCode
+from kubedevices.wire import grpc_channel
 from kubedevices.wire.grpc_events import CallEnded, Event
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, Methods, StreamMethod, UnaryMethod
 from tests.waiting import until
@@ -225,8 +226,8 @@ async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) ->
         def expire_at_the_end(event: Event) -> None:
             act(event)
             if isinstance(event, CallEnded):
+                grpc_channel._expire(channel._link, event.call, 5)
                 ended.append(event.call)
-                channel._expire(event.call, 5)
 
         channel._link.on_event = expire_at_the_end  # type: ignore[method-assign]
         assert await channel.unary(CALL, b"answer", timeout=5) == b"answer"
@@ -236,7 +237,7 @@ async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) ->
 async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> None:
     """When the connection has no stream numbers left, calls and streams say so at once."""
     async with dialled(short_dir) as channel:
-        channel._connection._http2._h2.highest_outbound_stream_id = 2**31 - 1
+        channel._link.connection._http2._h2.highest_outbound_stream_id = 2**31 - 1
         with pytest.raises(RpcError, match="used up"):
             await channel.unary(CALL, b"", timeout=60)
         with pytest.raises(RpcError, match="used up"):

@@ -232,7 +232,7 @@ async def test_stream_outlives_the_request_timeout(
             await channel.unary(WATCH, b"", timeout=0.2)  # which takes its time
         await until(lambda: len(server.tasks) == 1, what="only that one has ended")
         assert server.open_streams(WATCH) == 1
-        assert channel._connection.open_calls == 1
+        assert channel._link.connection.open_calls == 1
         await messages.aclose()
 
 

@@ -26,6 +26,7 @@ class ClientConnection(GrpcConnection):
         super().__init__(clock=clock, limits=limits)
         self._queue: OrderedDict[Call, None] = OrderedDict()
         self._refused: set[Call] = set()
+        self.peer_said_goodbye = False
         self._handlers[h2.events.RequestReceived] = self._on_request
         self._handlers[h2.events.ResponseReceived] = self._on_response
         self._handlers[h2.events.TrailersReceived] = self._on_trailers
@@ -62,11 +63,8 @@ class ClientConnection(GrpcConnection):
     def lose(self, reason: str, code: StatusCode = StatusCode.UNAVAILABLE) -> None:
         """End every call, those that wait for a stream as well."""
         super().lose(reason, code)
-        self._end_queued(RpcError(code, reason))
-
-    def _end_queued(self, error: RpcError) -> None:
         for call in [*self._queue, *self._refused]:
-            self._end(call, error)
+            self._end(call, RpcError(code, reason))
 
     def _start_queued(self) -> None:
         if not self._is_ready or self._over is not None:
@@ -149,7 +147,9 @@ class ClientConnection(GrpcConnection):
         if call is None:
             return
         code = event.error_code or 0
-        if code == ErrorCodes.REFUSED_STREAM and call.refusals < MAX_REFUSALS:
+        if code == ErrorCodes.REFUSED_STREAM and self._over is not None:
+            self._end_unseen(call, self._over)
+        elif code == ErrorCodes.REFUSED_STREAM and call.refusals < MAX_REFUSALS:
             # grpcio refuses while a call that just ended is not cleared away in its threads.
             call.refusals += 1
             self._forget_stream(call)
@@ -164,8 +164,12 @@ class ClientConnection(GrpcConnection):
             reason += f": {event.text}"
         if self._over is None:
             self._over = reason
+        self.peer_said_goodbye = True
         self._events.append(PeerGoesAway(reason))
-        self._end_queued(RpcError(StatusCode.UNAVAILABLE, reason))
-        for call in list(self._calls.values()):
-            if call.stream_id > event.last_stream_id:
-                self._end(call, RpcError(StatusCode.UNAVAILABLE, reason))
+        above = [each for each in self._calls.values() if each.stream_id > event.last_stream_id]
+        for call in [*self._queue, *self._refused, *above]:
+            self._end_unseen(call, reason)
+
+    def _end_unseen(self, call: Call, reason: str) -> None:
+        call.is_unseen = True
+        self._end(call, RpcError(StatusCode.UNAVAILABLE, reason))

@@ -1,4 +1,9 @@
-"""The calling end over a Unix socket: `GrpcChannel`, one connection, any number of calls."""
+"""The calling end over a Unix socket: `GrpcChannel`, any number of calls over one connection.
+
+A second one is made only while a server ends the first gently (GOAWAY): it takes no more calls on
+it but goes on with those it has, a device list for instance, for as long as they last. grpc-go's
+servers do so at their MaxConnectionAge, and its clients dial again.
+"""
 
 import asyncio
 import errno
@@ -24,11 +29,16 @@ from kubedevices.wire.grpc_events import (
     PongReceived,
 )
 from kubedevices.wire.grpc_link import GrpcLink
+from kubedevices.wire.unix_socket import FileIdentity
 
 MAX_RECEIVE = 64 * 2**20
 """Sixteen times a kubelet's limit, which kills plugins with many devices."""
 
 CONNECT_RETRY = 0.005
+MOVE_TIMEOUT = 10.0
+
+MAX_MOVES = 5
+"""How often a call may find that its server has just said goodbye to the connection."""
 
 
 class _Inbox:
@@ -63,6 +73,7 @@ class _ClientLink(GrpcLink[ClientConnection]):
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__(connection)
         self.ready: asyncio.Future[bool] = self.loop.create_future()
+        self.successors: list[_ClientLink] = []  # of the first connection: they end after it
         self.pongs: deque[asyncio.Future[bool]] = deque()  # in the order of their pings
 
     def on_event(self, event: Event) -> None:
@@ -86,6 +97,8 @@ class _ClientLink(GrpcLink[ClientConnection]):
 
     def on_lost(self) -> None:
         self._answer([self.ready, *self.pongs], False)
+        for successor in self.successors:
+            successor.leave()
 
     def _answer(self, questions: list[asyncio.Future[bool]], answer: bool) -> None:
         for question in questions:
@@ -96,16 +109,18 @@ class _ClientLink(GrpcLink[ClientConnection]):
 class GrpcChannel:
     """A dialled connection to a server; when it is lost it stays lost, dial again."""
 
-    def __init__(self, path: Path, link: _ClientLink) -> None:
+    def __init__(self, path: Path, link: _ClientLink, identity: FileIdentity | None) -> None:
         self.path = path
         self.closed = link.lost
-        self._link = link
-        self._connection = link.connection
+        self._first = self._link = link  # the channel is closed with the first; the other calls
+        self._identity = identity  # of the server's socket file
         self._loop = link.loop
+        self._moving = asyncio.Lock()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.is_set() else "open"
-        return f"<GrpcChannel {self.path} {state} calls={self._connection.open_calls}>"
+        calls = sum(link.connection.open_calls for link in (self._first, *self._first.successors))
+        return f"<GrpcChannel {self.path} {state} calls={calls}>"
 
     @classmethod
     async def dial(
@@ -115,7 +130,6 @@ class GrpcChannel:
 
         Raises `DialError` for whatever is in the way.
         """
-        loop = asyncio.get_running_loop()
         limits = Limits(
             max_receive=max_receive,
             max_streams=0,
@@ -123,26 +137,8 @@ class GrpcChannel:
             connection_window=2**23,
             max_buffered=2 * max_receive + 2**24,
         )
-        connected = False
-        try:
-            async with asyncio.timeout(timeout):
-                endpoint = await _connect(path)
-                connected = True
-                _, link = await loop.create_unix_connection(
-                    lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits)),
-                    sock=endpoint,
-                )
-                try:
-                    is_ready = await link.ready
-                except BaseException:
-                    link.abort()
-                    raise
-        except TimeoutError:
-            lack = "no HTTP/2 SETTINGS" if connected else "its queue is full, not accepted"
-            raise DialError(str(path), f"{lack} within {timeout:g} s") from None
-        if not is_ready:
-            raise DialError(str(path), link.reason)
-        return cls(path, link)
+        identity = FileIdentity.of(path)
+        return cls(path, await _open(path, limits, timeout), identity)
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,29 +154,32 @@ class GrpcChannel:
     async def unary(self, method: str, payload: bytes, *, timeout: float) -> bytes:
         """Call and return the one answer; `timeout` seconds include waiting for a free stream."""
         deadline = self._loop.time() + timeout
-        call, inbox = self._start(method, payload, deadline, wants_messages=False)
-        timer = self._loop.call_at(deadline, self._expire, call, timeout)
-        try:
-            if not inbox.is_ended:
-                await inbox.wait()
-            if inbox.error is not None:
-                raise inbox.error
-            if len(call.messages) != 1:
-                text = f"{method} answered with {len(call.messages)} messages instead of one"
-                raise RpcError(StatusCode.UNIMPLEMENTED, text)
-            return self._connection.take_message(call)
-        finally:
-            timer.cancel()
-            self._leave(call)
+        moves = 0
+        while True:
+            link = await self._link_for_calls(deadline)
+            call, inbox = _start(link, method, payload, deadline, wants_messages=False)
+            timer = self._loop.call_at(deadline, _expire, link, call, timeout)
+            try:
+                if not inbox.is_ended:
+                    await inbox.wait()
+                if inbox.error is None:
+                    return _only_message(link, call)
+                if not call.is_unseen or moves == MAX_MOVES:
+                    raise inbox.error
+            finally:
+                timer.cancel()
+                _leave(link, call)
+            moves += 1
 
     async def stream(self, method: str, payload: bytes = b"") -> AsyncGenerator[bytes, None]:
         """Call and yield every answer; the call begins with the first, `aclose` cancels it."""
-        call, inbox = self._start(method, payload, None, wants_messages=True)
+        link = await self._link_for_calls(self._loop.time() + MOVE_TIMEOUT)
+        call, inbox = _start(link, method, payload, None, wants_messages=True)
         try:
             while True:
                 while call.messages:
-                    message = self._connection.take_message(call)
-                    self._link.flush()
+                    message = link.connection.take_message(call)
+                    link.flush()
                     yield message
                 if inbox.is_ended:
                     break
@@ -188,49 +187,119 @@ class GrpcChannel:
             if inbox.error is not None:
                 raise inbox.error
         finally:
-            self._leave(call)
+            _leave(link, call)
+
+    async def _link_for_calls(self, deadline: float) -> _ClientLink:
+        """Return the connection that takes calls; if there is none, the old one will say why."""
+        if self._must_move():
+            async with self._moving:
+                await self._move(deadline)
+        return self._first if self.closed.is_set() else self._link
+
+    def _must_move(self) -> bool:
+        said_goodbye = self._first.connection.peer_said_goodbye
+        return said_goodbye and self._link.connection.is_over and not self.closed.is_set()
+
+    async def _move(self, deadline: float) -> None:
+        # Another socket file is another server, which knows nothing of the calls that are open.
+        if not self._must_move() or not self._is_same_server():
+            return
+        try:
+            timeout = max(deadline - self._loop.time(), 0.001)
+            link = await _open(self.path, self._first.connection.limits, timeout)
+        except DialError:
+            return
+        if self._must_move() and self._is_same_server():
+            others = [each for each in self._first.successors if not each.lost.is_set()]
+            self._first.successors = [*others, link]
+            self._link = link
+        else:
+            link.abort()
+
+    def _is_same_server(self) -> bool:
+        return self._identity is not None and FileIdentity.of(self.path) == self._identity
 
     async def ping(self, *, timeout: float) -> None:
         """Ask for a sign of life; raises `RpcError`: UNAVAILABLE or DEADLINE_EXCEEDED."""
+        link = self._first
         try:
-            if not self.closed.is_set():
+            if not link.lost.is_set():
                 pong: asyncio.Future[bool] = self._loop.create_future()
-                self._link.pongs.append(pong)
-                self._connection.ping()
-                self._link.flush()
+                link.pongs.append(pong)
+                link.connection.ping()
+                link.flush()
                 async with asyncio.timeout(timeout):
                     if await pong:
                         return
-            raise RpcError(StatusCode.UNAVAILABLE, self._link.reason)
+            raise RpcError(StatusCode.UNAVAILABLE, link.reason)
         except TimeoutError:
             text = f"no answer to a ping within {timeout:g} s"
             raise RpcError(StatusCode.DEADLINE_EXCEEDED, text) from None
 
     async def close(self) -> None:
         """End every call with CANCELLED and the connection with it."""
-        self._connection.go_away()
-        self._connection.lose("the channel was closed", StatusCode.CANCELLED)
-        self._link.dispatch()
-        self._link.close()
-        await self._link.lost.wait()  # close() aborts what does not end by itself
+        self._identity = None
+        links = [*self._first.successors, self._first]
+        for link in links:
+            link.connection.go_away()
+            link.connection.lose("the channel was closed", StatusCode.CANCELLED)
+            link.dispatch()
+            link.close()
+        for link in links:
+            await link.lost.wait()  # close() aborts what does not end by itself
 
-    def _start(
-        self, method: str, payload: bytes, deadline: float | None, *, wants_messages: bool
-    ) -> tuple[Call, _Inbox]:
-        call = self._connection.start_call(method, payload, deadline=deadline)
-        inbox = call.owner = _Inbox(self._loop, wants_messages=wants_messages)
-        self._link.flush()
-        return call, inbox
 
-    def _expire(self, call: Call, timeout: float) -> None:
-        if not call.owner.is_ended:
-            self._leave(call)
-            text = f"{call.method} did not answer within {timeout:g} s"
-            call.owner.end(RpcError(StatusCode.DEADLINE_EXCEEDED, text))
+def _start(
+    link: _ClientLink, method: str, payload: bytes, deadline: float | None, *, wants_messages: bool
+) -> tuple[Call, _Inbox]:
+    call = link.connection.start_call(method, payload, deadline=deadline)
+    inbox = call.owner = _Inbox(link.loop, wants_messages=wants_messages)
+    link.flush()
+    return call, inbox
 
-    def _leave(self, call: Call) -> None:
-        self._connection.cancel(call)
-        self._link.flush()
+
+def _expire(link: _ClientLink, call: Call, timeout: float) -> None:
+    if not call.owner.is_ended:
+        _leave(link, call)
+        text = f"{call.method} did not answer within {timeout:g} s"
+        call.owner.end(RpcError(StatusCode.DEADLINE_EXCEEDED, text))
+
+
+def _leave(link: _ClientLink, call: Call) -> None:
+    link.connection.cancel(call)
+    link.flush()
+
+
+def _only_message(link: _ClientLink, call: Call) -> bytes:
+    if len(call.messages) != 1:
+        text = f"{call.method} answered with {len(call.messages)} messages instead of one"
+        raise RpcError(StatusCode.UNIMPLEMENTED, text)
+    return link.connection.take_message(call)
+
+
+async def _open(path: Path, limits: Limits, timeout: float) -> _ClientLink:
+    """Connect and wait for SETTINGS; raises `DialError`."""
+    loop = asyncio.get_running_loop()
+    connected = False
+    try:
+        async with asyncio.timeout(timeout):
+            endpoint = await _connect(path)
+            connected = True
+            _, link = await loop.create_unix_connection(
+                lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits)),
+                sock=endpoint,
+            )
+            try:
+                is_ready = await link.ready
+            except BaseException:
+                link.abort()
+                raise
+    except TimeoutError:
+        lack = "no HTTP/2 SETTINGS" if connected else "its queue is full, not accepted"
+        raise DialError(str(path), f"{lack} within {timeout:g} s") from None
+    if not is_ready:
+        raise DialError(str(path), link.reason)
+    return link
 
 
 async def _connect(path: Path) -> socket.socket:

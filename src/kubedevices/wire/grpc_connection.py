@@ -62,6 +62,11 @@ class GrpcConnection(ABC):
         return len(self._calls)
 
     @property
+    def is_over(self) -> bool:
+        """Whether no call can be opened any more; those that are open may go on."""
+        return self._over is not None
+
+    @property
     def buffered(self) -> int:
         """Received bytes that are kept: incomplete frames and messages, and messages not taken."""
         return self._buffered + self._http2.buffered

@@ -33,6 +33,7 @@ class Call:
         "ended",
         "headers_sent",
         "is_cut",
+        "is_unseen",
         "local_closed",
         "messages",
         "method",
@@ -60,6 +61,7 @@ class Call:
         self.unacknowledged = 0  # of those, what the peer may not replace yet
         self.request = memoryview(b"")  # a client's whole message, should it have to go twice
         self.refusals = 0  # how often a server had no stream for it after all
+        self.is_unseen = False  # it ended before its server looked at it: it may go elsewhere
         self.pending = memoryview(b"")  # what is left of the message being sent
         self.is_cut = False  # a part of it has left
         self.trailers: Headers | None = None  # sent after it

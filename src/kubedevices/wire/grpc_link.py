@@ -119,6 +119,11 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
                 transport.abort()
         self.dispatch()
 
+    def leave(self) -> None:
+        """Close after the last open call."""
+        self._is_leaving = True
+        self.dispatch()
+
     def close(self) -> None:
         """Send the last words and close; at once when the peer does not take them."""
         transport = self._transport
