@@ -1,5 +1,6 @@
 """`kubedevices manifests`."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -58,28 +59,153 @@ def test_expose_brings_its_configuration(
     """As a ConfigMap that is mounted where the arguments say, with all extras."""
     file = short_dir / "devices.yaml"
     file.write_text(CONFIG)
-    arguments = ["--config", file, "--cdi", "--metrics", "--kubelet-dir", "/k"]
+    arguments = [
+        "--config",
+        file,
+        "--cdi",
+        "--metrics",
+        "--kubelet-dir",
+        "/k",
+        "--plugin-dir",
+        "/p",
+    ]
     arguments += ["--node-label", "a=b", "--namespace", "lab", "--image", "img:1"]
-    _, config_map, daemon_set = documents = printed(capsys, "expose", *arguments)
+    _, _, config_map, daemon_set = documents = printed(capsys, "expose", *arguments)
     assert config_map["data"] == {"config.yaml": CONFIG}
     pod = pod_of(documents)
     (container,) = pod["containers"]
     words = " ".join(container["args"])
     assert words == (
         "expose --config /etc/kubedevices/config.yaml --dev-root /host/dev "
-        "--socket-dir /k/device-plugins --inject cdi --listen 0.0.0.0:9400 "
+        "--socket-dir /p --inject cdi --listen *:9400 "
         "--pod-resources /k/pod-resources/kubelet.sock"
     )
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert mounted == {
         "/etc/kubedevices",
         "/host/dev",
-        "/k/device-plugins",
         "/k/pod-resources",
+        "/p",
         "/var/run/cdi",
     }
-    assert (pod["nodeSelector"], container["image"]) == ({"a": "b"}, "img:1")
+    assert (pod["nodeSelector"], container["image"]) == (
+        {"kubernetes.io/os": "linux", "a": "b"},
+        "img:1",
+    )
     assert daemon_set["metadata"]["namespace"] == "lab"
+
+
+def test_the_root_of_a_kubelet_does_not_move_the_plugins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Kubelets look for plugins in one place, whatever their --root-dir; podresources moves."""
+    (container,) = pod_of(printed(capsys, "simulate", "--metrics", "--kubelet-dir", "/k0s"))[
+        "containers"
+    ]
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert mounted == {"/var/lib/kubelet/device-plugins", "/k0s/pod-resources"}
+    assert "--socket-dir" not in container["args"]
+
+
+def test_what_the_configuration_looks_into_is_mounted(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """/dev as a whole, where drivers make and delete directories; others as they are."""
+    file = short_dir / "devices.yaml"
+    file.write_text(
+        textwrap.dedent("""\
+            version: 1
+            namespace: a.example
+            resources:
+            - name: w
+              match: [{path: /dev/w*}, {pci: {class: "03"}}, {path: /srv/fake/disks/*}]
+              with: ["{path}.ctl", /srv/fake/control/all]
+              health: {file: "/run/w/{name}/ok"}
+            - name: v
+              match: [{path: /dev/v}]
+              health: {file: "/sys/class/v/{name}/state"}
+              inject: both
+            - name: u
+              match: [{path: /srv/fake/disks/inner/*}]
+              health: {command: [/usr/bin/look, "{path}"]}
+            """)
+    )
+    pod = pod_of(printed(capsys, "expose", "--config", file))
+    (container,) = pod["containers"]
+    mounts = {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
+    assert mounts == {
+        "/var/lib/kubelet/device-plugins": False,
+        "/etc/kubedevices": True,
+        "/host/dev": True,
+        "/srv/fake/control": True,
+        "/srv/fake/disks": True,
+        "/run/w": True,
+        "/var/run/cdi": False,
+    }
+    assert main(["manifests", "expose", "--config", str(file)]) == 0
+    assert "must have /usr/bin/look" in capsys.readouterr().err
+
+
+def test_parts_of_dev_can_be_enough(capsys: pytest.CaptureFixture[str], short_dir: Path) -> None:
+    """Then nothing else is mounted, and a node without them is no reason not to start."""
+    file = short_dir / "devices.yaml"
+    file.write_text(CONFIG.replace("/dev/w", "/dev/dri/render*"))
+    pod = pod_of(printed(capsys, "expose", "--config", file, "--dev-dir", "/dev/dri/"))
+    (volume,) = [each for each in pod["volumes"] if each["name"].startswith("dev")]
+    assert volume["hostPath"] == {"path": "/dev/dri", "type": "DirectoryOrCreate"}
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if "dev-" in each["name"]]
+    assert mount["mountPath"] == "/host/dev/dri"
+
+
+@pytest.mark.parametrize(
+    ("entry", "arguments", "text"),
+    [
+        ("match: [{path: /dev/x}]", ["--dev-dir", "/dev/dri"], "w: /dev/x needs /dev, which no"),
+        ("match: [{usb: {vendor: ab}}]", ["--dev-dir", "/dev/bus"], "w: a match by bus needs /dev"),
+        ("match: [{path: /dev/x}]", ["--dev-dir", "/dev/../etc"], "is no directory below /dev"),
+        ("match: [{path: /dev/x}]", ["--dev-dir", "/etc"], "'/etc' is no directory below /dev"),
+        ("match: [{path: /run/x}]", [], "w: /run/x lies in /run, which cannot be mounted"),
+        ("match: [{path: /usr/share/x/*}]", [], "lies in /usr/share/x, which cannot be mounted"),
+        ("match: [{path: /*/x}]", [], "w: /*/x lies in /, which cannot be mounted"),
+    ],
+)
+def test_a_directory_that_cannot_be_mounted_is_told(
+    capsys: pytest.CaptureFixture[str],
+    short_dir: Path,
+    entry: str,
+    arguments: list[str],
+    text: str,
+) -> None:
+    """Nothing hides the image's own files, or opens all of the host's sockets to the pod."""
+    file = short_dir / "devices.yaml"
+    file.write_text(f"version: 1\nnamespace: a.example\nresources:\n- name: w\n  {entry}\n")
+    assert main(["manifests", "expose", "--config", str(file), *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_simulator_brings_its_file(capsys: pytest.CaptureFixture[str], short_dir: Path) -> None:
+    """A file of the user's or a preset, as a ConfigMap; by CDI with the directory for it."""
+    for arguments in (["--preset", "eight-gpus"], ["--config", short_dir / "gpus.yaml"]):
+        (short_dir / "gpus.yaml").write_text("resourceName: a.example/gpu\ncdi: true\n")
+        documents = printed(capsys, "simulate", *arguments)
+        (config_map,) = [each for each in documents if each["kind"] == "ConfigMap"]
+        assert "resource" in config_map["data"]["config.yaml"]
+        (container,) = pod_of(documents)["containers"]
+        assert container["args"][:3] == ["simulate", "--config", "/etc/kubedevices/config.yaml"]
+    assert "/var/run/cdi" in {each["mountPath"] for each in container["volumeMounts"]}
+
+
+def test_a_simulator_that_would_not_start_is_not_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
+) -> None:
+    """Its own check of variables and files says why."""
+    monkeypatch.setenv("NUMBER_DEVICES", "-1")
+    assert main(["manifests", "simulate"]) == 2
+    assert "NUMBER_DEVICES" in capsys.readouterr().err
+    monkeypatch.delenv("NUMBER_DEVICES")
+    (short_dir / "gpus.yaml").write_text("numberDevicesOnNode: many\n")
+    assert main(["manifests", "simulate", "--config", str(short_dir / "gpus.yaml")]) == 2
+    assert "gpus.yaml:1:" in capsys.readouterr().err
 
 
 def test_a_node_is_a_pod(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +232,18 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["simulate", "--config", "x"], 2, "--config and --cdi go with expose only"),
+        (["node", "--config", "x"], 2, "--config goes with simulate and expose only"),
+        (["simulate", "--cdi"], 2, "--cdi goes with expose only"),
+        (["simulate", "--dev-dir", "/dev/x"], 2, "--dev-dir goes with expose only"),
+        (["expose", "--preset", "x"], 2, "--preset goes with simulate only"),
+        (["simulate", "--preset", "x"], 2, "eight-gpus"),
+        (["simulate", "--preset", "eight-gpus", "--config", "x"], 2, "give one of them"),
+        (["simulate", "--namespace", "My_Lab"], 2, "'My_Lab' is no name of a namespace"),
+        (["simulate", "--image", "a b"], 2, "--image 'a b' is no name of an image"),
+        (["simulate", "--kubelet-dir", "k"], 2, "--kubelet-dir 'k' is no absolute path"),
+        (["node", "--plugin-dir", "k"], 2, "--plugin-dir 'k' is no absolute path"),
+        (["expose", "--node-label", "a b=c"], 2, "no node can have such a label"),
+        (["expose", "--node-label", "_/b=c"], 2, "no node can have such a label"),
         (["expose", "--config", "none.yaml"], 3, "cannot read none.yaml"),
         (["expose", "--node-label", "a"], 2, "--node-label 'a' is not KEY=VALUE"),
         (["kustomize"], 2, "--directory goes with kustomize, which needs it"),

@@ -2,28 +2,48 @@
 
 import argparse
 import os
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices import __version__
 from kubedevices.errors import CannotAsk, CannotRead, UsageError
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from kubedevices.manifests.workload import Deployment
 
 NAME = "manifests"
 IMAGE = f"kubedevices:{__version__}"
+PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
+KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
+_GO_WITH = {
+    "config": ("simulate", "expose"),
+    "preset": ("simulate",),
+    "cdi": ("expose",),
+    "dev-dir": ("expose",),
+    "metrics": ("simulate", "expose"),
+    "node-label": ("simulate", "expose"),
+    "namespace": ("simulate", "expose"),
+    "image": ("simulate", "expose", "node"),
+}
+_DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
 simulate and expose print a namespace and a DaemonSet, unprivileged and without access to the
 Kubernetes API; node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
-the simulator are taken from its variables, such as RESOURCE_NAME and NUMBER_DEVICES.
+the simulator are taken from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. What would not
+start there is told here.
 """
 EXAMPLES = """\
 examples:
   RESOURCE_NAME=example.com/gpu NUMBER_DEVICES=8 kubedevices manifests simulate | kubectl apply -f -
+  kubedevices manifests simulate --preset eight-gpus | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
   kubedevices manifests node | podman kube play -
   kubedevices manifests kustomize --directory deploy/kustomize
@@ -36,10 +56,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument("--image", help="default: kubedevices with our version as tag")
     parser.add_argument(
-        "--kubelet-dir", metavar="DIR", help="where the kubelet lives (default: /var/lib/kubelet)"
+        "--config", type=Path, metavar="FILE", help="simulate, expose: the configuration"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="expose: its configuration")
+    parser.add_argument("--preset", metavar="NAME", help="simulate: a YAML file of ours")
     parser.add_argument("--cdi", action="store_true", help="expose: give devices by CDI alone")
+    parser.add_argument(
+        "--dev-dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="expose: mount this directory instead of all of /dev; may be given several times. If "
+        "a driver deletes it, the pod must be restarted",
+    )
+    parser.add_argument(
+        "--kubelet-dir",
+        metavar="DIR",
+        default=KUBELET_DIR,
+        help="the kubelet's --root-dir, for --metrics (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--plugin-dir",
+        metavar="DIR",
+        default=PLUGIN_DIR,
+        help="where the kubelet looks for plugins (default: %(default)s, whatever its --root-dir)",
+    )
     parser.add_argument(
         "--metrics", action="store_true", help="add which pod holds which device to the metrics"
     )
@@ -58,50 +98,105 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the documents, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
-    from kubedevices.manifests.workload import KUBELET_DIR, documents, node_pod
+    from kubedevices.manifests.workload import documents, node_pod
 
-    if (args.directory is not None) is not (args.what == "kustomize"):
-        raise UsageError("--directory goes with kustomize, which needs it")
-    if args.what != "expose" and (args.config is not None or args.cdi):
-        raise UsageError("--config and --cdi go with expose only")
+    _check_arguments(args)
     if args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
-        sys.stdout.write(as_yaml([node_pod(args.image or IMAGE, args.kubelet_dir or KUBELET_DIR)]))
+        sys.stdout.write(as_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
     else:
         sys.stdout.write(as_yaml(documents(_deployment(args))))
     return 0
 
 
-def _deployment(args: argparse.Namespace) -> "Deployment":
-    from kubedevices.manifests.workload import EXAMPLE_CONFIG, KUBELET_DIR, NAME, Deployment
+def _check_arguments(args: argparse.Namespace) -> None:
+    """Refuse what does not go together and what Kubernetes would refuse; raises `UsageError`."""
+    if (args.directory is not None) is not (args.what == "kustomize"):
+        raise UsageError("--directory goes with kustomize, which needs it")
+    for name, goes_with in _GO_WITH.items():
+        if args.what not in goes_with and getattr(args, name.replace("-", "_")):
+            raise UsageError(f"--{name} goes with {' and '.join(goes_with)} only")
+    for name in ("kubelet-dir", "plugin-dir"):
+        if not (given := getattr(args, name.replace("-", "_"))).startswith("/"):
+            raise UsageError(f"--{name} {given!r} is no absolute path")
+    if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
+        raise UsageError(f"--image {args.image!r} is no name of an image")
 
-    return Deployment(
+
+def _deployment(args: argparse.Namespace) -> "Deployment":
+    from kubedevices.manifests.workload import NAME, Deployment
+
+    deployment = Deployment(
         args.what,
-        namespace=args.namespace or os.environ.get("NAMESPACE") or NAME,
+        namespace=_namespace(args.namespace or os.environ.get("NAMESPACE") or NAME),
         image=args.image or IMAGE,
-        kubelet_dir=args.kubelet_dir or KUBELET_DIR,
-        env=_simulator_settings() if args.what == "simulate" else {},
-        config=EXAMPLE_CONFIG if args.config is None else _checked_config(args.config),
-        cdi=args.cdi,
+        kubelet_dir=args.kubelet_dir.rstrip("/"),
+        plugin_dir=args.plugin_dir.rstrip("/"),
         metrics=args.metrics,
         node_labels=dict(_label(text) for text in args.node_label),
     )
+    if args.what == "simulate":
+        return _with_simulator(deployment, args)
+    return _with_expose(deployment, args)
 
 
-def _simulator_settings() -> dict[str, str]:
-    """Return the variables that are set, as the container shall see them."""
-    from kubedevices.builtin.simulator_config import SETTINGS
+def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
+    """Add the variables that are set, and a file that the simulator accepts."""
+    from kubedevices.builtin.simulator_config import SETTINGS, merge_resources
+    from kubedevices.builtin.simulator_file import read_simulator_file
+    from kubedevices.cli.simulate import find_preset
 
+    if args.config is not None and args.preset is not None:
+        raise UsageError("--config and --preset are both a file: give one of them")
     names = [setting.variable for setting in SETTINGS if setting.variable]
-    return {name: os.environ[name] for name in names if os.environ.get(name)}
+    env = {name: os.environ[name] for name in names if os.environ.get(name)}
+    file = args.config if args.preset is None else find_preset(args.preset)
+    configs = merge_resources(None if file is None else read_simulator_file(file), env, {})
+    return replace(
+        deployment,
+        env=env,
+        config=None if file is None else _text(file),
+        writes_cdi=any(config.cdi for config in configs),
+    )
 
 
-def _checked_config(file: Path) -> str:
-    """Return the text of a file that expose accepts; raises `CannotRead` and `ConfigError`."""
+def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
+    """Add a file that expose accepts, and the directories of the host that it looks into."""
     from kubedevices.builtin.expose_config import load_expose_config
+    from kubedevices.cli.manifest_mounts import dev_directories, host_directories, programs
+    from kubedevices.manifests.workload import DEV
 
-    load_expose_config(file)
+    if args.config is None:
+        return replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
+    config, report = load_expose_config(args.config)
+    for warning in report.warnings:
+        print(f"kubedevices: {warning}", file=sys.stderr)
+    for resource, program in programs(config):
+        print(
+            f"kubedevices: {args.config}: {resource}: its health command runs in the container: "
+            f"{deployment.image} must have {program}",
+            file=sys.stderr,
+        )
+    return replace(
+        deployment,
+        config=_text(args.config),
+        cdi=args.cdi,
+        writes_cdi=any(rule.inject in ("cdi", "both") for rule in config.resources),
+        dev_dirs=dev_directories(config, args.dev_dir),
+        host_dirs=host_directories(config),
+    )
+
+
+def _namespace(name: str) -> str:
+    if not _DNS_LABEL.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name of a namespace: use a-z, 0-9 and '-', at most 63 of them"
+        )
+    return name
+
+
+def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -110,8 +205,15 @@ def _checked_config(file: Path) -> str:
 
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
-    if not key or not equals:
+    prefix, slash, name = key.rpartition("/")
+    if not equals or not key:
         raise UsageError(f"--node-label {text!r} is not KEY=VALUE")
+    if (
+        not _LABEL_NAME.fullmatch(name)
+        or (slash and not _DNS_NAME.fullmatch(prefix))
+        or not (value == "" or _LABEL_NAME.fullmatch(value))
+    ):
+        raise UsageError(f"--node-label {text!r}: no node can have such a label")
     return key, value
 
 

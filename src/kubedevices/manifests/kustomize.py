@@ -13,9 +13,20 @@ from kubedevices.manifests.workload import (
     config_map,
     daemon_set,
     namespace,
+    service_account,
 )
 
 NODE_LABEL = "feature.node.kubernetes.io/kubedevices"
+ACCELERATORS = """\
+version: 1
+namespace: devices.example.com
+resources:
+- name: accelerator
+  match: [{pci: {class: "1200", driver: vfio-pci}}]
+"""
+"""What the rule of the overlay nfd finds."""
+
+_BASE = ("namespace.yaml", "serviceaccount.yaml", "daemonset.yaml")
 
 
 def overlays(image: str) -> Mapping[str, Deployment]:
@@ -26,7 +37,7 @@ def overlays(image: str) -> Mapping[str, Deployment]:
         "generic": Deployment("expose", image),
         "cdi": Deployment("expose", image, cdi=True),
         "metrics": Deployment("expose", image, metrics=True),
-        "nfd": Deployment("expose", image, node_labels={NODE_LABEL: "true"}),
+        "nfd": Deployment("expose", image, config=ACCELERATORS, node_labels={NODE_LABEL: "true"}),
         "openshift": Deployment("expose", image),
     }
 
@@ -35,8 +46,9 @@ def files(image: str) -> dict[str, list[Document]]:
     """Return every file as its documents, by path below deploy/kustomize."""
     base = Deployment("simulate", image)
     found = {
-        "base/kustomization.yaml": [_kustomization(resources=["namespace.yaml", "daemonset.yaml"])],
+        "base/kustomization.yaml": [_kustomization(resources=list(_BASE))],
         "base/namespace.yaml": [namespace(base.namespace)],
+        "base/serviceaccount.yaml": [service_account(base.namespace)],
         "base/daemonset.yaml": [daemon_set(base)],
     }
     for name, deployment in overlays(image).items():
@@ -68,40 +80,41 @@ def _patch(wanted: Document) -> Document:
     container = spec["containers"][0]
     changed = {"name": NAME, **{key: container[key] for key in ("args", "env", "volumeMounts")}}
     pod: Document = {"containers": [changed], "volumes": spec["volumes"]}
-    if "nodeSelector" in spec:
+    if len(spec["nodeSelector"]) > 1:
         pod["nodeSelector"] = spec["nodeSelector"]
+    template: Document = {"spec": pod}
+    annotations = wanted["spec"]["template"]["metadata"].get("annotations")
+    if annotations:
+        template = {"metadata": {"annotations": annotations}, **template}
     return {
         "apiVersion": wanted["apiVersion"],
         "kind": wanted["kind"],
         "metadata": {key: wanted["metadata"][key] for key in ("name", "namespace")},
-        "spec": {"template": {"spec": pod}},
+        "spec": {"template": template},
     }
 
 
 def node_feature_rule() -> Document:
-    """Return a rule of node-feature-discovery that labels nodes: here those with a vfio device."""
+    """Return a rule of node-feature-discovery that labels nodes with accelerators for vfio-pci."""
+    accelerator = {
+        "feature": "pci.device",
+        "matchExpressions": {"class": {"op": "In", "value": ["1200"]}},
+    }
+    # A driver may be a module or built into the kernel; older releases know only of modules.
+    drivers = [
+        {"feature": f"kernel.{modules}", "matchExpressions": {"vfio_pci": {"op": "Exists"}}}
+        for modules in ("loadedmodule", "enabledmodule")
+    ]
+    rule = {
+        "name": NAME,
+        "labels": {NODE_LABEL: "true"},
+        "matchAny": [{"matchFeatures": [accelerator, driver]} for driver in drivers],
+    }
     return {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeatureRule",
         "metadata": {"name": NAME},
-        "spec": {
-            "rules": [
-                {
-                    "name": NAME,
-                    "labels": {NODE_LABEL: "true"},
-                    "matchFeatures": [
-                        {
-                            "feature": "pci.device",
-                            "matchExpressions": {"class": {"op": "In", "value": ["1200"]}},
-                        },
-                        {
-                            "feature": "kernel.loadedmodule",
-                            "matchExpressions": {"vfio_pci": {"op": "Exists"}},
-                        },
-                    ],
-                }
-            ]
-        },
+        "spec": {"rules": [rule]},
     }
 
 
@@ -119,13 +132,16 @@ def security_context_constraints(in_namespace: str) -> list[Document]:
         "allowPrivilegedContainer": False,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
+        "priority": None,
+        "allowedCapabilities": None,
+        "defaultAddCapabilities": None,
         "requiredDropCapabilities": ["ALL"],
         "runAsUser": {"type": "RunAsAny"},
         "seLinuxContext": {"type": "RunAsAny"},
         "seccompProfiles": ["runtime/default"],
         "fsGroup": {"type": "RunAsAny"},
         "supplementalGroups": {"type": "RunAsAny"},
-        "users": [f"system:serviceaccount:{in_namespace}:default"],
+        "users": [f"system:serviceaccount:{in_namespace}:{NAME}"],
         "volumes": ["configMap", "hostPath"],
     }
     return [constraints]

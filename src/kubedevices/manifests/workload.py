@@ -1,23 +1,32 @@
 """A plugin as a DaemonSet, a node as a Pod: documents ready to be written as YAML.
 
 Unprivileged: the plugin directory belongs to root, so user 0 without any capability can create its
-socket there. Nothing reads the Kubernetes API, so there is no RBAC and no token. Directories are
-mounted and not single device files, so that what is plugged in later appears.
+socket there. Nothing reads the Kubernetes API, so there is no RBAC and no token.
+
+Directories are mounted and not single device files, so that what is plugged in later appears. By
+default it is all of /dev, read-only: drivers delete a directory of theirs, such as /dev/dri, and
+make another, which a mount of the old one never shows. No file in it can be opened, for a container
+is only allowed the devices that it is given.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 Document: TypeAlias = dict[str, Any]
 Plugin: TypeAlias = Literal["simulate", "expose"]
 
 NAME = "kubedevices"
-KUBELET_DIR = "/var/lib/kubelet"
+KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
+PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
+"""Where every kubelet looks for plugins: its `--root-dir` moves podresources, but not this."""
 STATE_DIR = "/var/lib/kubedevices"
 CDI_DIR = "/var/run/cdi"
 CONFIG_DIR = "/etc/kubedevices"
 CONFIG_FILE = "config.yaml"
+DEV = "/dev"
 HOST_DEV = "/host/dev"
 METRICS_PORT = 9400
 _LABEL = "app.kubernetes.io/name"
@@ -36,26 +45,58 @@ resources:
 class Deployment:
     """What to deploy and where.
 
-    `env` are a simulator's settings, `config` is the text of expose's file. `metrics` adds
-    which pod holds which device; the other pages are there for the kubelet's probes in any case.
-    `node_labels` select the nodes.
+    `env` are a simulator's settings, `config` is the text of a configuration file; expose has an
+    example for None. `cdi` gives devices by CDI alone, `writes_cdi` lets the configuration decide.
+    `dev_dirs` are the directories of /dev that expose looks into, `host_dirs` others of the host.
+    `metrics` adds which pod holds which device, and asks Prometheus to come; the other pages are
+    there for the kubelet's probes in any case. `node_labels` select the nodes.
     """
 
     plugin: Plugin
     image: str
     namespace: str = NAME
     kubelet_dir: str = KUBELET_DIR
+    plugin_dir: str = PLUGIN_DIR
     env: Mapping[str, str] = field(default_factory=dict)
-    config: str = EXAMPLE_CONFIG
+    config: str | None = None
     cdi: bool = False
+    writes_cdi: bool = False
+    dev_dirs: tuple[str, ...] = (DEV,)
+    host_dirs: tuple[str, ...] = ()
     metrics: bool = False
     node_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def config_text(self) -> str | None:
+        """What the ConfigMap says, None if there is none."""
+        if self.config is None and self.plugin == "expose":
+            return EXAMPLE_CONFIG
+        return self.config
+
+
+class _Volume(NamedTuple):
+    """A directory of the host, and where the container sees it."""
+
+    name: str
+    path: str
+    seen_at: str
+    kind: Literal["Directory", "DirectoryOrCreate"]
+    read_only: bool
+
+    @property
+    def source(self) -> Document:
+        return {"name": self.name, "hostPath": {"path": self.path, "type": self.kind}}
+
+    @property
+    def mount(self) -> Document:
+        read_only = {"readOnly": True} if self.read_only else {}
+        return {"name": self.name, "mountPath": self.seen_at, **read_only}
 
 
 def documents(deployment: Deployment) -> list[Document]:
     """Return everything to apply, in order."""
-    wanted = [namespace(deployment.namespace)]
-    if deployment.plugin == "expose":
+    wanted = [namespace(deployment.namespace), service_account(deployment.namespace)]
+    if deployment.config_text is not None:
         wanted.append(config_map(deployment))
     return [*wanted, daemon_set(deployment)]
 
@@ -70,19 +111,35 @@ def namespace(name: str) -> Document:
     }
 
 
+def service_account(in_namespace: str) -> Document:
+    """Return an account of our own, so that rights for us are rights for nobody else."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(in_namespace),
+        "automountServiceAccountToken": False,
+    }
+
+
 def config_map(deployment: Deployment) -> Document:
-    """Return expose's configuration; a change of it is followed without a restart."""
+    """Return the configuration; expose follows a change of it without a restart."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _metadata(deployment.namespace),
-        "data": {CONFIG_FILE: deployment.config},
+        "data": {CONFIG_FILE: deployment.config_text},
     }
 
 
 def daemon_set(deployment: Deployment) -> Document:
     """Return one pod per node. Never two at once: they would fight for one socket name."""
-    spec = pod_spec(deployment)
+    about: Document = {"labels": {_LABEL: NAME}}
+    if deployment.metrics:
+        about["annotations"] = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(METRICS_PORT),
+            "prometheus.io/path": "/metrics",
+        }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -93,15 +150,15 @@ def daemon_set(deployment: Deployment) -> Document:
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
             },
-            "template": {"metadata": {"labels": {_LABEL: NAME}}, "spec": spec},
+            "template": {"metadata": about, "spec": pod_spec(deployment)},
         },
     }
 
 
 def pod_spec(deployment: Deployment) -> Document:
     """Return what runs on each node."""
-    plugin_dir = f"{deployment.kubelet_dir}/device-plugins"
-    container = _container(deployment.image, _arguments(deployment))
+    volumes = _volumes(deployment)
+    container = _container(deployment.image, _arguments(deployment), volumes)
     container["env"] = _environment(deployment.env)
     container["ports"] = [{"name": "pages", "containerPort": METRICS_PORT}]
     container["readinessProbe"] = {
@@ -113,61 +170,78 @@ def pod_spec(deployment: Deployment) -> Document:
         "periodSeconds": 30,
         "timeoutSeconds": 5,
     }
-    volumes = [("plugins", plugin_dir, plugin_dir, "Directory", False)]
-    if deployment.plugin == "expose":
-        volumes.append(("dev", "/dev", HOST_DEV, "Directory", True))
-    if deployment.cdi:
-        volumes.append(("cdi", CDI_DIR, CDI_DIR, "DirectoryOrCreate", False))
-    if deployment.metrics:
-        pod_resources = f"{deployment.kubelet_dir}/pod-resources"
-        volumes.append(("pod-resources", pod_resources, pod_resources, "Directory", True))
     spec = {
         **_pod(),
+        "serviceAccountName": NAME,
         "priorityClassName": "system-node-critical",
+        "nodeSelector": {"kubernetes.io/os": "linux", **deployment.node_labels},
         "tolerations": [
             {"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")
         ],
-        "containers": [_with_volumes(container, volumes)],
-        "volumes": [_volume(*volume[:2], volume[3]) for volume in volumes],
+        "containers": [container],
+        "volumes": [volume.source for volume in volumes],
     }
-    if deployment.plugin == "expose":
+    if deployment.config_text is not None:
         spec["volumes"].append({"name": "config", "configMap": {"name": NAME}})
         mount = {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True}
-        spec["containers"][0]["volumeMounts"].append(mount)
-    if deployment.node_labels:
-        spec["nodeSelector"] = dict(deployment.node_labels)
+        container["volumeMounts"].append(mount)
     return spec
 
 
-def node_pod(image: str, kubelet_dir: str = KUBELET_DIR) -> Document:
+def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> Document:
     """Return the node for a host without Kubernetes, as `podman kube play` takes it."""
     volumes = [
-        ("kubelet", kubelet_dir, kubelet_dir, "DirectoryOrCreate", False),
-        ("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", False),
+        _Volume("plugins", plugin_dir, plugin_dir, "DirectoryOrCreate", read_only=False),
+        _Volume("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", read_only=False),
     ]
-    arguments = ["node", "--socket-dir", f"{kubelet_dir}/device-plugins", "--state-dir", STATE_DIR]
+    arguments = ["node", "--socket-dir", plugin_dir, "--state-dir", STATE_DIR]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": f"{NAME}-node", "labels": {_LABEL: NAME}},
         "spec": {
             **_pod(),
-            "containers": [_with_volumes(_container(image, arguments), volumes)],
-            "volumes": [_volume(*volume[:2], volume[3]) for volume in volumes],
+            "containers": [_container(image, arguments, volumes)],
+            "volumes": [volume.source for volume in volumes],
         },
     }
 
 
+def _volumes(deployment: Deployment) -> list[_Volume]:
+    plugin_dir = deployment.plugin_dir
+    volumes = [_Volume("plugins", plugin_dir, plugin_dir, "Directory", read_only=False)]
+    if deployment.plugin == "expose":
+        for number, path in enumerate(deployment.dev_dirs):
+            name = "dev" if path == DEV else f"dev-{number}"
+            kind: Literal["Directory", "DirectoryOrCreate"]
+            # A directory of a driver that is not loaded must not hold up the pod.
+            kind = "Directory" if path == DEV else "DirectoryOrCreate"
+            seen_at = HOST_DEV + path.removeprefix(DEV)
+            volumes.append(_Volume(name, path, seen_at, kind, read_only=True))
+    volumes += [
+        _Volume(f"host-{number}", path, path, "DirectoryOrCreate", read_only=True)
+        for number, path in enumerate(deployment.host_dirs)
+    ]
+    if deployment.cdi or deployment.writes_cdi:
+        volumes.append(_Volume("cdi", CDI_DIR, CDI_DIR, "DirectoryOrCreate", read_only=False))
+    if deployment.metrics:
+        path = f"{deployment.kubelet_dir}/pod-resources"
+        volumes.append(_Volume("pod-resources", path, path, "Directory", read_only=True))
+    return volumes
+
+
 def _arguments(deployment: Deployment) -> list[str]:
     arguments: list[str] = [deployment.plugin]
+    if deployment.config_text is not None:
+        arguments += ["--config", f"{CONFIG_DIR}/{CONFIG_FILE}"]
     if deployment.plugin == "expose":
-        arguments += ["--config", f"{CONFIG_DIR}/{CONFIG_FILE}", "--dev-root", HOST_DEV]
-    if deployment.kubelet_dir != KUBELET_DIR:
-        arguments += ["--socket-dir", f"{deployment.kubelet_dir}/device-plugins"]
+        arguments += ["--dev-root", HOST_DEV]
+    if deployment.plugin_dir != PLUGIN_DIR:
+        arguments += ["--socket-dir", deployment.plugin_dir]
     if deployment.cdi:
         arguments += ["--inject", "cdi"]
-    # The probes come from the node, not from within the pod.
-    arguments += ["--listen", f"0.0.0.0:{METRICS_PORT}"]
+    # The probes come from the node, not from within the pod, and in some clusters by IPv6.
+    arguments += ["--listen", f"*:{METRICS_PORT}"]
     if deployment.metrics:
         socket = f"{deployment.kubelet_dir}/pod-resources/kubelet.sock"
         arguments += ["--pod-resources", socket]
@@ -198,7 +272,7 @@ def _pod() -> Document:
     }
 
 
-def _container(image: str, arguments: Sequence[str]) -> Document:
+def _container(image: str, arguments: Sequence[str], volumes: Sequence[_Volume]) -> Document:
     return {
         "name": NAME,
         "image": image,
@@ -213,18 +287,5 @@ def _container(image: str, arguments: Sequence[str]) -> Document:
             "requests": {"cpu": "10m", "memory": "48Mi"},
             "limits": {"memory": "128Mi"},
         },
+        "volumeMounts": [volume.mount for volume in volumes],
     }
-
-
-def _with_volumes(
-    container: Document, volumes: Sequence[tuple[str, str, str, str, bool]]
-) -> Document:
-    container["volumeMounts"] = [
-        {"name": name, "mountPath": target} | ({"readOnly": True} if read_only else {})
-        for name, _, target, _, read_only in volumes
-    ]
-    return container
-
-
-def _volume(name: str, path: str, kind: str) -> Document:
-    return {"name": name, "hostPath": {"path": path, "type": kind}}

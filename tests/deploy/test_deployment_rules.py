@@ -1,0 +1,239 @@
+"""What a deployment promises, line by line, for every overlay and for what options add."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from kubedevices.cli import main
+from kubedevices.cli.manifests import IMAGE
+from kubedevices.manifests import kustomize
+from kubedevices.manifests.workload import Deployment, documents
+from tests.deploy.foreign_schemas import BY_KIND
+
+OVERLAYS = kustomize.overlays(IMAGE)
+EXPOSING = [name for name, each in OVERLAYS.items() if each.plugin == "expose"]
+FILES = kustomize.files(IMAGE)
+
+
+def pod_of(deployment: Deployment) -> dict[str, Any]:
+    pod: dict[str, Any] = documents(deployment)[-1]["spec"]["template"]["spec"]
+    return pod
+
+
+def host_paths(pod: dict[str, Any]) -> dict[str, str]:
+    return {
+        volume["hostPath"]["path"]: volume["hostPath"]["type"]
+        for volume in pod["volumes"]
+        if "hostPath" in volume
+    }
+
+
+def mounts(pod: dict[str, Any]) -> dict[str, bool]:
+    """Return whether each mount is read-only, by the path of the host or the name of the volume."""
+    (container,) = pod["containers"]
+    source = {
+        volume["name"]: volume.get("hostPath", {}).get("path", volume["name"])
+        for volume in pod["volumes"]
+    }
+    return {
+        source[mount["name"]]: mount.get("readOnly", False) for mount in container["volumeMounts"]
+    }
+
+
+def test_there_is_an_overlay_for_each_way_to_deploy() -> None:
+    """Their names are a promise: `kubectl apply -k` is typed by hand."""
+    assert [*OVERLAYS] == ["simulator", "generic", "cdi", "metrics", "nfd", "openshift"]
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_nothing_is_privileged(name: str) -> None:
+    """User 0, which owns the plugin directory, and nothing that usually comes with it."""
+    pod = pod_of(OVERLAYS[name])
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "seLinuxOptions": {"type": "container_device_plugin_t"},
+    }
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_nobody_reads_the_api(name: str) -> None:
+    """No token, no role; an account of our own, so that rights of others are not ours."""
+    made = documents(OVERLAYS[name])
+    kinds = [each["kind"] for each in made]
+    assert not [kind for kind in kinds if "Role" in kind]
+    account = made[kinds.index("ServiceAccount")]
+    pod = pod_of(OVERLAYS[name])
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    assert pod["automountServiceAccountToken"] is account["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_it_runs_on_every_node_that_can_run_it(name: str) -> None:
+    """Before other pods, in spite of taints, but not on Windows."""
+    pod = pod_of(OVERLAYS[name])
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert pod["tolerations"] == [
+        {"operator": "Exists", "effect": "NoSchedule"},
+        {"operator": "Exists", "effect": "NoExecute"},
+    ]
+    assert pod["nodeSelector"]["kubernetes.io/os"] == "linux"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_there_is_never_more_than_one_on_a_node(name: str) -> None:
+    """An update replaces one node's pod after the other, and each goes before the next comes."""
+    spec = documents(OVERLAYS[name])[-1]["spec"]
+    assert spec["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+    }
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 5
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_kubelet_can_tell_whether_it_works(name: str) -> None:
+    """Probes ask the port that is opened on every address; requests and limits are set."""
+    (container,) = pod_of(OVERLAYS[name])["containers"]
+    (port,) = container["ports"]
+    arguments = container["args"]
+    assert arguments[arguments.index("--listen") + 1] == f"*:{port['containerPort']}"
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    assert {*container["resources"]["requests"]} == {"cpu", "memory"}
+    assert {*container["resources"]["limits"]} == {"memory"}, "a CPU limit would throttle Allocate"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_node_has_a_name(name: str) -> None:
+    """From the API, without asking it."""
+    (container,) = pod_of(OVERLAYS[name])["containers"]
+    env = {each["name"]: each for each in container["env"]}
+    assert env["NODE_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_namespace_allows_host_paths_and_says_so(name: str) -> None:
+    """hostPath is what the pod security level is for; each of the three modes knows."""
+    labels = documents(OVERLAYS[name])[0]["metadata"]["labels"]
+    modes = ("enforce", "audit", "warn")
+    assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in modes} == {"privileged"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("simulator", {}),
+        ("generic", {"/dev": True, "config": True}),
+        ("cdi", {"/dev": True, "config": True, "/var/run/cdi": False}),
+        ("metrics", {"/dev": True, "config": True, "/var/lib/kubelet/pod-resources": True}),
+        ("nfd", {"/dev": True, "config": True}),
+        ("openshift", {"/dev": True, "config": True}),
+    ],
+)
+def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) -> None:
+    """The plugin directory; /dev read-only; CDI and podresources only where they are used."""
+    pod = pod_of(OVERLAYS[name])
+    assert mounts(pod) == {"/var/lib/kubelet/device-plugins": False, **expected}
+    kinds = host_paths(pod)
+    assert kinds.pop("/var/run/cdi", "DirectoryOrCreate") == "DirectoryOrCreate"
+    assert {*kinds.values()} == {"Directory"}
+
+
+def test_metrics_say_who_holds_what_and_prometheus_is_told() -> None:
+    """The overlay `metrics` alone asks the kubelet's podresources socket."""
+    template = documents(OVERLAYS["metrics"])[-1]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert container["args"][-2:] == [
+        "--pod-resources",
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+    ]
+    assert template["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "9400",
+        "prometheus.io/path": "/metrics",
+    }
+
+
+def test_the_nodes_of_nfd_are_those_that_the_rule_labels() -> None:
+    """And what the rule finds is what the configuration exposes."""
+    (rule,) = FILES["overlays/nfd/rule.yaml"]
+    (label,) = rule["spec"]["rules"][0]["labels"].items()
+    assert label in pod_of(OVERLAYS["nfd"])["nodeSelector"].items()
+    pci_class = rule["spec"]["rules"][0]["matchAny"][0]["matchFeatures"][0]["matchExpressions"]
+    (config_map,) = FILES["overlays/nfd/config.yaml"]
+    (resource,) = yaml.safe_load(config_map["data"]["config.yaml"])["resources"]
+    assert [resource["match"][0]["pci"]["class"]] == pci_class["class"]["value"]
+
+
+def test_openshift_allows_our_pod_and_nothing_of_privileged() -> None:
+    """The constraints are for our account alone and fit what the pod asks for."""
+    (constraints,) = FILES["overlays/openshift/scc.yaml"]
+    pod = pod_of(OVERLAYS["openshift"])
+    account = f"system:serviceaccount:kubedevices:{pod['serviceAccountName']}"
+    assert constraints["users"] == [account]
+    used = {key for volume in pod["volumes"] for key in volume if key != "name"}
+    assert set(constraints["volumes"]) == used
+    allowed = {key for key, value in constraints.items() if key.startswith("allow") and value}
+    assert allowed == {"allowHostDirVolumePlugin"}
+    assert constraints["requiredDropCapabilities"] == ["ALL"]
+
+
+@pytest.mark.parametrize("name", EXPOSING)
+def test_the_configuration_of_an_overlay_is_one(
+    name: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`expose --check` has nothing to say about it."""
+    (config_map,) = FILES[f"overlays/{name}/config.yaml"]
+    (key, text), *others = config_map["data"].items()
+    assert not others
+    file = short_dir / key
+    file.write_text(text)
+    assert main(["expose", "--config", str(file), "--check"]) == 0
+    assert "no mistakes" in capsys.readouterr().out
+
+
+FOREIGN = [(path, each) for path, made in FILES.items() for each in made if each["kind"] in BY_KIND]
+
+
+@pytest.mark.parametrize(("path", "document"), FOREIGN, ids=[path for path, _ in FOREIGN])
+def test_other_kinds_keep_to_their_schemas(path: str, document: dict[str, Any]) -> None:
+    """Node-feature-discovery, OpenShift and kustomize would drop or refuse a misspelt key."""
+    errors = [*Draft202012Validator(BY_KIND[document["kind"]]).iter_errors(document)]
+    assert not errors, f"{path}: {[error.message for error in errors]}"
+
+
+def rename(key: str, other: str) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        document[other] = document.pop(key)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("path", "spoil"),
+    [
+        ("overlays/openshift/scc.yaml", rename("users", "user")),
+        ("overlays/openshift/scc.yaml", rename("priority", "priorities")),
+        ("overlays/nfd/rule.yaml", lambda each: rename("name", "nam")(each["spec"]["rules"][0])),
+        ("overlays/nfd/kustomization.yaml", rename("patches", "patch")),
+    ],
+)
+def test_a_misspelt_key_is_found(path: str, spoil: Callable[[dict[str, Any]], None]) -> None:
+    """The schemas are strict."""
+    (document,) = yaml.safe_load_all(yaml.safe_dump_all(FILES[path]))
+    spoil(document)
+    assert not Draft202012Validator(BY_KIND[document["kind"]]).is_valid(document)
