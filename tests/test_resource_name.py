@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import InvalidResourceName
-from kubedevices.resource_name import ResourceName, explain_resource_name, is_resource_name
+from kubedevices.resource_name import (
+    ResourceName,
+    explain_resource_name,
+    is_resource_name,
+    suggest_resource_name,
+)
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/resource_names.json").read_text())
 
@@ -64,3 +69,22 @@ def test_an_instance_is_always_valid() -> None:
         ResourceName("example.com", "example.com/widget")
     with pytest.raises(InvalidResourceName, match="exactly one slash"):
         ResourceName("example.com/a", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "better"),
+    [
+        ("widget", "example.com/widget"),
+        ("Example.COM/Widget", "example.com/Widget"),
+        ("a.kubernetes.io/gpu", "a.example.com/gpu"),
+        ("example.com/a/b c", "example.com/a-b-c"),
+        ("ex_ample.com/-w-", "ex-ample.com/w"),
+        ("requests.example.com/w", "example.com/w"),
+        ("example.com/" + "w" * 70, "example.com/" + "w" * 63),
+        ("/", ""),
+        ("example.com/", ""),
+    ],
+)
+def test_a_better_name_is_suggested(name: str, better: str) -> None:
+    """One that a kubelet accepts, or none."""
+    assert suggest_resource_name(name) == better

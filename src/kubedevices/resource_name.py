@@ -48,6 +48,18 @@ def is_resource_name(text: str) -> bool:
     return not explain_resource_name(text)
 
 
+def suggest_resource_name(text: str) -> str:
+    """Return a valid name like `text`, or an empty string where nothing is left of it."""
+    domain, slash, device_type = text.strip().removeprefix("requests.").partition("/")
+    if not slash:
+        domain, device_type = "example.com", domain
+    domain = re.sub(r"[^-a-z0-9.]+", "-", domain.lower().replace("kubernetes.io", "example.com"))
+    domain = ".".join(filter(None, (label.strip("-") for label in domain.split("."))))
+    device_type = re.sub(r"[^-A-Za-z0-9_.]+", "-", device_type)[:_DEVICE_TYPE_LIMIT].strip("-_.")
+    better = f"{domain}/{device_type}"
+    return better if is_resource_name(better) else ""
+
+
 def explain_resource_name(text: str) -> str:
     """Return the rule that `text` breaks, or an empty string."""
     domain, slash, device_type = text.partition("/")

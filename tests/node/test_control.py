@@ -132,6 +132,24 @@ async def test_capacity_is_told(node: Node) -> None:
     }
 
 
+async def test_how_plugins_arrived_is_told(node: Node) -> None:
+    """The socket of each resource, who was refused and why, the topology policy."""
+    with pytest.raises(RpcError):
+        await node.plugin.register(endpoint="nowhere.sock", version="v1alpha")
+    assert await node.client.registrations() == {
+        "topology_policy": "none",
+        "sockets": {RESOURCE: str(node.plugin.socket)},
+        "refused": [
+            {
+                "resource": RESOURCE,
+                "socket": "nowhere.sock",
+                "reason": 'requested API version "v1alpha" is not supported by kubelet. '
+                'Supported version is ["v1beta1"]',
+            }
+        ],
+    }
+
+
 async def test_watching_sends_the_state_and_every_change(node: Node) -> None:
     """A burst of changes is one, and the last state always comes."""
 

@@ -36,6 +36,7 @@ VERBS = {
     "check": "say what a device plugin does wrong, in any language",
     "checkpoint": "read a kubelet's device checkpoint: who holds what, and can it be trusted",
     "manifests": "print the Kubernetes manifests that deploy a plugin",
+    "explain": "say why a device cannot be allocated, or not be used in its container",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -87,7 +88,7 @@ def print_listing(
         sys.stdout.write(dump(rows if document is None else document, output))
     elif not rows:
         print(empty, file=sys.stderr)
-    elif _is_terminal():
+    elif is_terminal():
         _print_on_terminal(rows, columns)
     else:
         sys.stdout.write(plain_table(rows, columns))
@@ -112,7 +113,7 @@ def dump(document: Any, output: str) -> str:
 def plain_table(rows: Iterable[Row], columns: Sequence[Column]) -> str:
     """Return aligned columns without any decoration; a cell with a line break stays in its line."""
     table = [[column.heading for column in columns]]
-    table += [[_one_line(column.cell(row)) for column in columns] for row in rows]
+    table += [[one_line(column.cell(row)) for column in columns] for row in rows]
     widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
     lines = []
     for line in table:
@@ -139,7 +140,7 @@ class LiveListing:
         self._last = ""
 
     def __enter__(self) -> Self:
-        if self._output == "table" and _is_terminal():
+        if self._output == "table" and is_terminal():
             from rich.live import Live
 
             self._live = Live(console=_console(), auto_refresh=False)
@@ -194,7 +195,7 @@ def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
         shown = [f"  {heading}", f"  {rule[: room - 2]}"]
         above = None
         for row, line in zip(rows, lines, strict=True):
-            title = _one_line(columns[0].cell(row))
+            title = one_line(columns[0].cell(row))
             if title != above:
                 shown.append(title)
             above = title
@@ -220,8 +221,19 @@ def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     return [_TRAILING_BLANKS.sub(r"\1", line) for line in drawn.get().splitlines()]
 
 
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()
+def is_terminal() -> bool:
+    """Whether a person reads along; where rich was left out, as in our image, nothing is drawn."""
+    return sys.stdout.isatty() and find_spec("rich") is not None
+
+
+def print_styled(*parts: str | tuple[str, str]) -> None:
+    """Print one line of texts and of (text, style); the styles are for a terminal only."""
+    if is_terminal():
+        from rich.text import Text
+
+        _console().print(Text.assemble(*parts), soft_wrap=True)
+        return
+    sys.stdout.write("".join(part if isinstance(part, str) else part[0] for part in parts) + "\n")
 
 
 def _console(width: int | None = None) -> Any:
@@ -250,7 +262,7 @@ def _rich_table(rows: Iterable[Row], columns: Sequence[Column], caption: str = "
         )
     above = ""
     for row in rows:
-        cells = [_one_line(column.cell(row)) for column in columns]
+        cells = [one_line(column.cell(row)) for column in columns]
         styles = [
             _STYLES.get(cell, column.style) for cell, column in zip(cells, columns, strict=True)
         ]
@@ -261,7 +273,7 @@ def _rich_table(rows: Iterable[Row], columns: Sequence[Column], caption: str = "
     return table
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Return `text` with escapes for what would break the line or play tricks on a terminal."""
     if text.isprintable():
         return text

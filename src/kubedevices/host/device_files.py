@@ -25,7 +25,7 @@ def read_device_file(
     `follow=False` refuses a symbolic link: so engines read the host paths of CDI files, while they
     follow the links that a device plugin names.
     """
-    place = _below(dev_root, path)
+    place = place_of(path, dev_root=dev_root)
     try:
         status = place.stat() if follow else place.lstat()
     except OSError as error:
@@ -79,7 +79,7 @@ def device_files_below(directory: Path, *, dev_root: Path = DEV_ROOT) -> tuple[s
         if not (place / "dev").is_file():
             continue
         path = DEV_ROOT / (_uevent(place).get("DEVNAME") or place.name)
-        if _below(dev_root, path).exists():
+        if place_of(path, dev_root=dev_root).exists():
             found.append(str(path))
     return tuple(found)
 
@@ -105,8 +105,8 @@ def _uevent(place: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def _below(dev_root: Path, path: str | Path) -> Path:
-    """Return where `path` is for us."""
+def place_of(path: str | Path, *, dev_root: Path = DEV_ROOT) -> Path:
+    """Return where the host's `path` is for us."""
     path = Path(path)
     if dev_root != DEV_ROOT and path.is_relative_to(DEV_ROOT):
         return dev_root / path.relative_to(DEV_ROOT)

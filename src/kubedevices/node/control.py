@@ -23,7 +23,13 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.overview import describe_node, describe_pod, describe_pods, options_as_dict
+from kubedevices.node.overview import (
+    describe_node,
+    describe_pod,
+    describe_pods,
+    describe_registrations,
+    options_as_dict,
+)
 from kubedevices.node.pod import Pod, format_pod, parse_pod
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME, check_socket_path
 from kubedevices.wire.clients import JsonClient
@@ -55,6 +61,7 @@ class ControlService:
                 {
                     "Devices": _checked(self.devices),
                     "Capacity": _checked(self.capacity),
+                    "Registrations": _checked(self.registrations),
                     "Allocate": _checked(self.allocate),
                     "Release": _checked(self.release),
                     "Pods": _checked(self.pods),
@@ -94,6 +101,10 @@ class ControlService:
         """Capacity and allocatable per resource."""
         capacity = self._manager.get_capacity()
         return {"capacity": dict(capacity.capacity), "allocatable": dict(capacity.allocatable)}
+
+    async def registrations(self, request: Document) -> Document:
+        """How plugins arrived, and which were refused."""
+        return describe_registrations(self._manager)
 
     async def allocate(self, request: Document) -> Document:
         """Admit the pod of a manifest and return what each container starts with.
@@ -257,6 +268,10 @@ class ControlClient:
     async def capacity(self) -> Document:
         """Return capacity and allocatable per resource."""
         return await self._ask("Capacity", {})
+
+    async def registrations(self) -> Document:
+        """Return the socket of each resource, the plugins refused last, the topology policy."""
+        return await self._ask("Registrations", {})
 
     async def allocate(self, pod: Pod) -> Document:
         """Admit `pod`; return who got what; raises `AdmissionRejected`."""

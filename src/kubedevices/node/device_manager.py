@@ -211,8 +211,14 @@ class DeviceManager(NodeView):
         await self._endpoints.connect(resource, socket)
 
     def _tell_refused(self, request: RegisterRequest, error: RegistrationError) -> None:
+        self._refusals.append((request.resource_name, request.endpoint, str(error)))
         details = {"socket": request.endpoint, "reason": str(error)}
         self._events.publish(NodeEvent(EventKind.REFUSED, request.resource_name, details=details))
+
+    @property
+    def topology_policy(self) -> str:
+        """How devices are aligned by NUMA node."""
+        return self._topology.settings.policy
 
     # ------------------------------------------------------------ pods
 

@@ -6,6 +6,7 @@ device manager, `docs/porting.md` has the names side by side.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,6 +31,8 @@ Allocation = Mapping[str, Mapping[str, tuple[str, ...]]]
 HEALTH_CHECK = "device-plugin"
 """The name under which a kubelet lists the health of its Registration service."""
 
+_REFUSALS_KEPT = 32
+
 
 class NodeView:
     """Inventory, holdings and events of one node."""
@@ -38,6 +41,7 @@ class NodeView:
         self.inventory = inventory
         self.pod_devices = PodDevices(inventory)
         self._events = EventSource()
+        self._refusals: deque[tuple[str, str, str]] = deque(maxlen=_REFUSALS_KEPT)
         self._checkpoint_file = checkpoint
 
     # ------------------------------------------------------------ devices
@@ -56,6 +60,11 @@ class NodeView:
             logger.info("%s: removed, its plugin did not come back", resource)
             self._events.publish(NodeEvent(EventKind.REMOVED, resource))
         return capacity
+
+    @property
+    def refusals(self) -> Sequence[tuple[str, str, str]]:
+        """Resource, socket and reason of the plugins refused last, oldest first."""
+        return tuple(self._refusals)
 
     def get_devices(
         self, pod_uid: str, container: str

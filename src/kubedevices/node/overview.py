@@ -35,6 +35,19 @@ def describe_node(manager: DeviceManager, *, resource: str = "") -> Document:
     }
 
 
+def describe_registrations(manager: DeviceManager) -> Document:
+    """Return how plugins arrived: the socket of each resource, and who was refused and why."""
+    endpoints = {name: manager.inventory.endpoint(name) for name in manager.inventory}
+    return {
+        "topology_policy": manager.topology_policy,
+        "sockets": {name: each.socket for name, each in endpoints.items() if each is not None},
+        "refused": [
+            {"resource": resource, "socket": socket, "reason": reason}
+            for resource, socket, reason in manager.refusals
+        ],
+    }
+
+
 def _plugin_state(manager: DeviceManager, resource: str) -> str:
     """Return connected, starting (no list yet), stopped, or missing (after the grace period)."""
     record = manager.inventory.record(resource)

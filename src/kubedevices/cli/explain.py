@@ -1,0 +1,189 @@
+"""`kubedevices explain`: why is my device not allocatable, or not usable in its container?
+
+The keys of `-o json` and `-o yaml` are a promise: `socket_dir`, `source` (who was asked, empty when
+nobody answered), `result` (the worst of all), `findings` and `resources`, each of these with
+`resource`, `result`, `capacity`, `allocatable`, `held` (null where nobody tells) and `findings`. A
+finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `found`, `advice` and
+`command`.
+"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.asking import add_node_arguments, directory, state_directory
+from kubedevices.cli.output import (
+    Column,
+    add_output_argument,
+    is_terminal,
+    one_line,
+    print_document,
+    print_listing,
+    print_styled,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kubedevices.explain.finding import Finding
+    from kubedevices.explain.walk import Places, Report
+
+NAME = "explain"
+HELP = """\
+say why a device cannot be allocated, or not be used in its container
+
+Follows the way of a device: its name, the plugin directory, who listens and who registered, the
+list of devices, their health and holders, device files, permissions, SELinux, CDI files, and the
+container. Asks a `kubedevices node`, or else the kubelet of this host, and changes nothing. Run it
+as root on the node: what it may not look at is unknown. The exit code is 1 when it finds a problem.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices explain                                      every resource in a line
+  kubedevices explain example.com/widget                   all about one
+  kubedevices explain example.com/widget --socket-dir /tmp/kd -o json
+"""
+
+_INDENT = 25
+_STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+_SUMMARY = (
+    Column("resource"),
+    Column("capacity", right=True),
+    Column("allocatable", right=True),
+    Column("held", right=True),
+    Column("result"),
+    Column("why"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="all about this resource")
+    add_output_argument(parser)
+    parser.add_argument(
+        "--ask-plugins",
+        action="store_true",
+        help="also ask the plugins themselves for their devices. Off by default: of some plugins, "
+        "a second reader takes an update away from the kubelet",
+    )
+    add_node_arguments(parser)
+    places = parser.add_argument_group("where to look")
+    places.add_argument(
+        "--pod-resources",
+        type=directory,
+        metavar="SOCKET",
+        help="the kubelet's podresources socket (default: pod-resources/kubelet.sock beside "
+        "--socket-dir)",
+    )
+    places.add_argument(
+        "--dev-root", type=directory, metavar="DIR", help="where the host's /dev is (default: /dev)"
+    )
+    places.add_argument(
+        "--proc-root", type=directory, metavar="DIR", help="where its /proc is (default: /proc)"
+    )
+    places.add_argument(
+        "--cdi-dir",
+        action="append",
+        type=directory,
+        metavar="DIR",
+        help="instead of /etc/cdi and /var/run/cdi; several: later ones override earlier ones",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; a problem among them is a no."""
+    from kubedevices.explain.finding import Result
+    from kubedevices.explain.walk import explain
+
+    report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
+    if args.output != "table":
+        print_document(report.as_dict(), args.output)
+    elif args.resource is not None:
+        _print_findings([*report.findings, *report.resources[0].findings])
+    else:
+        _print_findings(report.findings)
+        _print_summary(report)
+    return 1 if report.result is Result.PROBLEM else 0
+
+
+def _places(args: argparse.Namespace) -> "Places":
+    from kubedevices.explain.walk import Places
+
+    given = {
+        "dev_root": args.dev_root,
+        "proc_root": args.proc_root,
+        "cdi_dirs": tuple(args.cdi_dir) if args.cdi_dir else None,
+    }
+    beside: Path = args.socket_dir.parent / "pod-resources" / "kubelet.sock"
+    return Places(
+        args.socket_dir,
+        state_directory(args),
+        args.pod_resources or beside,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _print_findings(findings: Iterable["Finding"]) -> None:
+    """Print a paragraph per station: as wide as the terminal, or, piped, never wrapped."""
+    width = shutil.get_terminal_size().columns if is_terminal() else 0
+    for each in _merged(findings):
+        head = f"{each.result:8} {each.step:15} "
+        first, *others = _lines(each, max(40, width - _INDENT) if width else 0)
+        print_styled((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
+        for line in others:
+            print_styled(" " * _INDENT + line)
+
+
+def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
+    """Say once what was found of several devices alike; the command is that of the first."""
+    from dataclasses import replace
+
+    from kubedevices.explain.finding import in_order, some_of
+
+    alike: dict[object, list[Finding]] = {}
+    for each in in_order(findings):
+        alike.setdefault((each.step, each.result, each.found, each.advice), []).append(each)
+    return [
+        replace(
+            first, looked_at=some_of(dict.fromkeys(each.looked_at for each in (first, *others)))
+        )
+        for first, *others in alike.values()
+    ]
+
+
+def _lines(finding: "Finding", width: int) -> Iterator[str]:
+    """Yield what was found, and for anything but ok what to do; a command stays in one line."""
+    found = one_line(f"{finding.looked_at}: {finding.found}")
+    yield from _wrapped(found, width)
+    if finding.advice:
+        yield from _wrapped(f"→ {one_line(finding.advice)}", width)
+    if finding.command:
+        yield f"$ {one_line(finding.command)}"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if not width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _print_summary(report: "Report") -> None:
+    from kubedevices.explain.finding import Result
+
+    rows = []
+    for each in report.resources:
+        row = each.as_dict()
+        why = [
+            f"{f.looked_at}: {f.found}"
+            for f in each.findings
+            if f.result is each.result is not Result.OK
+        ]
+        rows.append(row | {"why": why[0] if why else None})
+    sys.stdout.write("\n" if report.findings else "")
+    print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
+    if any(row["result"] != "ok" for row in rows):
+        print("\n`kubedevices explain RESOURCE` says more", file=sys.stderr)

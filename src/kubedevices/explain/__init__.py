@@ -1,0 +1,16 @@
+"""Why is my device not allocatable, or not usable in its container? For `kubedevices explain`.
+
+Follows a device on its way and says of each station what was found and what to do. Whoever looks
+or asks returns facts, whoever judges is pure; only `walk` knows both. Reads, and changes nothing.
+
+finding          one station: ok, unknown, warning or problem, and what to do about it
+facts            what was seen, as values
+walk             all of it in the order of the way: the report
+look_directory   the plugin directory, its sockets, and who listens on them
+look_processes   processes, their Unix sockets, kubelets and where their files are
+ask              a node of ours, a kubelet, its checkpoint, a plugin
+look_files       device files on the host and in containers, SELinux
+judge_directory  where plugins and kubelet meet
+judge_resource   name, registration, health, holders, NUMA nodes
+judge_files      device files, links, permissions, CDI names, what a container sees
+"""

@@ -1,0 +1,195 @@
+"""Asks whoever knows: a node of ours, a kubelet's podresources socket, the checkpoint, a plugin.
+
+Every question has a deadline. Nothing here changes anything; what a plugin is asked is told apart,
+because some plugins lose an update when a second reader comes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kubedevices.device import natural_key
+from kubedevices.errors import CannotAsk, DialError, KubedevicesError, NodeError, WireError
+from kubedevices.explain.facts import (
+    Allocation,
+    Answers,
+    DeviceState,
+    PluginAnswer,
+    Refusal,
+    ResourceState,
+)
+from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
+from kubedevices.node.checkpoint_file import read_bytes
+from kubedevices.node.control import ControlClient
+from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.wire.convert import container_response_from_wire
+from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+DEADLINE = 5.0
+
+
+async def ask(socket_dir: Path, state_dir: Path, pod_resources: Path, checkpoint: Path) -> Answers:
+    """Return what the node says, or else the kubelet, together with the checkpoint."""
+    unasked = []
+    answers = Answers()
+    try:
+        answers = await _ask_node(socket_dir, state_dir)
+    except CannotAsk as error:
+        unasked.append(str(error).partition(": start one with")[0])
+        try:
+            answers = await _ask_kubelet(pod_resources)
+        except CannotAsk as refused:
+            unasked.append(str(refused))
+    return replace(read_checkpoint(checkpoint, answers), unasked=tuple(unasked))
+
+
+async def _ask_node(socket_dir: Path, state_dir: Path) -> Answers:
+    async with await ControlClient.connect(socket_dir, state_dir) as client:
+        document = await client.devices()
+        try:
+            registrations = await client.registrations()
+        except (CannotAsk, NodeError):  # a node of an older version
+            registrations = {}
+    sockets = registrations.get("sockets", {})
+    return Answers(
+        f"node of {socket_dir}",
+        resources={
+            each["resource"]: ResourceState(
+                each["resource"],
+                tuple(_device(device) for device in each["devices"]),
+                each["capacity"],
+                each["allocatable"],
+                each["plugin"],
+                Path(sockets.get(each["resource"], "")).name,
+            )
+            for each in document["resources"]
+        },
+        refusals=tuple(Refusal(**each) for each in registrations.get("refused", ())),
+        topology_policy=registrations.get("topology_policy"),
+    )
+
+
+def _device(document: Mapping[str, Any]) -> DeviceState:
+    holders = tuple(
+        (f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"])
+        + f" ({each['container']})"
+        for each in document["held_by"]
+    )
+    return DeviceState(document["id"], document["health"], tuple(document["numa_nodes"]), holders)
+
+
+# ---------------------------------------------------------------- kubelet
+
+
+async def _ask_kubelet(socket: Path) -> Answers:
+    try:
+        async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
+            client = PodResourcesClient(channel)
+            allocatable = await client.get_allocatable(timeout=DEADLINE)
+            pods = await client.list_pods(timeout=DEADLINE)
+    except DialError as error:
+        raise CannotAsk(f"no kubelet answers at {socket}: {error.reason}") from error
+    except WireError as error:
+        raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
+    return Answers(
+        f"kubelet at {socket}", is_kubelet=True, resources=resources_of(allocatable, pods)
+    )
+
+
+def resources_of(
+    allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
+) -> dict[str, ResourceState]:
+    """Put both answers together; a device that is held and not among the healthy is Unknown."""
+    health: dict[tuple[str, str], str] = {}
+    nodes: dict[tuple[str, str], set[int]] = {}
+    holders: dict[tuple[str, str], dict[str, None]] = {}
+
+    def note(entry: DeviceEntry, word: str) -> list[tuple[str, str]]:
+        keys = [(entry.resource, device_id) for device_id in entry.device_ids]
+        for key in keys:
+            health.setdefault(key, word)
+            nodes.setdefault(key, set()).update(entry.numa_nodes or ())
+        return keys
+
+    for entry in allocatable:
+        note(entry, "Healthy")
+    for pod in pods:
+        for container in pod.containers:
+            for entry in container.devices:
+                for key in note(entry, "Unknown"):
+                    name = f"{pod.namespace}/{pod.name} ({container.name})"
+                    holders.setdefault(key, {})[name] = None
+    found: dict[str, list[DeviceState]] = {}
+    for key in sorted(health, key=lambda each: (each[0], natural_key(each[1]))):
+        device = DeviceState(
+            key[1], health[key], tuple(sorted(nodes[key])), tuple(holders.get(key, ()))
+        )
+        found.setdefault(key[0], []).append(device)
+    return {
+        name: ResourceState(
+            name,
+            tuple(devices),
+            allocatable=sum(each.health == "Healthy" for each in devices),
+        )
+        for name, devices in found.items()
+    }
+
+
+# ---------------------------------------------------------------- checkpoint
+
+
+def read_checkpoint(path: Path, answers: Answers) -> Answers:
+    """Return `answers` with what the checkpoint says: what containers were given, and more."""
+    try:
+        data = read_bytes(path)
+    except CannotAsk as error:
+        return replace(answers, checkpoint_problem=str(error))
+    if data is None:
+        return answers
+    checkpoint = parse_checkpoint(data)
+    if isinstance(checkpoint, BadCheckpoint):
+        return replace(answers, checkpoint=path, checkpoint_problem=checkpoint.reason)
+    restored = restore(checkpoint, container_response_from_wire)
+    return replace(
+        answers,
+        checkpoint=path,
+        registered={name: ids or () for name, ids in (checkpoint.registered or {}).items()},
+        allocations=tuple(
+            Allocation(
+                each.pod_uid,
+                each.container,
+                each.resource,
+                each.held.device_ids,
+                each.held.response,
+            )
+            for each in restored.holdings
+        ),
+    )
+
+
+# ---------------------------------------------------------------- plugins
+
+
+async def ask_plugins(sockets: Sequence[Path]) -> dict[Path, PluginAnswer]:
+    """Ask every plugin for its options and its first list, all at once."""
+    answers = await asyncio.gather(*map(ask_plugin, sockets))
+    return dict(zip(sockets, answers, strict=True))
+
+
+async def ask_plugin(socket: Path) -> PluginAnswer:
+    """Ask one plugin; the stream is cancelled behind its first list."""
+    try:
+        async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
+            client = DevicePluginClient(channel)
+            await client.get_device_plugin_options(timeout=DEADLINE)
+            with contextlib.suppress(TimeoutError, StopAsyncIteration):
+                async with asyncio.timeout(DEADLINE), aclosing(client.list_and_watch()) as lists:
+                    return PluginAnswer(await anext(lists))
+            return PluginAnswer(problem=f"sends no list of devices within {DEADLINE:g} s")
+    except KubedevicesError as error:
+        return PluginAnswer(problem=f"does not answer: {error}")

@@ -1,0 +1,203 @@
+"""What was seen on a host, as values: gathered by `look_…` and `ask`, judged by `judge_…`.
+
+`None` everywhere means that it could not be seen; an empty value means that nothing is there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.device import ReportedDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A running process: its number and the name the kernel knows it by."""
+
+    pid: int
+    name: str
+
+    def __str__(self) -> str:
+        """`kubelet (pid 812)`."""
+        return f"{self.name} (pid {self.pid})"
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """A file that is, or should be, a socket somebody listens on.
+
+    `refusal` is empty when somebody accepts, else one of the words below. `connections` counts the
+    peers of the listener without us. `answer` is what the plugin behind it said, if it was asked.
+    """
+
+    path: Path
+    refusal: str = ""
+    listener: Process | None = None
+    connections: int | None = None
+    answer: "PluginAnswer | None" = None
+
+
+MISSING, NO_SOCKET, NOBODY, NO_PERMISSION = "missing", "no socket", "nobody", "no permission"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginAnswer:
+    """What a plugin said when it was asked directly; `problem` when it did not answer well."""
+
+    devices: tuple[ReportedDevice, ...] | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedSocket:
+    """A socket that a process listens on, although nobody can reach it: its file is gone."""
+
+    path: Path
+    listener: Process | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The plugin directory; `refusal` is empty when it could be listed."""
+
+    path: Path
+    refusal: str = ""
+    mode: int = 0
+    uid: int = 0
+    link_to: Path | None = None
+    kubelet: Socket | None = None
+    plugins: tuple[Socket, ...] = ()
+    deleted: tuple[DeletedSocket, ...] = ()
+    elsewhere: tuple[Path, ...] = ()
+    """Other plugin directories whose `kubelet.sock` somebody serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubelet:
+    """A kubelet that runs here, as far as its command line and configuration file tell."""
+
+    process: Process
+    root_dir: Path
+    topology_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One device: what is said about it, and who holds it, as `namespace/pod (container)`."""
+
+    device_id: str
+    health: str
+    numa_nodes: tuple[int, ...] = ()
+    held_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceState:
+    """What a node or kubelet says of one resource.
+
+    `plugin` is a node's word: connected, starting, stopped, missing. A kubelet tells neither it nor
+    `capacity`.
+    """
+
+    name: str
+    devices: tuple[DeviceState, ...] = ()
+    capacity: int | None = None
+    allocatable: int | None = None
+    plugin: str | None = None
+    socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A plugin that a node of ours did not accept."""
+
+    resource: str
+    socket: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a container holds of a resource and what the plugin answered, by the checkpoint."""
+
+    pod_uid: str
+    container: str
+    resource: str
+    device_ids: tuple[str, ...]
+    response: ContainerAllocateResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What was said about resources; `source` names who said it, empty when nobody did.
+
+    `registered` is the checkpoint's list: the IDs that were healthy when it was written.
+    `unasked` says why others were not asked.
+    """
+
+    source: str = ""
+    is_kubelet: bool = False
+    resources: Mapping[str, ResourceState] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    topology_policy: str | None = None
+    checkpoint: Path | None = None
+    checkpoint_problem: str = ""
+    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allocations: tuple[Allocation, ...] = ()
+    unasked: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every resource that anybody has heard of."""
+        held = {each.resource for each in self.allocations}
+        return tuple(sorted({*self.resources, *self.registered, *held}))
+
+
+@dataclass(frozen=True, slots=True)
+class HostFile:
+    """A device file that a container is given, as the host has it.
+
+    `kind` is c, b or p, `directory`, `file`, or empty when it is missing. `link` is its
+    `/dev/char` entry, empty when there is none. `label` is its SELinux context.
+    """
+
+    path: str
+    kind: str = ""
+    major: int = 0
+    minor: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    link: str = ""
+    label: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selinux:
+    """Whether SELinux is enforced, and the boolean that lets containers use any device."""
+
+    is_enforcing: bool = False
+    use_devices: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """One device as a process in a container has it; `kind` is empty when it is not there.
+
+    `may_open` is by user, groups and mode alone; `cgroup` is the devices.list of cgroup v1, None
+    where the permissions are a program that cannot be read.
+    """
+
+    process: Process
+    container_path: str
+    kind: str = ""
+    major: int = 0
+    minor: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    runs_as: int = 0
+    groups: tuple[int, ...] = ()
+    cgroup: str | None = None

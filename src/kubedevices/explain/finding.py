@@ -1,0 +1,101 @@
+"""What was looked at, what was found, and what to do about it. For everything in `explain`."""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Result(enum.StrEnum):
+    """How a finding came out; `UNKNOWN` where the answer could not be seen."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Step(enum.StrEnum):
+    """The stations of a device on its way from the plugin into a container, in this order."""
+
+    NAME = "name"
+    DIRECTORY = "directory"
+    KUBELET_SOCKET = "kubelet.sock"
+    PATH_LENGTH = "path length"
+    PLUGIN_SOCKET = "plugin socket"
+    REGISTRATION = "registration"
+    DEVICE_LIST = "device list"
+    HEALTH = "health"
+    HELD = "held"
+    NUMA = "NUMA nodes"
+    DEVICE_FILE = "device file"
+    LINK = "/dev/char link"
+    PERMISSIONS = "permissions"
+    SELINUX = "SELinux"
+    CDI = "CDI name"
+    CONTAINER = "container"
+    CGROUP = "cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One station: `advice` says what to do, `command` what to type for it; both may be empty."""
+
+    step: Step
+    result: Result
+    looked_at: str
+    found: str
+    advice: str = ""
+    command: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON and YAML; the keys are a promise."""
+        return {
+            "step": str(self.step),
+            "result": str(self.result),
+            "looked_at": self.looked_at,
+            "found": self.found,
+            "advice": self.advice,
+            "command": self.command,
+        }
+
+
+def ok(step: Step, looked_at: str, found: str) -> Finding:
+    """All is well here."""
+    return Finding(step, Result.OK, looked_at, found)
+
+
+def unknown(step: Step, looked_at: str, found: str, advice: str = "", command: str = "") -> Finding:
+    """It could not be seen; `found` says why."""
+    return Finding(step, Result.UNKNOWN, looked_at, found, advice, command)
+
+
+def warning(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
+    """Devices can be given away, but something will or may go wrong."""
+    return Finding(step, Result.WARNING, looked_at, found, advice, command)
+
+
+def problem(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
+    """This keeps a device from being allocated or used."""
+    return Finding(step, Result.PROBLEM, looked_at, found, advice, command)
+
+
+_SEVERITY = tuple(Result)
+
+
+def worst(findings: Iterable[Finding]) -> Result:
+    """Return the worst result; `OK` of nothing."""
+    return max((each.result for each in findings), key=_SEVERITY.index, default=Result.OK)
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return them in the order of the stations."""
+    stations = tuple(Step)
+    return tuple(sorted(findings, key=lambda each: stations.index(each.step)))
+
+
+def some_of(names: Iterable[str], limit: int = 5) -> str:
+    """Return names with commas, or the first of them and how many more there are."""
+    listed = list(names)
+    more = len(listed) - limit
+    return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

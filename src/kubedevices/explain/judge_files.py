@@ -1,0 +1,236 @@
+"""What a container is given, as the host and the container have it: pure judgements over facts."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kubedevices.cdi import CdiRegistry
+from kubedevices.explain.facts import Allocation, HostFile, Inside, Selinux
+from kubedevices.explain.finding import Finding, Step, ok, problem, some_of, unknown, warning
+
+_OTHERS_MAY_USE = 0o006
+_GROUP_MAY_USE = 0o060
+_USABLE_TYPES = ("container_file_t", "svirt_sandbox_file_t")
+_FOLDERS = {"c": "char", "b": "block"}
+
+
+def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Finding]:
+    """Say where nothing can be said: what a container gets is known from containers that got it."""
+    if not allocations:
+        return [
+            unknown(
+                Step.DEVICE_FILE,
+                checkpoint,
+                "no container holds a device, so nobody knows what one would be given",
+                "ask again while a pod holds one",
+            )
+        ]
+    if not any(each.response.devices or each.response.cdi_devices for each in allocations):
+        found = "the plugin hands out no device file and no CDI name"
+        if any(each.response.mounts for each in allocations):
+            return [ok(Step.DEVICE_FILE, checkpoint, f"{found}, but mounts")]
+        advice = (
+            "its containers get environment variables and annotations only, which is enough where "
+            "a runtime hook acts on them"
+        )
+        return [warning(Step.DEVICE_FILE, checkpoint, found, advice)]
+    return []
+
+
+def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
+    """Say whether a device file is what a container can be given, and keep."""
+    if not file.kind:
+        return [
+            problem(
+                Step.DEVICE_FILE,
+                file.path,
+                f"not on this host: {file.problem or 'no such file or directory'}",
+                "containers end in CreateContainerError until it is there: load the driver, or let "
+                "the plugin hand out what exists; the container starts by itself afterwards",
+                f"ls -l {file.path}",
+            )
+        ]
+    if file.kind not in ("c", "b", "p"):
+        advice = "runtimes take a device node here; a plugin hands out other files as mounts"
+        return [problem(Step.DEVICE_FILE, file.path, f"a {file.kind}, no device node", advice)]
+    number = f"{file.major}:{file.minor}"
+    found = f"{file.kind} {number}, mode {file.mode:04o}, user {file.uid}, group {file.gid}"
+    findings = [ok(Step.DEVICE_FILE, file.path, found)]
+    findings += _judge_link(file, number)
+    findings += _judge_mode(file)
+    return findings + _judge_label(file, selinux)
+
+
+def _judge_link(file: HostFile, number: str) -> list[Finding]:
+    folder = _FOLDERS.get(file.kind)
+    if folder is None:
+        return []
+    link = f"/dev/{folder}/{number}"
+    if file.link:
+        return [ok(Step.LINK, link, "is there")]
+    return [
+        warning(
+            Step.LINK,
+            link,
+            f"missing, or not {file.path}: with systemd's cgroup driver, containers lose the "
+            "device at the next `systemctl daemon-reload`",
+            "make the link, after each boot (a udev rule), then start the container anew",
+            f"mkdir -p /dev/{folder} && ln -sf {file.path} {link}",
+        )
+    ]
+
+
+def _judge_mode(file: HostFile) -> list[Finding]:
+    if file.mode & _OTHERS_MAY_USE == _OTHERS_MAY_USE:
+        return [ok(Step.PERMISSIONS, file.path, "everybody may read and write it")]
+    if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE and file.gid:
+        advice = (
+            "containers of other users are refused: give them that group by supplementalGroups in "
+            "the pod's securityContext, or set the runtime's device_ownership_from_security_context"
+        )
+        found = f"only user {file.uid} and group {file.gid} may use it"
+        return [
+            warning(Step.PERMISSIONS, file.path, found, advice, f"supplementalGroups: [{file.gid}]")
+        ]
+    return [
+        warning(
+            Step.PERMISSIONS,
+            file.path,
+            f"only user {file.uid} may read and write it (mode {file.mode:04o})",
+            "containers of other users are refused: run as that user, set the runtime's "
+            "device_ownership_from_security_context, or give the file a group by a udev rule",
+        )
+    ]
+
+
+def _judge_label(file: HostFile, selinux: Selinux) -> list[Finding]:
+    if not selinux.is_enforcing:
+        return [ok(Step.SELINUX, file.path, "SELinux is not enforced on this host")]
+    if selinux.use_devices:
+        return [ok(Step.SELINUX, file.path, "container_use_devices is on")]
+    kind = file.label.split(":")[2] if file.label.count(":") >= 2 else file.label
+    if kind in _USABLE_TYPES:
+        return [ok(Step.SELINUX, file.path, f"labelled {kind}, which containers may use")]
+    return [
+        warning(
+            Step.SELINUX,
+            file.path,
+            f"labelled {kind or 'in a way that cannot be read'}: confined containers may be "
+            "refused; `ausearch --message avc --start recent` shows whether they were",
+            "let containers use devices",
+            "setsebool -P container_use_devices 1",
+        )
+    ]
+
+
+# ---------------------------------------------------------------- CDI
+
+
+def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
+    """Say which CDI names a runtime would not find, and why."""
+    findings = []
+    for name in dict.fromkeys(names):
+        explained = registry.explain(name)
+        if not explained.resolves:
+            advice = "containers end in CreateContainerError until a file defines it"
+            command = f"kubedevices cdi resolve {name}"
+            findings.append(problem(Step.CDI, name, explained.reason, advice, command))
+            continue
+        findings.append(ok(Step.CDI, name, explained.reason))
+        findings += [
+            warning(Step.CDI, name, text, "see which runtime is used here", "podman --version")
+            for text in explained.warnings
+        ]
+    return findings
+
+
+# ---------------------------------------------------------------- inside the container
+
+
+def judge_inside(
+    allocation: Allocation, seen: Iterable[Inside] | None, files: Mapping[str, HostFile]
+) -> list[Finding]:
+    """Say whether the container that holds devices has them, and whether its process may open them.
+
+    `seen` is None where no process of the pod was found.
+    """
+    at = f"container {allocation.container} of pod {allocation.pod_uid}"
+    if not allocation.response.devices:
+        return []
+    if seen is None:
+        return [unknown(Step.CONTAINER, at, "none of its processes was found on this host")]
+    seen = list(seen)
+    findings = []
+    for spec in allocation.response.devices:
+        path = spec.container_path or spec.host_path
+        here = [each for each in seen if each.container_path == path and each.kind]
+        if not here:
+            found = f"{path} is not in it"
+            advice = (
+                "the container was started before it got the device, or by a runtime that left it "
+                "out: delete the pod and let it be made again"
+            )
+            findings.append(problem(Step.CONTAINER, at, found, advice))
+            continue
+        findings += _judge_there(at, here[0], files.get(spec.host_path), spec.permissions)
+    return findings
+
+
+def _judge_there(at: str, inside: Inside, host: HostFile | None, permissions: str) -> list[Finding]:
+    path, numbers = inside.container_path, (inside.major, inside.minor)
+    if host is not None and host.kind and numbers != (host.major, host.minor):
+        found = f"{path} is device {inside.major}:{inside.minor}, on the host it is now "
+        found += f"{host.major}:{host.minor}"
+        advice = "the device was taken out and came back as another one: delete the pod"
+        return [problem(Step.CONTAINER, at, found, advice)]
+    findings = [_judge_user(at, inside)]
+    if inside.cgroup is None:
+        found = "version 2: what it permits is a program in the kernel, which cannot be read"
+        advice = "try it in the container"
+        command = f"nsenter --target {inside.process.pid} --all head --bytes 0 {path}"
+        return [*findings, unknown(Step.CGROUP, at, found, advice, command)]
+    if _permits(inside.cgroup, inside, permissions):
+        return [*findings, ok(Step.CGROUP, at, f"permits {permissions} of {path}")]
+    found = f"does not permit {permissions} of {inside.kind} {inside.major}:{inside.minor} ({path})"
+    advice = (
+        "something took it away after the start, as `systemctl daemon-reload` does where the "
+        "/dev/char link is missing: make the link, then delete the pod"
+    )
+    return [*findings, problem(Step.CGROUP, at, found, advice)]
+
+
+def _judge_user(at: str, inside: Inside) -> Finding:
+    path, mode = inside.container_path, inside.mode
+    wanted = 0o6
+    if inside.runs_as in (0, inside.uid):
+        may = inside.runs_as == 0 or (mode >> 6) & wanted == wanted
+    elif inside.gid in inside.groups:
+        may = (mode >> 3) & wanted == wanted
+    else:
+        may = mode & wanted == wanted
+    who = f"{inside.process}, user {inside.runs_as}"
+    if may:
+        return ok(Step.CONTAINER, at, f"{path} is in it, {who} may open it")
+    found = (
+        f"{path} is in it, but {who} with groups {some_of(map(str, inside.groups)) or 'none'} may "
+        f"not open it: mode {mode:04o}, user {inside.uid}, group {inside.gid}"
+    )
+    advice = (
+        "run as root, or add the file's group to supplementalGroups of the pod's securityContext, "
+        "or set the runtime's device_ownership_from_security_context"
+    )
+    return problem(Step.CONTAINER, at, found, advice, f"supplementalGroups: [{inside.gid}]")
+
+
+def _permits(devices_list: str, inside: Inside, permissions: str) -> bool:
+    """Whether the devices.list of a version 1 cgroup has what a device needs."""
+    for line in devices_list.splitlines():
+        kind, _, rest = line.partition(" ")
+        number, _, allowed = rest.partition(" ")
+        major, _, minor = number.partition(":")
+        if (
+            kind in ("a", inside.kind)
+            and major in ("*", str(inside.major))
+            and minor in ("*", str(inside.minor))
+            and set(permissions) <= set(allowed)
+        ):
+            return True
+    return False

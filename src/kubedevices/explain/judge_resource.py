@@ -1,0 +1,237 @@
+"""One resource, from its name to who holds its devices: pure judgements over facts."""
+
+from collections.abc import Mapping, Sequence
+
+from kubedevices.device import Health
+from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
+from kubedevices.explain.finding import Finding, Step, ok, problem, some_of, unknown, warning
+from kubedevices.resource_name import explain_resource_name, suggest_resource_name
+from kubedevices.spelling import closest
+
+_STRICT = ("restricted", "single-numa-node")
+_LOG = "journalctl --unit kubelet --grep device"
+
+
+def judge_name(resource: str) -> Finding:
+    """Say whether a kubelet takes this name."""
+    rule = explain_resource_name(resource)
+    if not rule:
+        return ok(Step.NAME, resource, "a kubelet accepts this name")
+    better = suggest_resource_name(resource)
+    advice = f"call it {better}, for example" if better else "choose another name"
+    return problem(Step.NAME, resource, f"no kubelet accepts this name: {rule}", advice)
+
+
+def judge_registration(resource: str, answers: Answers, plugins: Sequence[Socket]) -> list[Finding]:
+    """Say whether whoever manages devices here knows the resource, and has an open list of it."""
+    state = answers.resources.get(resource)
+    if resource not in answers.known:
+        return [_judge_unknown(resource, answers)]
+    if not answers.source:
+        ids = answers.registered.get(resource, ())
+        return [
+            unknown(
+                Step.REGISTRATION,
+                str(answers.checkpoint),
+                f"registered before the checkpoint was written, with {len(ids)} healthy devices; "
+                "nobody answers about now",
+                "; ".join(answers.unasked),
+            )
+        ]
+    if answers.is_kubelet:
+        return _judge_at_kubelet(resource, answers, plugins)
+    if state is None:
+        found = "only a checkpoint knows it; no plugin has registered since"
+        return [problem(Step.REGISTRATION, answers.source, found, "start its plugin")]
+    return _judge_at_node(state, answers.source)
+
+
+def _judge_unknown(resource: str, answers: Answers) -> Finding:
+    if not answers.source and answers.checkpoint is None:
+        found = "neither a node, nor a kubelet, nor a checkpoint could be asked"
+        return unknown(Step.REGISTRATION, resource, found, "; ".join(answers.unasked))
+    known = answers.known
+    meant = closest(resource, known)
+    found = "no plugin has registered it"
+    found += f"; there is {some_of(known)}" if known else ", nor anything else"
+    advice = (
+        f"did you mean {meant}?"
+        if meant
+        else "start its plugin; until then a pod that asks for it stays Pending, and a static pod "
+        "starts without devices"
+    )
+    command = f"kubedevices explain {meant}" if meant else ""
+    return problem(
+        Step.REGISTRATION, answers.source or str(answers.checkpoint), found, advice, command
+    )
+
+
+def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
+    at = f"{source}, {state.socket}" if state.socket else source
+    match state.plugin:
+        case "connected":
+            return [
+                ok(Step.REGISTRATION, at, "registered and connected"),
+                ok(Step.DEVICE_LIST, at, "the stream of lists is open"),
+            ]
+        case "starting":
+            return [
+                ok(Step.REGISTRATION, at, "registered and connected"),
+                problem(
+                    Step.DEVICE_LIST,
+                    at,
+                    "the plugin has not sent a list since it registered",
+                    "it has to send one as soon as ListAndWatch is called, even an empty one; see "
+                    "its log for what it waits for",
+                ),
+            ]
+        case "stopped":
+            found = (
+                "its plugin went away: all its devices are unhealthy, and the resource vanishes "
+                "after the grace period"
+            )
+        case _:
+            found = "its plugin went away and did not come back within the grace period"
+    advice = "start the plugin again; pods that run keep their devices"
+    return [problem(Step.REGISTRATION, at, found, advice)]
+
+
+def _judge_at_kubelet(resource: str, answers: Answers, plugins: Sequence[Socket]) -> list[Finding]:
+    """A kubelet tells only healthy devices and held ones: the rest is put together."""
+    state = answers.resources.get(resource)
+    if state is not None and state.allocatable:
+        return [
+            ok(Step.REGISTRATION, answers.source, "registered"),
+            ok(Step.DEVICE_LIST, answers.source, f"{state.allocatable} healthy devices are listed"),
+        ]
+    before = answers.registered.get(resource, ())
+    found = "no healthy device is listed now, so capacity or allocatable is 0"
+    if before:
+        found += f"; {len(before)} were healthy when the checkpoint was written"
+    served = [each for each in plugins if not each.refusal]
+    if not served:
+        advice = "no plugin listens in this directory: start it again; within five minutes the "
+        advice += "capacity stays, after that it becomes 0"
+        return [problem(Step.REGISTRATION, answers.source, found, advice, _LOG)]
+    connected = [each for each in served if each.connections]
+    if not connected:
+        advice = "no plugin has a connection: restart it, so that it registers again"
+        return [problem(Step.REGISTRATION, answers.source, found, advice, _LOG)]
+    names = some_of(each.path.name for each in connected)
+    advice = (
+        f"{names} is connected: if it is the plugin of this resource, its list is empty or all its "
+        "devices are unhealthy; its log says why, and it can be asked (some plugins lose an update "
+        "when a second reader comes)"
+    )
+    command = f"kubedevices explain {resource} --ask-plugins"
+    return [problem(Step.DEVICE_LIST, answers.source, found, advice, command)]
+
+
+# ---------------------------------------------------------------- devices
+
+
+def judge_health(state: ResourceState, source: str) -> list[Finding]:
+    """Say how many devices are well, and which are not."""
+    devices = state.devices
+    if state.plugin in ("starting", "stopped", "missing"):
+        return []  # said by the registration
+    if not devices:
+        if state.capacity is None:
+            return []  # the same
+        return [
+            problem(
+                Step.HEALTH,
+                source,
+                "the plugin lists no device at all",
+                "it did not find what it looks for: run its scan on this host, and see that the "
+                "driver is loaded and that /dev and /sys are mounted into its container",
+                "kubedevices scan --config FILE",
+            )
+        ]
+    healthy = [each for each in devices if each.health == Health.HEALTHY]
+    found = f"{len(healthy)} of {len(devices)} devices are healthy"
+    bad = [each for each in devices if each.health not in (Health.HEALTHY, "Unknown")]
+    if bad:
+        return [
+            problem(
+                Step.HEALTH,
+                some_of(each.device_id for each in bad),
+                f"{found}; {_words(bad)}",
+                "the plugin says so: its log says why. They come back when it reports them "
+                "Healthy; containers that hold one keep it",
+            )
+        ]
+    gone = [each for each in devices if each.health == "Unknown"]
+    if gone:
+        ids = some_of(each.device_id for each in gone)
+        advice = "the kubelet no longer lists them as healthy: see the log of their plugin"
+        return [warning(Step.HEALTH, ids, f"{found}; {len(gone)} are held, but not listed", advice)]
+    return [ok(Step.HEALTH, source, found)]
+
+
+def _words(devices: Sequence[DeviceState]) -> str:
+    """Return how many are in which state; any word but Healthy counts as unhealthy."""
+    counts: dict[str, int] = {}
+    for each in devices:
+        counts[each.health] = counts.get(each.health, 0) + 1
+    return ", ".join(f"{count} {word or 'without a word'}" for word, count in counts.items())
+
+
+def judge_held(state: ResourceState, source: str) -> list[Finding]:
+    """Say whether devices are left, and who has them if not."""
+    healthy = [each for each in state.devices if each.health == Health.HEALTHY]
+    if not healthy:
+        return []
+    held = [each for each in healthy if each.held_by]
+    found = f"{len(held)} of {len(healthy)} healthy devices are held"
+    if len(held) < len(healthy):
+        return [ok(Step.HELD, source, found)]
+    holders = list(dict.fromkeys(name for each in held for name in each.held_by))
+    advice = "all is well, but nothing is left: wait for one of these to end, or add devices"
+    return [warning(Step.HELD, source, f"{found}, by {some_of(holders)}", advice)]
+
+
+def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
+    """Say what the topology policy makes of the devices' NUMA nodes."""
+    healthy = [each for each in state.devices if each.health == Health.HEALTHY]
+    if not healthy:
+        return []
+    without = [each for each in healthy if not each.numa_nodes]
+    if policy is None:
+        found = f"{len(healthy) - len(without)} of {len(healthy)} devices tell one"
+        return [unknown(Step.NUMA, "topology policy", f"the policy is not known; {found}")]
+    if policy not in _STRICT:
+        return [ok(Step.NUMA, "topology policy", f"{policy}: no pod is refused because of it")]
+    at = f"topology policy {policy}"
+    if without:
+        return [
+            warning(
+                Step.NUMA,
+                at,
+                f"{len(without)} of {len(healthy)} devices tell no NUMA node: they are given away "
+                "as if they were near to everything",
+                "let the plugin report the node; /sys says which it is, -1 means that the firmware "
+                "does not know",
+                "cat /sys/bus/pci/devices/ADDRESS/numa_node",
+            )
+        ]
+    free = _free_per_node([each for each in healthy if not each.held_by])
+    found = "free devices " + ", ".join(f"on node {node}: {count}" for node, count in free.items())
+    if not free:
+        found = "no device is free"
+    most = max(free.values(), default=0)
+    if policy == "single-numa-node" and most < sum(free.values()):
+        advice = (
+            f"a container that asks for more than {most} is refused with TopologyAffinityError, "
+            "although more are free: ask for fewer, or choose a softer policy"
+        )
+        return [warning(Step.NUMA, at, found, advice)]
+    return [ok(Step.NUMA, at, found)]
+
+
+def _free_per_node(devices: Sequence[DeviceState]) -> Mapping[int, int]:
+    counts: dict[int, int] = {}
+    for each in devices:
+        for node in each.numa_nodes:
+            counts[node] = counts.get(node, 0) + 1
+    return dict(sorted(counts.items()))

@@ -1,0 +1,144 @@
+"""Looks at device files on the host and inside containers. Blocking file access; opens no device.
+
+`dev_root` is where the host's /dev is for us, `proc_root` its /proc, `sysfs_root` its /sys.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from kubedevices.errors import NotADeviceFile
+from kubedevices.explain.facts import HostFile, Inside, Process, Selinux
+from kubedevices.explain.look_processes import PROC_ROOT, processes, read_text
+from kubedevices.host.device_files import char_link, place_of
+from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
+
+_KINDS = {
+    stat.S_IFCHR: "c",
+    stat.S_IFBLK: "b",
+    stat.S_IFIFO: "p",
+    stat.S_IFDIR: "directory",
+    stat.S_IFREG: "file",
+    stat.S_IFSOCK: "socket",
+}
+
+
+def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> HostFile:
+    """Return what the host has at `path`, links followed."""
+    place = place_of(path, dev_root=dev_root)
+    try:
+        status = place.stat()
+    except OSError as error:
+        return HostFile(path, problem=(error.strerror or str(error)).lower())
+    try:
+        link = char_link(path, dev_root=dev_root) or ""
+    except NotADeviceFile:
+        link = ""
+    try:
+        label = os.getxattr(place, "security.selinux").decode().rstrip("\0")
+    except OSError:
+        label = ""
+    return HostFile(
+        path,
+        _KINDS.get(stat.S_IFMT(status.st_mode), "file"),
+        os.major(status.st_rdev),
+        os.minor(status.st_rdev),
+        stat.S_IMODE(status.st_mode),
+        status.st_uid,
+        status.st_gid,
+        link,
+        label,
+    )
+
+
+def look_at_selinux(sysfs_root: Path = SYSFS_ROOT) -> Selinux:
+    """Return whether SELinux is enforced here."""
+    place = sysfs_root / "fs" / "selinux"
+    use_devices = read_text(place / "booleans" / "container_use_devices")
+    return Selinux(
+        is_enforcing=(read_text(place / "enforce") or "").strip() == "1",
+        use_devices=None if use_devices is None else use_devices.split()[:1] == ["1"],
+    )
+
+
+# ---------------------------------------------------------------- containers
+
+
+def processes_of_pods(
+    pod_uids: Iterable[str], proc_root: Path = PROC_ROOT
+) -> dict[str, list[Process]]:
+    """Return the processes of each pod that has any: those whose cgroup names its uid."""
+    spellings = {uid: (uid, uid.replace("-", "_")) for uid in pod_uids if uid}
+    found: dict[str, list[Process]] = {}
+    if not spellings:
+        return found
+    for each in processes(proc_root):
+        groups = read_text(proc_root / str(each.pid) / "cgroup") or ""
+        if "pod" not in groups:
+            continue
+        for uid, names in spellings.items():
+            if any(f"pod{name}" in groups for name in names):
+                found.setdefault(uid, []).append(each)
+    return found
+
+
+def look_inside(
+    seen: Iterable[Process],
+    paths: Iterable[str],
+    *,
+    proc_root: Path = PROC_ROOT,
+    sysfs_root: Path = SYSFS_ROOT,
+) -> list[Inside] | None:
+    """Return each of `paths` as these processes have it; None when we may not look into any.
+
+    A process that is not there any more, or hidden from us, is left out.
+    """
+    found: list[Inside] = []
+    visible = False
+    paths = list(paths)
+    for each in seen:
+        root = proc_root / str(each.pid) / "root"
+        try:
+            root.stat()
+        except OSError:
+            continue
+        visible = True
+        found += [_inside(each, root, path, proc_root, sysfs_root) for path in paths]
+    return found if visible else None
+
+
+def _inside(process: Process, root: Path, path: str, proc_root: Path, sysfs_root: Path) -> Inside:
+    try:
+        status = os.lstat(root / path.lstrip("/"))
+    except OSError:
+        return Inside(process, path)
+    about = read_text(proc_root / str(process.pid) / "status") or ""
+    fields = dict(line.split(":\t", 1) for line in about.splitlines() if ":\t" in line)
+    user = [int(each) for each in fields.get("Uid", "0 0").split()]
+    group = [int(each) for each in fields.get("Gid", "0 0").split()]
+    groups = {group[1], *(int(each) for each in fields.get("Groups", "").split())}
+    return Inside(
+        process,
+        path,
+        _KINDS.get(stat.S_IFMT(status.st_mode), "file"),
+        os.major(status.st_rdev),
+        os.minor(status.st_rdev),
+        stat.S_IMODE(status.st_mode),
+        status.st_uid,
+        status.st_gid,
+        user[1],
+        tuple(sorted(groups)),
+        _devices_list(process, proc_root, sysfs_root),
+    )
+
+
+def _devices_list(process: Process, proc_root: Path, sysfs_root: Path) -> str | None:
+    """Return what the devices cgroup of a process permits; None with cgroup version 2."""
+    groups = read_text(proc_root / str(process.pid) / "cgroup") or ""
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "devices" in controllers.split(","):
+            folder = sysfs_root / "fs" / "cgroup" / "devices" / path.lstrip("/")
+            return read_text(folder / "devices.list")
+    return None

@@ -1,0 +1,169 @@
+"""`kubedevices explain`: what it prints, and with which exit code it ends."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubedevices.cli import explain as verb
+from kubedevices.cli import main
+from kubedevices.node.pod import Container, Pod
+from tests.fake_plugin import RESOURCE, healthy, unhealthy
+from tests.node_thread import NodeThread, node_thread
+
+KEYS = ["step", "result", "looked_at", "found", "advice", "command"]
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[NodeThread]:
+    """Give a node whose plugin has two healthy devices."""
+    with node_thread(short_dir / "p") as running:
+        running.call(running.plugin.send(healthy("w0", "w1")))
+        running.call(running.plugin.register())
+        running.call(running.manager.wait_for(RESOURCE, capacity=2))
+        yield running
+
+
+def explain(node: NodeThread, *arguments: str) -> int:
+    return main(["explain", *arguments, "--socket-dir", str(node.socket_dir)])
+
+
+def test_without_a_resource_each_has_a_line(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below what is said about the directory; all is well, so the exit code is 0."""
+    assert explain(node) == 0
+    shown = capsys.readouterr().out
+    assert "ok       kubelet.sock    " in shown
+    assert "python" in shown or "pytest" in shown  # who listens
+    heading, line = shown.splitlines()[-2:]
+    assert heading.split() == ["RESOURCE", "CAPACITY", "ALLOCATABLE", "HELD", "RESULT", "WHY"]
+    assert line.split()[:4] == [RESOURCE, "2", "2", "0"]
+
+
+def test_with_a_resource_the_way_is_walked_in_order(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One paragraph per station, each begins with how it came out."""
+    assert explain(node, RESOURCE) == 0
+    steps = [line[9:24].strip() for line in capsys.readouterr().out.splitlines() if line[0] != " "]
+    assert steps == [
+        "name",
+        "directory",
+        "kubelet.sock",
+        "path length",
+        "plugin socket",
+        "registration",
+        "device list",
+        "health",
+        "held",
+        "NUMA nodes",
+        "device file",
+    ]
+
+
+def test_a_problem_is_a_no_with_what_to_do(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, an advice, and a command in a line of its own."""
+    assert explain(node, "example.com/wigdet") == 1
+    lines = capsys.readouterr().out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("problem  registration"))
+    assert f"there is {RESOURCE}" in lines[at]
+    assert lines[at + 1].strip() == f"→ did you mean {RESOURCE}?"
+    assert lines[at + 2].strip() == f"$ kubedevices explain {RESOURCE}"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_json_and_yaml_have_the_same_keys(
+    node: NodeThread, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    """They are a promise."""
+    assert explain(node, "-o", output) == 0
+    text = capsys.readouterr().out
+    document = json.loads(text) if output == "json" else yaml.safe_load(text)
+    assert list(document) == ["socket_dir", "source", "result", "findings", "resources"]
+    (resource,) = document["resources"]
+    expected = ["resource", "result", "capacity", "allocatable", "held", "findings"]
+    assert list(resource) == expected
+    assert {tuple(each) for each in [*document["findings"], *resource["findings"]]} == {tuple(KEYS)}
+    assert (document["source"], resource["held"]) == (f"node of {node.socket_dir}", 0)
+
+
+def test_a_device_that_is_unhealthy_is_named(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the reason, in the summary and in full."""
+    node.call(node.plugin.send([*healthy("w0"), *unhealthy("w1")]))
+    node.call(node.manager.wait_for(RESOURCE, allocatable=1))
+    assert explain(node) == 1
+    captured = capsys.readouterr()
+    assert "problem  w1: 1 of 2 devices are healthy; 1 Unhealthy" in captured.out
+    assert "`kubedevices explain RESOURCE` says more" in captured.err
+
+
+def test_devices_that_are_alike_are_told_once(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two files that are missing for the same reason are one paragraph."""
+    pod = Pod("train", containers=(Container("main", {RESOURCE: 2}),))
+    node.call(node.manager.allocate(pod))
+    node.call(node.manager.stop())  # writes the checkpoint, which has the answers
+    assert explain(node, RESOURCE) == 1
+    shown = capsys.readouterr().out
+    assert "/dev/w0, /dev/w1: not on this host: no such file or directory" in shown
+    assert shown.count("not on this host") == 1
+
+
+def test_plugins_are_asked_only_on_request(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second stream takes an update away from some; without the option nobody opens one."""
+    assert explain(node) == 0
+    assert "lists" not in capsys.readouterr().out
+    assert node.plugin.streams_opened == 1
+    assert explain(node, "--ask-plugins") == 0
+    assert "listens and lists 2 devices, 2 healthy" in capsys.readouterr().out
+    assert node.plugin.streams_opened == 2
+
+
+def test_a_name_that_is_none_is_a_finding(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other verbs refuse it; this one says what would be right."""
+    assert main(["explain", "widget", "--socket-dir", str(short_dir)]) == 1
+    shown = capsys.readouterr().out
+    assert "problem  name            widget: no kubelet accepts this name" in shown
+    assert "→ call it example.com/widget, for example" in shown
+
+
+def test_a_directory_that_hides_everything_is_not_asked(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3: nobody was asked, and nothing was seen."""
+
+    def refuse(_: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert main(["explain", "--socket-dir", str(short_dir)]) == 3
+    assert capsys.readouterr().err == (
+        f"kubedevices: no permission to look into {short_dir}: ask again as root\n"
+    )
+
+
+def test_on_a_terminal_lines_are_as_long_as_it_is_wide(
+    short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a command stays whole, for copying."""
+    monkeypatch.setattr(verb, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    missing = short_dir / ("d" * 40) / "p"
+    assert main(["explain", "--socket-dir", str(missing)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.strip() == f"$ kubedevices node --socket-dir {missing}" for line in lines)
+    advice = [line for line in lines if "$ " not in line and str(missing) not in line]
+    assert advice
+    assert all(len(line) <= 80 for line in advice)

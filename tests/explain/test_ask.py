@@ -1,0 +1,175 @@
+"""Asking a node, a kubelet, a checkpoint and plugins, over real sockets."""
+
+import socket as sockets
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.device import DeviceSpec
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.explain import ask
+from kubedevices.explain.facts import Answers, DeviceState, Refusal
+from kubedevices.node.checkpoint import checkpoint_of, format_checkpoint
+from kubedevices.node.control import ControlService
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_devices import HeldDevices, Holding
+from kubedevices.node.pod_resources import PodResourcesServer
+from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+
+POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
+GIVEN = ContainerAllocateResponse(devices=[DeviceSpec("/dev/w0")], cdi_devices=["a.org/b=c"])
+
+
+def checkpoint(directory: Path) -> Path:
+    path = directory / "kubelet_internal_checkpoint"
+    holding = Holding("uid-1", "main", RESOURCE, HeldDevices({0: ["w0"]}, GIVEN))
+    made = checkpoint_of([holding], {RESOURCE: ["w0", "w1"]}, container_response_to_wire)
+    path.write_bytes(format_checkpoint(made))
+    return path
+
+
+async def ask_in(directory: Path, **places: Path) -> Answers:
+    return await ask.ask(
+        directory,
+        places.get("state_dir", directory / "nowhere"),
+        places.get("pod_resources", directory / "nobody.sock"),
+        places.get("checkpoint", directory / "nothing"),
+    )
+
+
+async def test_a_node_tells_everything(short_dir: Path) -> None:
+    """Devices with their holders, the state of plugins, refusals and the policy."""
+    devices = [*healthy("w0", numa=(1,)), *unhealthy("w1")]
+    plugin = FakePlugin(short_dir, devices=devices)
+    async with DeviceManager(short_dir) as manager, plugin:
+        service = ControlService(manager, manager.state_dir)
+        await service.start()
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.allocate(POD)
+        with pytest.raises(RpcError):
+            await plugin.register(version="v2")
+        answers = await ask_in(short_dir, state_dir=manager.state_dir)
+        await service.stop()
+    state = answers.resources[RESOURCE]
+    assert (answers.source, answers.is_kubelet) == (f"node of {short_dir}", False)
+    assert (answers.topology_policy, answers.unasked) == ("none", ())
+    assert (state.capacity, state.allocatable, state.plugin) == (2, 1, "connected")
+    assert state.socket == "widget.sock"
+    assert state.devices == (
+        DeviceState("w0", "Healthy", (1,), ("default/train (main)",)),
+        DeviceState("w1", "Unhealthy"),
+    )
+    (refusal,) = answers.refusals
+    assert refusal == Refusal(RESOURCE, "widget.sock", refusal.reason)
+
+
+async def test_a_kubelet_is_asked_where_there_is_no_node(short_dir: Path) -> None:
+    """It tells less: healthy devices and holders."""
+    plugin = FakePlugin(short_dir, devices=[*healthy("w0", "w1"), *unhealthy("w2")])
+    async with DeviceManager(short_dir) as manager, plugin:
+        server = PodResourcesServer(manager, short_dir / "pr.sock")
+        await server.start()
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await manager.allocate(POD)
+        answers = await ask_in(short_dir, pod_resources=short_dir / "pr.sock")
+        await server.stop()
+    state = answers.resources[RESOURCE]
+    assert answers.is_kubelet
+    assert (state.capacity, state.allocatable, state.plugin) == (None, 2, None)
+    assert [each.held_by for each in state.devices if each.held_by] == [("default/train (main)",)]
+    assert "no kubedevices node is running" in answers.unasked[0]
+
+
+async def test_where_nobody_answers_it_is_told_who_was_asked(short_dir: Path) -> None:
+    """And no source is named."""
+    answers = await ask_in(short_dir)
+    assert (answers.source, answers.known) == ("", ())
+    node, kubelet = answers.unasked
+    assert node.startswith("no kubedevices node is running")
+    assert kubelet.startswith("no kubelet answers at")
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "expected"),
+    [
+        ([DeviceEntry("r", ("w0",), (0,)), DeviceEntry("r", ("w0",), (1,))], [("Healthy", (0, 1))]),
+        ([], [("Unknown", ())]),
+    ],
+)
+def test_what_a_kubelet_says_is_put_together(
+    allocatable: Sequence[DeviceEntry], expected: list[tuple[str, tuple[int, ...]]]
+) -> None:
+    """A device on two nodes comes twice; one that is held and not healthy is Unknown."""
+    pods = [PodEntry("p", "ns", (ContainerEntry("c", (DeviceEntry("r", ("w0",)),)),))]
+    devices = ask.resources_of(allocatable, pods)["r"].devices
+    assert [(each.health, each.numa_nodes) for each in devices] == expected
+    assert devices[0].held_by == ("ns/p (c)",)
+
+
+def test_a_checkpoint_says_what_containers_were_given(short_dir: Path) -> None:
+    """Which devices once were healthy, and the plugins' answers."""
+    answers = ask.read_checkpoint(checkpoint(short_dir), Answers())
+    assert (answers.registered, answers.known) == ({RESOURCE: ("w0", "w1")}, (RESOURCE,))
+    (allocation,) = answers.allocations
+    assert (allocation.pod_uid, allocation.device_ids) == ("uid-1", ("w0",))
+    assert allocation.response == GIVEN
+
+
+def test_a_bad_checkpoint_is_told(short_dir: Path) -> None:
+    """Corrupt, unreadable; one that is missing is nothing to tell."""
+    path = checkpoint(short_dir)
+    path.write_bytes(path.read_bytes().replace(b"w1", b"w2"))
+    bad = ask.read_checkpoint(path, Answers())
+    assert (bad.checkpoint_problem, bad.allocations) == ("checkpoint is corrupted", ())
+    assert "cannot read" in ask.read_checkpoint(short_dir, Answers()).checkpoint_problem
+    assert ask.read_checkpoint(short_dir / "none", Answers()) == Answers()
+
+
+# ---------------------------------------------------------------- plugins
+
+
+async def test_a_plugin_that_is_asked_lists_its_devices(short_dir: Path) -> None:
+    """One stream is opened and left again."""
+    async with FakePlugin(short_dir, devices=unhealthy("w0")) as plugin:
+        answers = await ask.ask_plugins([plugin.socket])
+        answer = answers[plugin.socket]
+        assert answer.devices is not None
+        assert [(each.id, each.health) for each in answer.devices] == [("w0", "Unhealthy")]
+        assert (answer.problem, plugin.streams_opened, plugin.allocations) == ("", 1, [])
+
+
+@pytest.mark.parametrize("fault", ["silent", "ends", "options fail", "gone", "no gRPC"])
+async def test_a_plugin_that_does_not_answer(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """Each way is told within the deadline."""
+    monkeypatch.setattr(ask, "DEADLINE", 0.3)
+    with sockets.socket(sockets.AF_UNIX) as raw:
+        async with FakePlugin(short_dir) as plugin:
+            socket = plugin.socket
+            if fault == "silent":
+                await plugin.send_bytes(None)
+            if fault == "ends":
+                plugin.errors["list"] = RpcError(StatusCode.INTERNAL, "no driver")
+            if fault == "options fail":
+                plugin.errors["options"] = RpcError(StatusCode.UNIMPLEMENTED, "no driver")
+            if fault == "gone":
+                socket = short_dir / "gone.sock"
+            if fault == "no gRPC":
+                socket = short_dir / "raw.sock"
+                raw.bind(str(socket))
+                raw.listen()  # and never answers
+            answer = await ask.ask_plugin(socket)
+    assert answer.devices is None
+    assert answer.problem
+    if fault in ("ends", "options fail"):
+        assert "no driver" in answer.problem
+    if fault == "silent":
+        assert "no list of devices within" in answer.problem

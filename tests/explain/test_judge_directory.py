@@ -1,0 +1,183 @@
+"""Where plugins and kubelet meet: each fault is named, and what is right is not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.device import ReportedDevice
+from kubedevices.explain.facts import (
+    MISSING,
+    NO_PERMISSION,
+    NO_SOCKET,
+    NOBODY,
+    Answers,
+    DeletedSocket,
+    Directory,
+    Kubelet,
+    PluginAnswer,
+    Process,
+    Refusal,
+    ResourceState,
+    Socket,
+)
+from kubedevices.explain.finding import Finding, Result, Step
+from kubedevices.explain.judge_directory import (
+    judge_directory,
+    judge_kubelet_socket,
+    judge_path_length,
+    judge_plugin_sockets,
+)
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+
+PLACE = Path("/run/kd")
+KUBELET = Kubelet(Process(7, "kubelet"), Path("/data/kubelet"))
+SERVED = Socket(PLACE / "kubelet.sock", listener=Process(7, "kubelet"))
+GOOD = Directory(PLACE, mode=0o750, kubelet=SERVED)
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("directory", "result", "says"),
+    [
+        (GOOD, Result.OK, "mode 0750"),
+        (replace(GOOD, link_to=Path("/data/kd")), Result.OK, "which is /data/kd"),
+        (replace(GOOD, mode=0o777), Result.WARNING, "mode 0777"),
+        (Directory(PLACE, MISSING), Result.PROBLEM, "does not exist"),
+        (Directory(PLACE, "it is no directory"), Result.PROBLEM, "it is no directory"),
+        (Directory(PLACE, NO_PERMISSION), Result.UNKNOWN, "no permission"),
+    ],
+)
+def test_the_directory(directory: Directory, result: Result, says: str) -> None:
+    """A directory is there, may be used, and is not everybody's."""
+    finding = only(judge_directory(directory, []))
+    assert (finding.step, finding.result) == (Step.DIRECTORY, result)
+    assert says in finding.found
+
+
+@pytest.mark.parametrize(
+    ("refusal", "result", "says"),
+    [
+        ("", Result.OK, "kubelet (pid 7) accepts"),
+        (MISSING, Result.PROBLEM, "does not exist"),
+        (NO_SOCKET, Result.PROBLEM, "no socket"),
+        (NOBODY, Result.PROBLEM, "leaves its file behind"),
+        (NO_PERMISSION, Result.UNKNOWN, "no permission"),
+        ("AF_UNIX path too long", Result.PROBLEM, "too long"),
+    ],
+)
+def test_kubelet_sock(refusal: str, result: Result, says: str) -> None:
+    """It is there, a socket, and somebody accepts on it."""
+    directory = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
+    finding = only(judge_kubelet_socket(directory, []))
+    assert (finding.step, finding.result) == (Step.KUBELET_SOCKET, result)
+    assert says in finding.found
+
+
+@pytest.mark.parametrize("refusal", [MISSING, NOBODY])
+def test_a_kubelet_elsewhere_is_named(refusal: str) -> None:
+    """Whoever looks in the wrong place is told the right one, by its socket or by its process."""
+    deserted = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
+    other = Path("/var/lib/k0s/kubelet/device-plugins")
+    served = only(judge_kubelet_socket(replace(deserted, elsewhere=(other,)), []))
+    assert str(other) in served.advice
+    started = only(judge_kubelet_socket(deserted, [KUBELET]))
+    assert "root directory /data/kubelet" in started.advice
+    assert str(DEVICE_PLUGIN_DIR) in started.advice
+
+
+def test_the_command_starts_what_serves_that_directory() -> None:
+    """For the kubelet's own directory it is a kubelet, for any other a node of ours."""
+    mine = only(judge_directory(Directory(PLACE, MISSING), []))
+    assert mine.command == "kubedevices node --socket-dir /run/kd"
+    kubelets = only(judge_directory(Directory(DEVICE_PLUGIN_DIR, MISSING), []))
+    assert kubelets.command == "systemctl status kubelet"
+
+
+def test_a_directory_too_deep_for_a_socket() -> None:
+    """107 bytes is all that Linux takes; kubelet.sock needs 13 of them with its slash."""
+    assert only(judge_path_length(Path("/" + "d" * 93))).result is Result.OK
+    finding = only(judge_path_length(Path("/" + "d" * 94)))
+    assert finding.result is Result.PROBLEM
+    assert "108 bytes" in finding.found
+
+
+def test_a_resource_too_long_for_a_socket_of_its_name() -> None:
+    """A plugin that calls its socket after the resource cannot listen; short names say nothing."""
+    assert judge_path_length(DEVICE_PLUGIN_DIR, "example.com/widget") == []
+    finding = only(judge_path_length(DEVICE_PLUGIN_DIR, "example.com/" + "w" * 60))
+    assert finding.result is Result.WARNING
+    assert "bytes, Linux takes 107" in finding.found
+
+
+PLUGIN = Socket(PLACE / "widget.sock", "", Process(9, "widgets"), connections=1)
+HALF_WELL = (ReportedDevice("w0", "Healthy"), ReportedDevice("w1", "Unhealthy"))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "result", "says"),
+    [
+        (PLUGIN, Result.OK, "widgets (pid 9) listens, 1 connection"),
+        (replace(PLUGIN, connections=None), Result.OK, "widgets (pid 9) listens"),
+        (replace(PLUGIN, connections=0), Result.PROBLEM, "it is not registered"),
+        (replace(PLUGIN, refusal=NOBODY), Result.WARNING, "nobody listens"),
+        (replace(PLUGIN, refusal=NO_PERMISSION), Result.UNKNOWN, "no permission"),
+        (
+            replace(PLUGIN, answer=PluginAnswer(HALF_WELL)),
+            Result.OK,
+            "lists 2 devices, 1 healthy",
+        ),
+        (
+            replace(PLUGIN, answer=PluginAnswer(problem="does not answer")),
+            Result.PROBLEM,
+            "does not answer",
+        ),
+    ],
+)
+def test_a_plugins_socket(plugin: Socket, result: Result, says: str) -> None:
+    """Who listens, whether somebody is connected, and what it said if it was asked."""
+    finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
+    assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
+    assert says in finding.found
+
+
+def test_no_connection_means_nothing_where_nobody_could_connect() -> None:
+    """Without a kubelet a plugin waits, which is right."""
+    deserted = replace(GOOD, kubelet=replace(SERVED, refusal=NOBODY))
+    waiting = replace(deserted, plugins=(replace(PLUGIN, connections=0),))
+    assert only(judge_plugin_sockets(waiting, Answers())).result is Result.OK
+
+
+def test_a_plugin_whose_socket_was_deleted() -> None:
+    """What is left of a plugin that did not notice a kubelet restart."""
+    directory = replace(
+        GOOD, deleted=(DeletedSocket(PLACE / "widget.sock", Process(9, "widgets")),)
+    )
+    finding = only(judge_plugin_sockets(directory, Answers()))
+    assert finding.result is Result.PROBLEM
+    assert "widgets (pid 9) listens on it, but the file is gone" in finding.found
+    assert finding.command == "kill 9"
+
+
+def test_a_refused_plugin_counts_until_it_is_connected() -> None:
+    """The node's words are told, once; a plugin that came in later is no problem any more."""
+    refusal = Refusal("example.com/w", "w.sock", "the name is invalid")
+    directory = replace(GOOD, plugins=(PLUGIN,))
+    refused = judge_plugin_sockets(directory, Answers(refusals=(refusal, refusal)))
+    assert [each.found for each in refused if each.result is Result.PROBLEM] == [
+        "the node refused it: the name is invalid"
+    ]
+    state = ResourceState("example.com/w", plugin="connected")
+    answers = Answers(refusals=(refusal,), resources={"example.com/w": state})
+    assert only(judge_plugin_sockets(directory, answers)).result is Result.OK
+
+
+def test_an_empty_directory_is_told() -> None:
+    """A kubelet without plugins has no devices to give."""
+    finding = only(judge_plugin_sockets(GOOD, Answers()))
+    assert finding.result is Result.UNKNOWN
+    assert "no plugin has a socket here" in finding.found

@@ -1,0 +1,226 @@
+"""What a container is given: device files, links, permissions, labels, CDI names, and inside it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.explain.facts import Allocation, HostFile, Inside, Process, Selinux
+from kubedevices.explain.finding import Finding, Result, Step
+from kubedevices.explain.judge_files import (
+    judge_answers,
+    judge_cdi,
+    judge_host_file,
+    judge_inside,
+)
+from kubedevices.host.cdi_specs import read_registry
+
+NAME = "example.com/widget"
+FILE = HostFile("/dev/w0", "c", 195, 0, 0o666, 0, 0, "/dev/char/195:0")
+CALM, ENFORCED = Selinux(), Selinux(is_enforcing=True)
+GIVEN = ContainerAllocateResponse(devices=[DeviceSpec("/dev/w0")])
+HELD = Allocation("uid-1", "main", NAME, ("w0",), GIVEN)
+THERE = Inside(
+    Process(40, "train"), "/dev/w0", "c", 195, 0, 0o660, 0, 44, 1000, (44,), "c 195:* rwm"
+)
+
+
+def only(findings: list[Finding], step: Step) -> Finding:
+    (finding,) = [each for each in findings if each.step is step]
+    return finding
+
+
+# ---------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize(
+    ("response", "result", "says"),
+    [
+        (ContainerAllocateResponse(), Result.WARNING, "no device file and no CDI name"),
+        (ContainerAllocateResponse(mounts=[Mount("/a", "/b")]), Result.OK, "but mounts"),
+    ],
+)
+def test_answers_without_devices(
+    response: ContainerAllocateResponse, result: Result, says: str
+) -> None:
+    """A plugin may hand out variables only; then nothing else can be wrong."""
+    (finding,) = judge_answers([replace(HELD, response=response)], "checkpoint")
+    assert (finding.result, says in finding.found) == (result, True)
+
+
+def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
+    """And with one, the files speak for themselves."""
+    (finding,) = judge_answers([], "checkpoint")
+    assert finding.result is Result.UNKNOWN
+    assert judge_answers([HELD], "checkpoint") == []
+
+
+# ---------------------------------------------------------------- host
+
+
+@pytest.mark.parametrize(
+    ("file", "result", "says"),
+    [
+        (FILE, Result.OK, "c 195:0, mode 0666"),
+        (HostFile("/dev/w0", problem="no such file or directory"), Result.PROBLEM, "no such file"),
+        (HostFile("/dev/w", "directory"), Result.PROBLEM, "a directory, no device node"),
+        (HostFile("/dev/w", "file"), Result.PROBLEM, "a file, no device node"),
+    ],
+)
+def test_the_host_has_the_device_file(file: HostFile, result: Result, says: str) -> None:
+    """It exists and is a device node."""
+    finding = only(judge_host_file(file, CALM), Step.DEVICE_FILE)
+    assert (finding.result, says in finding.found) == (result, True)
+
+
+@pytest.mark.parametrize(
+    ("file", "result", "command"),
+    [
+        (FILE, Result.OK, ""),
+        (replace(FILE, link=""), Result.WARNING, "ln -sf /dev/w0 /dev/char/195:0"),
+        (replace(FILE, kind="b", link=""), Result.WARNING, "ln -sf /dev/w0 /dev/block/195:0"),
+    ],
+)
+def test_the_link_that_survives_a_daemon_reload(
+    file: HostFile, result: Result, command: str
+) -> None:
+    """Missing, it is named together with the command that makes it."""
+    finding = only(judge_host_file(file, CALM), Step.LINK)
+    assert finding.result is result
+    assert command in finding.command
+
+
+def test_a_fifo_needs_no_link() -> None:
+    """Only character and block devices have numbers."""
+    steps = {each.step for each in judge_host_file(replace(FILE, kind="p"), CALM)}
+    assert Step.LINK not in steps
+
+
+@pytest.mark.parametrize(
+    ("mode", "gid", "result", "command"),
+    [
+        (0o666, 0, Result.OK, ""),
+        (0o660, 44, Result.WARNING, "supplementalGroups: [44]"),
+        (0o660, 0, Result.WARNING, ""),
+        (0o600, 44, Result.WARNING, ""),
+    ],
+)
+def test_who_may_open_it(mode: int, gid: int, result: Result, command: str) -> None:
+    """A container of another user needs the group, if the group may."""
+    file = replace(FILE, mode=mode, gid=gid)
+    finding = only(judge_host_file(file, CALM), Step.PERMISSIONS)
+    assert (finding.result, finding.command) == (result, command)
+
+
+@pytest.mark.parametrize(
+    ("selinux", "label", "result"),
+    [
+        (CALM, "system_u:object_r:device_t:s0", Result.OK),
+        (ENFORCED, "system_u:object_r:device_t:s0", Result.WARNING),
+        (ENFORCED, "", Result.WARNING),
+        (ENFORCED, "system_u:object_r:container_file_t:s0", Result.OK),
+        (replace(ENFORCED, use_devices=True), "system_u:object_r:device_t:s0", Result.OK),
+        (replace(ENFORCED, use_devices=False), "system_u:object_r:device_t:s0", Result.WARNING),
+    ],
+)
+def test_selinux(selinux: Selinux, label: str, result: Result) -> None:
+    """Enforced, with a label that containers may not use and no boolean that lets them."""
+    finding = only(judge_host_file(replace(FILE, label=label), selinux), Step.SELINUX)
+    assert finding.result is result
+    assert ("container_use_devices 1" in finding.command) == (result is Result.WARNING)
+
+
+# ---------------------------------------------------------------- CDI
+
+
+def test_cdi_names(tmp_path: Path) -> None:
+    """One that resolves, one that does not with the reason, one that an engine may not see."""
+    spec = '{"cdiVersion": "%s", "kind": "example.com/%s", "devices": [{"name": "w0", '
+    spec += '"containerEdits": {"env": ["A=1"]}}]}'
+    (tmp_path / "widget.json").write_text(spec % ("0.5.0", "widget"))
+    (tmp_path / "new.json").write_text(spec % ("1.0.0", "new"))
+    names = ["example.com/widget=w0", "example.com/widget=w9", "example.com/new=w0"]
+    good, bad, new, *warnings = judge_cdi([*names, names[0]], read_registry([tmp_path]))
+    assert [good.result, bad.result, new.result] == [Result.OK, Result.PROBLEM, Result.OK]
+    assert "no such device of example.com/widget" in bad.found
+    assert bad.command == "kubedevices cdi resolve example.com/widget=w9"
+    assert {each.result for each in warnings} == {Result.WARNING}
+    assert all("does not see the device" in each.found for each in warnings)
+
+
+# ---------------------------------------------------------------- inside
+
+
+def inside(*seen: Inside, host: HostFile = FILE) -> list[Finding]:
+    return judge_inside(HELD, seen, {host.path: host})
+
+
+def test_a_container_that_has_its_device() -> None:
+    """The file is there, the process may open it, the cgroup permits it."""
+    findings = inside(THERE)
+    assert [(each.step, each.result) for each in findings] == [
+        (Step.CONTAINER, Result.OK),
+        (Step.CGROUP, Result.OK),
+    ]
+
+
+def test_a_container_without_its_device() -> None:
+    """Started before, or by a runtime that leaves it out."""
+    finding = only(inside(replace(THERE, kind="")), Step.CONTAINER)
+    assert finding.result is Result.PROBLEM
+    assert "/dev/w0 is not in it" in finding.found
+
+
+def test_a_container_that_was_not_found() -> None:
+    """Nothing is claimed of it; one that got no device file has nothing to look for."""
+    (finding,) = judge_inside(HELD, None, {})
+    assert finding.result is Result.UNKNOWN
+    assert judge_inside(replace(HELD, response=ContainerAllocateResponse()), None, {}) == []
+
+
+def test_a_device_that_came_back_as_another() -> None:
+    """The number on the host is not the one that the container has."""
+    finding = only(inside(THERE, host=replace(FILE, minor=3)), Step.CONTAINER)
+    assert finding.result is Result.PROBLEM
+    assert "195:0, on the host it is now 195:3" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("changes", "result"),
+    [
+        ({"groups": (44,)}, Result.OK),
+        ({"groups": (100,)}, Result.PROBLEM),
+        ({"groups": ()}, Result.PROBLEM),
+        ({"groups": (), "mode": 0o666}, Result.OK),
+        ({"groups": (), "runs_as": 0}, Result.OK),
+        ({"groups": (), "uid": 1000, "mode": 0o600}, Result.OK),
+        ({"groups": (44,), "mode": 0o640}, Result.PROBLEM),
+    ],
+)
+def test_permission_denied_inside(changes: dict[str, object], result: Result) -> None:
+    """By user, groups and mode; whoever is refused is told which group it lacks."""
+    finding = only(inside(replace(THERE, **changes)), Step.CONTAINER)  # type: ignore[arg-type]
+    assert finding.result is result
+    assert ("supplementalGroups: [44]" in finding.command) == (result is Result.PROBLEM)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "result"),
+    [
+        ("a *:* rwm", Result.OK),
+        ("c 1:3 rwm\nc 195:0 rw", Result.OK),
+        ("c 195:0 r", Result.PROBLEM),
+        ("b 195:0 rw", Result.PROBLEM),
+        ("c 195:* m", Result.PROBLEM),
+        ("", Result.PROBLEM),
+        (None, Result.UNKNOWN),
+    ],
+)
+def test_what_the_cgroup_permits(cgroup: str | None, result: Result) -> None:
+    """Version 1 tells; of version 2 nothing can be read, and a command tries it."""
+    finding = only(inside(replace(THERE, cgroup=cgroup)), Step.CGROUP)
+    assert finding.result is result
+    if cgroup is None:
+        assert finding.command == "nsenter --target 40 --all head --bytes 0 /dev/w0"

@@ -1,0 +1,188 @@
+"""One resource: its name, registration, list, health, holders and NUMA nodes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
+from kubedevices.explain.finding import Finding, Result, Step
+from kubedevices.explain.judge_resource import (
+    judge_health,
+    judge_held,
+    judge_name,
+    judge_numa,
+    judge_registration,
+)
+
+NAME = "example.com/widget"
+W0, W1 = DeviceState("w0", "Healthy"), DeviceState("w1", "Healthy")
+STATE = ResourceState(NAME, (W0, W1), 2, 2, "connected", "widget.sock")
+NODE = Answers("node of /run/kd", resources={NAME: STATE})
+CHECKPOINT = Path("/run/kd/kubelet_internal_checkpoint")
+KUBELET = Answers("kubelet at /run/pr", is_kubelet=True, checkpoint=CHECKPOINT)
+SERVED = Socket(Path("/run/kd/widget.sock"), connections=1)
+
+
+def only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+def results(findings: list[Finding]) -> list[tuple[Step, Result]]:
+    return [(each.step, each.result) for each in findings]
+
+
+# ---------------------------------------------------------------- name, registration
+
+
+def test_the_name() -> None:
+    """The rule that is broken, and a name that is not."""
+    assert judge_name(NAME).result is Result.OK
+    finding = judge_name("Example.COM/widget")
+    assert finding.result is Result.PROBLEM
+    assert "lower-case" in finding.found
+    assert "example.com/widget" in finding.advice
+    assert "another name" in judge_name("/").advice
+
+
+def test_a_resource_nobody_knows() -> None:
+    """Which there are, and which of them was probably meant."""
+    finding = only(judge_registration("example.com/wigdet", NODE, ()))
+    assert finding.result is Result.PROBLEM
+    assert NAME in finding.found
+    assert finding.command == f"kubedevices explain {NAME}"
+    other = only(judge_registration("vendor.org/fpga", NODE, ()))
+    assert "start its plugin" in other.advice
+
+
+def test_where_nobody_answers_nothing_is_claimed() -> None:
+    """Neither that a resource is missing, nor, by an old checkpoint, that it is there."""
+    nobody = Answers(unasked=("no kubelet answers",))
+    finding = only(judge_registration(NAME, nobody, ()))
+    assert (finding.result, finding.advice) == (Result.UNKNOWN, "no kubelet answers")
+    before = replace(nobody, checkpoint=CHECKPOINT, registered={NAME: ("w0",)})
+    finding = only(judge_registration(NAME, before, ()))
+    assert finding.result is Result.UNKNOWN
+    assert "1 healthy" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("plugin", "expected", "says"),
+    [
+        ("connected", [(Step.REGISTRATION, Result.OK), (Step.DEVICE_LIST, Result.OK)], "open"),
+        (
+            "starting",
+            [(Step.REGISTRATION, Result.OK), (Step.DEVICE_LIST, Result.PROBLEM)],
+            "not sent a list",
+        ),
+        ("stopped", [(Step.REGISTRATION, Result.PROBLEM)], "went away"),
+        ("missing", [(Step.REGISTRATION, Result.PROBLEM)], "within the grace period"),
+    ],
+)
+def test_what_a_node_says_of_the_plugin(
+    plugin: str, expected: list[tuple[Step, Result]], says: str
+) -> None:
+    """Registered, listing, gone for a while or for good."""
+    answers = replace(NODE, resources={NAME: replace(STATE, plugin=plugin)})
+    findings = judge_registration(NAME, answers, ())
+    assert results(findings) == expected
+    assert says in findings[-1].found
+
+
+def test_a_resource_of_before_that_no_plugin_brought_back() -> None:
+    """The checkpoint knows it, the node has never heard of it."""
+    answers = replace(NODE, resources={}, registered={NAME: ("w0",)})
+    finding = only(judge_registration(NAME, answers, ()))
+    assert finding.result is Result.PROBLEM
+    assert "only a checkpoint knows it" in finding.found
+
+
+def test_a_kubelet_that_lists_devices() -> None:
+    """Its list is proof of a registration and of an open stream."""
+    answers = replace(KUBELET, resources={NAME: ResourceState(NAME, (W0,), allocatable=1)})
+    assert {each.result for each in judge_registration(NAME, answers, ())} == {Result.OK}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "step", "advice"),
+    [
+        ((), Step.REGISTRATION, "within five minutes"),
+        ((replace(SERVED, refusal="nobody"),), Step.REGISTRATION, "within five minutes"),
+        ((replace(SERVED, connections=0),), Step.REGISTRATION, "no plugin has a connection"),
+        ((SERVED,), Step.DEVICE_LIST, "widget.sock is connected"),
+    ],
+)
+def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advice: str) -> None:
+    """A kubelet with nothing healthy: gone, not registered again, or an empty list."""
+    answers = replace(KUBELET, registered={NAME: ("w0", "w1")})
+    finding = only(judge_registration(NAME, answers, plugins))
+    assert (finding.step, finding.result) == (step, Result.PROBLEM)
+    assert "2 were healthy" in finding.found
+    assert advice in finding.advice
+
+
+# ---------------------------------------------------------------- devices
+
+
+@pytest.mark.parametrize(
+    ("devices", "result", "says"),
+    [
+        ((W0, W1), Result.OK, "2 of 2"),
+        ((W0, DeviceState("w1", "Unhealthy")), Result.PROBLEM, "1 of 2 devices are healthy; 1 Un"),
+        ((DeviceState("w0", "healthy"),), Result.PROBLEM, "1 healthy"),
+        ((DeviceState("w0", ""),), Result.PROBLEM, "1 without a word"),
+        ((W0, DeviceState("w1", "Unknown")), Result.WARNING, "1 are held, but not listed"),
+        ((), Result.PROBLEM, "lists no device at all"),
+    ],
+)
+def test_health(devices: tuple[DeviceState, ...], result: Result, says: str) -> None:
+    """How many are well; any other word than Healthy is not."""
+    finding = only(judge_health(replace(STATE, devices=devices), "node"))
+    assert (finding.step, finding.result) == (Step.HEALTH, result)
+    assert says in finding.found
+
+
+@pytest.mark.parametrize("plugin", ["starting", "stopped", "missing"])
+def test_health_says_nothing_where_the_plugin_is_the_reason(plugin: str) -> None:
+    """All devices of a plugin that went away are unhealthy: one fault is told once."""
+    gone = replace(STATE, plugin=plugin, devices=(DeviceState("w0", "Unhealthy"),))
+    assert judge_health(gone, "node") == []
+
+
+def test_all_taken_is_not_missing() -> None:
+    """Nothing is wrong, nothing is left; whoever has them is named."""
+    held = replace(W0, held_by=("default/train (main)",))
+    assert only(judge_held(replace(STATE, devices=(held, W1)), "node")).result is Result.OK
+    finding = only(judge_held(replace(STATE, devices=(held,)), "node"))
+    assert finding.result is Result.WARNING
+    assert "1 of 1 healthy devices are held, by default/train (main)" in finding.found
+    sick = replace(STATE, devices=(replace(held, health="Unhealthy"),))
+    assert judge_held(sick, "node") == []
+
+
+def on(node: int, device: DeviceState, *held_by: str) -> DeviceState:
+    return replace(device, numa_nodes=(node,), held_by=held_by)
+
+
+@pytest.mark.parametrize(
+    ("policy", "devices", "result", "says"),
+    [
+        ("none", (W0,), Result.OK, "no pod is refused"),
+        ("best-effort", (W0,), Result.OK, "no pod is refused"),
+        (None, (on(0, W0), W1), Result.UNKNOWN, "1 of 2 devices tell one"),
+        ("restricted", (on(0, W0), W1), Result.WARNING, "1 of 2 devices tell no NUMA node"),
+        ("restricted", (on(0, W0), on(1, W1)), Result.OK, "on node 0: 1, on node 1: 1"),
+        ("single-numa-node", (on(0, W0), on(0, W1)), Result.OK, "on node 0: 2"),
+        ("single-numa-node", (on(0, W0), on(1, W1)), Result.WARNING, "on node 1: 1"),
+        ("single-numa-node", (on(0, W0, "pod"), on(1, W1)), Result.OK, "on node 1: 1"),
+        ("single-numa-node", (on(0, W0, "pod"),), Result.OK, "no device is free"),
+    ],
+)
+def test_numa(
+    policy: str | None, devices: tuple[DeviceState, ...], result: Result, says: str
+) -> None:
+    """What a policy makes of the nodes that devices tell, or do not."""
+    finding = only(judge_numa(replace(STATE, devices=devices), policy))
+    assert (finding.step, finding.result) == (Step.NUMA, result)
+    assert says in finding.found
