@@ -184,6 +184,11 @@ CONFIG_RELOADS = Metric(
     "Readings of a changed configuration, by result: success or failure.",
     ("result",),
 )
+CONFIG_IN_FORCE = Metric(
+    f"{_PLUGIN}config_last_reload_successful",
+    "gauge",
+    "1 while the configuration file is what is in force, 0 while it cannot be used.",
+)
 CONFIG_RELOADED = Metric(
     f"{_PLUGIN}config_reload_success_timestamp_seconds",
     "gauge",

@@ -166,13 +166,16 @@ def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None
         before = numbers(url)
         assert 0 < before["scan_seconds",] < 10
         assert before["scan_errors_total",] == 0
+        assert before["config_last_reload_successful",] == 1
         config.write_text("version: 2\n")
         until_sync(lambda: numbers(url)["config_reloads_total", "failure"] == 1)
         name = "config_reload_success_timestamp_seconds"
         assert numbers(url)[name,] == before[name,]
+        assert numbers(url)["config_last_reload_successful",] == 0
         config.write_text(good + "# again\n")
         until_sync(lambda: numbers(url)["config_reloads_total", "success"] == 1)
         assert numbers(url)[name,] > before[name,]
+        assert numbers(url)["config_last_reload_successful",] == 1
 
 
 def test_a_kubelet_that_does_not_answer_leaves_the_other_metrics(

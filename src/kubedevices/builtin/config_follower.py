@@ -24,12 +24,16 @@ _log = logging.getLogger(__name__)
 
 
 class ConfigFollower:
-    """Gives every new configuration to `apply`, which may refuse it with a `KubedevicesError`."""
+    """Gives every new configuration to `apply`, which may refuse it with a `KubedevicesError`.
+
+    `is_in_force` is False while the file says something that could not be used.
+    """
 
     apply: Callable[[ExposeConfig], None]
 
     def __init__(self, file: Path) -> None:
         self.reloads = self.failed_reloads = 0
+        self.is_in_force = True
         self.read_at = time.time()
         self._file = file
         self._content = _content_of(file)
@@ -66,6 +70,7 @@ class ConfigFollower:
             self.apply(config)
         except KubedevicesError as error:
             self.failed_reloads += 1
+            self.is_in_force = False
             problems = error.problems if isinstance(error, ConfigError) else [error]
             for problem in problems:
                 _log.error("%s", problem)  # a message for the operator
@@ -74,6 +79,7 @@ class ConfigFollower:
         for warning in report.warnings:
             _log.warning("%s", warning)
         self.reloads += 1
+        self.is_in_force = True
         self.read_at = time.time()
         _log.info("%s: read again, %d resources", self._file, len(config.resources))
 

@@ -96,6 +96,7 @@ class PluginPages:
         if (follower := getattr(scanner, "follower", None)) is not None:
             yield Sample(metrics.CONFIG_RELOADS, ("success",), follower.reloads)
             yield Sample(metrics.CONFIG_RELOADS, ("failure",), follower.failed_reloads)
+            yield Sample(metrics.CONFIG_IN_FORCE, (), int(follower.is_in_force))
             yield Sample(metrics.CONFIG_RELOADED, (), follower.read_at)
 
     async def _held_devices(self, runner: PluginRunner) -> list[Sample]:
