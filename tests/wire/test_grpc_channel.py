@@ -260,6 +260,31 @@ async def test_refused_call_is_opened_again(short_dir: Path) -> None:
         assert await channel.unary(CALL, b"question", timeout=5) == b"answer"
 
 
+async def test_last_words(short_dir: Path) -> None:
+    """What a server said before it hung up counts, even when we notice by a write that fails."""
+    loop = asyncio.get_running_loop()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(short_dir / "s.sock"))
+        listener.listen()
+        listener.setblocking(False)
+        dialling = asyncio.create_task(GrpcChannel.dial(short_dir / "s.sock"), name="dial")
+        server, _ = await loop.sock_accept(listener)
+    with server:
+        server.sendall(frames.SERVER_HELLO)
+        channel = await dialling
+        first = asyncio.create_task(channel.unary(CALL, b"first", timeout=5), name="first")
+        await asyncio.sleep(0)
+        body = frames.headers(1, frames.RESPONSE) + frames.data(1, frames.message(b"answer"))
+        end = frames.headers(1, frames.OK, frames.END_HEADERS | frames.END_STREAM)
+        goodbye = frames.raw(frames.GOAWAY, 0, 0, (1).to_bytes(4, "big") + bytes(4) + b"bye")
+        server.sendall(body + end + goodbye)
+    second = asyncio.create_task(channel.unary(CALL, b"second", timeout=5), name="second")
+    assert await first == b"answer"
+    with pytest.raises(RpcError, match="going away: bye"):
+        await second
+    assert channel.closed.is_set()
+
+
 async def test_pings_are_answered_in_their_order(short_dir: Path) -> None:
     """An answer counts for the oldest ping only."""
     answer_one = asyncio.Event()

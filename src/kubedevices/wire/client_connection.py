@@ -159,9 +159,7 @@ class ClientConnection(GrpcConnection):
             self._end(call, grpc_headers.status_of_reset(code))
 
     def _on_go_away(self, event: GoAway) -> None:
-        reason = f"the peer is going away (HTTP/2 error code {event.error_code})"
-        if event.text:
-            reason += f": {event.text}"
+        reason = event.reason
         if self._over is None:
             self._over = reason
         self.peer_said_goodbye = True

@@ -11,11 +11,18 @@ import os
 import socket
 from collections import deque
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kubedevices.errors import DialError, RpcError, SocketPathTooLong, StatusCode
+from kubedevices.errors import (
+    DialError,
+    ProtocolError,
+    RpcError,
+    SocketPathTooLong,
+    StatusCode,
+)
 from kubedevices.socket_paths import check_socket_path
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_events import (
@@ -28,7 +35,7 @@ from kubedevices.wire.grpc_events import (
     PeerReady,
     PongReceived,
 )
-from kubedevices.wire.grpc_link import GrpcLink
+from kubedevices.wire.grpc_link import READ_SIZE, GrpcLink
 from kubedevices.wire.unix_socket import FileIdentity
 
 MAX_RECEIVE = 64 * 2**20
@@ -36,6 +43,9 @@ MAX_RECEIVE = 64 * 2**20
 
 CONNECT_RETRY = 0.005
 MOVE_TIMEOUT = 10.0
+
+MAX_LAST_READS = 32
+"""A server that has hung up has no more than its socket's buffer; another may never end."""
 
 MAX_MOVES = 5
 """How often a call may find that its server has just said goodbye to the connection."""
@@ -94,6 +104,26 @@ class _ClientLink(GrpcLink[ClientConnection]):
     def _retry(self, call: Call) -> None:
         self.connection.retry(call)
         self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._read_last_words()
+        super().connection_lost(exc)
+
+    def _read_last_words(self) -> None:
+        """Take what the server said before it hung up.
+
+        When a write fails asyncio reads no more, and answers may lie in the socket.
+        """
+        assert self._transport is not None
+        endpoint = self._transport.get_extra_info("socket")
+        with suppress(OSError, ProtocolError):
+            for _ in range(MAX_LAST_READS):
+                data = os.read(endpoint.fileno(), READ_SIZE)
+                if not data:
+                    break
+                self.connection.receive(data)
+        self.dispatch()
 
     def on_lost(self) -> None:
         self._answer([self.ready, *self.pongs], False)

@@ -103,7 +103,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         while events := self.connection.take_events():
             for event in events:
                 if type(event) is PeerGoesAway:
-                    self._is_leaving = True
+                    self._is_leaving, self.reason = True, event.reason
                 else:
                     self.on_event(event)
         if self._is_leaving and not self.connection.open_calls:

@@ -162,6 +162,12 @@ class GoAway(NamedTuple):
     error_code: int
     text: str
 
+    @property
+    def reason(self) -> str:
+        """Say it in words; grpc-go's text for one who pings too often is `too_many_pings`."""
+        code = f" (HTTP/2 error code {self.error_code})" if self.error_code else ""
+        return f"the peer is going away{code}" + (f": {self.text}" if self.text else "")
+
 
 def parse_goaway(frame: Frame) -> GoAway:
     """Read a GOAWAY frame; raises `ProtocolError` for a malformed one."""

@@ -130,4 +130,4 @@ class ServerConnection(GrpcConnection):
             self._end(call, RpcError(StatusCode.CANCELLED, "the client cancelled the call"))
 
     def _on_go_away(self, event: GoAway) -> None:
-        self._events.append(PeerGoesAway(event.text))
+        self._events.append(PeerGoesAway(event.reason))

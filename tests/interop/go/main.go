@@ -4,6 +4,7 @@
 //	peer server PATH OPTIONS   has the test answer what is called, see server.go
 //	peer watch PATH METHOD     holds one stream, says "ready" after its first message
 //	peer echo PATH             answers every call with its request, says "ready"
+//	peer plugin DIR DEVICES    a device plugin with the files in DEVICES, see plugin.go
 //
 // A client and a server talk with the test in records: a line of JSON and as many raw bytes as its
 // "size" says. They end with their standard input. Messages are bytes; the test knows what they mean.
@@ -147,5 +148,7 @@ func main() {
 		watch(arguments[0], arguments[1])
 	case "echo":
 		echo(arguments[0])
+	case "plugin":
+		runPlugin(arguments[0], arguments[1])
 	}
 }

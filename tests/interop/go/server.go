@@ -136,7 +136,7 @@ func (s *server) answer(ctx context.Context, method string, request []byte, stre
 		select {
 		case <-ctx.Done():
 			tell(record{Op: "cancelled", ID: id})
-			return nil, ctx.Err()
+			return nil, status.FromContextError(ctx.Err()).Err()
 		case r := <-answers:
 			if r.Op == "end" {
 				return r.payload, statusOf(r)
