@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from textwrap import indent
 
 from kubedevices.conformance.report.summary import Run, words_about
@@ -13,7 +14,7 @@ _TITLE_WIDTH = 10
 
 def print_report(run: Run) -> None:
     """Print to stdout: with colours on a terminal, plain and never shortened into a pipe."""
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and find_spec("rich"):  # an image may come without it
         _print_rich(run)
     else:
         sys.stdout.writelines(f"{line}\n" for line in plain_lines(run))

@@ -1,0 +1,220 @@
+"""The image as the manifests run it: read-only, without capabilities, beside a node outside."""
+
+import asyncio
+import contextlib
+import json
+import shlex
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.manifests.workload import KUBELET_DIR, METRICS_PORT, Deployment, documents
+from tests.deploy.pod_arguments import podman_arguments
+from tests.image_host import ImageHost
+from tests.node_process import NodeProcess, node_process
+
+pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+
+LIMIT = 60
+PAGE = """\
+import sys, urllib.error, urllib.request
+try:
+    answer = urllib.request.urlopen(sys.argv[1])
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status, answer.read().decode())
+"""
+PLUGINS = f"{KUBELET_DIR}/device-plugins"
+CONFIG = """\
+version: 1
+namespace: devices.example.com
+scanInterval: 100ms
+resources:
+- name: {name}
+  match: [{{path: /dev/widget*}}]
+  health: {{command: [sh, -c, "test -e {{path}} &"], interval: 1s}}
+"""
+
+
+TRY_TO_WRITE = (
+    "for d in / /opt /tmp /run /var/tmp; do touch $d/x 2>/dev/null && echo $d; done; true"
+)
+
+
+@dataclass
+class Container:
+    """A container that runs."""
+
+    host: ImageHost
+    name: str
+
+    def inside(self, *command: object) -> str:
+        """Return what a command prints in it."""
+        return self.host.podman("exec", self.name, *command)
+
+    def page(self, path: str) -> str:
+        """Return status and text of a page, as a probe gets it."""
+        port = METRICS_PORT
+        return self.inside("python3", "-c", PAGE, f"http://127.0.0.1:{port}{path}")
+
+    def inspect(self) -> Any:
+        """Return how it is."""
+        (found,) = json.loads(self.host.podman("container", "inspect", self.name))
+        return found["State"]
+
+    async def until(self, condition: Any, what: str) -> None:
+        """Wait until `condition()`."""
+        deadline = time.monotonic() + LIMIT
+        while not await asyncio.to_thread(condition):
+            assert time.monotonic() < deadline, (what, self.log())
+            await asyncio.sleep(0.05)
+
+    def log(self) -> str:
+        """Return all that it wrote."""
+        done = self.host.run(*self.host.podman_words("logs", self.name))
+        return done.stdout + done.stderr
+
+
+@contextlib.asynccontextmanager
+async def started(
+    host: ImageHost, pod: Mapping[str, Any], places: Mapping[str, Path], *options: str
+) -> AsyncIterator[Container]:
+    """Run the pod's container until the end of the context."""
+    name = f"pod-{time.monotonic_ns()}"
+    await asyncio.to_thread(
+        host.podman, "run", "--detach", f"--name={name}", *options, *podman_arguments(pod, places)
+    )
+    try:
+        yield Container(host, name)
+    finally:
+        await asyncio.to_thread(host.podman, "rm", "--force", "--time=0", name)
+
+
+def pod_of(deployment: Deployment) -> Any:
+    return documents(deployment)[-1]["spec"]["template"]["spec"]
+
+
+@contextlib.asynccontextmanager
+async def node_beside(directory: Path) -> AsyncIterator[tuple[NodeProcess, dict[str, Path]]]:
+    """Run a node on this host; also return what stands for the host's paths in a pod."""
+    async with node_process(directory) as node:
+        devices, cdi = directory / "dev", directory / "cdi"
+        for each in (devices, cdi):
+            each.mkdir()
+        yield (
+            node,
+            {
+                PLUGINS: directory / "p",
+                "/dev": devices,
+                "/var/run/cdi": cdi,
+                "configMap": directory / "config",
+            },
+        )
+
+
+async def allocatable(node: NodeProcess, resource: str, wanted: int) -> None:
+    """Wait until the node has `wanted` devices of the resource to give away."""
+    deadline = time.monotonic() + LIMIT
+    async with await node.ask() as client:
+        while (found := (await client.capacity())["allocatable"]).get(resource) != wanted:
+            assert time.monotonic() < deadline, (found, node.log)
+            await asyncio.sleep(0.05)
+
+
+def put_config(directory: Path, text: str) -> None:
+    """Write a mounted ConfigMap as a kubelet does: a new directory, swapped in by a link."""
+    directory.mkdir(exist_ok=True)
+    version = directory / f"..{time.monotonic_ns()}"
+    version.mkdir()
+    (version / "config.yaml").write_text(text)
+    (directory / "..new").symlink_to(version.name)
+    (directory / "..new").rename(directory / "..data")
+    if not (directory / "config.yaml").is_symlink():
+        (directory / "config.yaml").symlink_to("..data/config.yaml")
+
+
+async def test_the_simulator_registers_from_its_pod(built: ImageHost, short_dir: Path) -> None:
+    """Its devices become allocatable, its probes are answered, SIGTERM ends it well and soon."""
+    env = {"RESOURCE_NAME": "example.com/gpu", "NUMBER_DEVICES": "3"}
+    deployment = Deployment("simulate", built.image, env=env)
+    pod = pod_of(deployment)
+    async with node_beside(short_dir) as (node, places), started(built, pod, places) as container:
+        await allocatable(node, "example.com/gpu", 3)
+        for probe in ("readinessProbe", "livenessProbe"):
+            path = pod["containers"][0][probe]["httpGet"]["path"]
+            await container.until(lambda path=path: "200 ok" in container.page(path), path)
+        took = await stop(container)
+        assert took < pod["terminationGracePeriodSeconds"] - 1
+        assert container.inspect()["ExitCode"] == 0
+        assert not [path for path in places[PLUGINS].iterdir() if "plugin" in path.name]
+
+
+async def stop(container: Container) -> float:
+    """Send SIGTERM, wait for the end, return how long that took in seconds."""
+    began = time.monotonic()
+    await asyncio.to_thread(container.host.podman, "kill", "--signal=TERM", container.name)
+    await container.until(lambda: container.inspect()["Status"] == "exited", "the end")
+    return time.monotonic() - began
+
+
+async def test_the_container_may_do_nothing_it_need_not(built: ImageHost, short_dir: Path) -> None:
+    """No capability, no way to get one, a filter of system calls, nothing to write to."""
+    pod = pod_of(Deployment("simulate", built.image))
+    async with node_beside(short_dir) as (_, places), started(built, pod, places) as container:
+        status = dict(
+            line.split(":\t", 1) for line in container.inside("cat", "/proc/1/status").splitlines()
+        )
+        assert {int(status[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+        assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+        writable = container.inside(
+            "sh", "-c", "for d in / /opt /tmp /run; do touch $d/x && echo $d; done; true"
+        )
+        assert writable == ""
+
+
+async def test_expose_serves_from_a_config_map(built: ImageHost, short_dir: Path) -> None:
+    """It follows the ConfigMap, sees devices that are plugged in, and writes a CDI file."""
+    pod = pod_of(Deployment("expose", built.image, cdi=True))
+    put_config(short_dir / "config", CONFIG.format(name="widget"))
+    async with node_beside(short_dir) as (node, places), started(built, pod, places) as container:
+        (places["/dev"] / "widget0").touch()
+        await allocatable(node, "devices.example.com/widget", 1)
+        (places["/dev"] / "widget1").touch()
+        await allocatable(node, "devices.example.com/widget", 2)
+        assert [*places["/var/run/cdi"].glob("*.json")]
+        put_config(short_dir / "config", CONFIG.format(name="gadget"))
+        await allocatable(node, "devices.example.com/gadget", 2)
+        assert await stop(container) < pod["terminationGracePeriodSeconds"] - 1
+        assert container.inspect()["ExitCode"] == 0
+
+
+async def test_what_health_commands_leave_behind_is_collected(
+    built: ImageHost, short_dir: Path
+) -> None:
+    """An orphan in a container is given to process 1, which has to notice its end."""
+    pod = pod_of(Deployment("simulate", built.image))
+    async with node_beside(short_dir) as (_, places), started(built, pod, places) as container:
+        orphan = container.inside("sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!").strip()
+        gone = f"test ! -e /proc/{orphan} && echo gone || true"
+        await container.until(lambda: container.inside("sh", "-c", gone), "the orphan's end")
+
+
+async def test_sigterm_counts_from_the_first_moment(built: ImageHost, short_dir: Path) -> None:
+    """While Python starts there is no handler, and process 1 ignores what it has no handler for."""
+    pod = pod_of(Deployment("simulate", built.image))
+    async with node_beside(short_dir) as (_, places):
+        run = built.podman_words("run", "--detach", "--name=brief", *podman_arguments(pod, places))
+        kill = built.podman_words("kill", "--signal=TERM", "brief")
+        container = Container(built, "brief")
+        try:
+            at_once = f"{shlex.join(run)} >/dev/null && {shlex.join(kill)}"
+            assert built.run("sh", "-c", at_once).returncode == 0
+            await container.until(lambda: container.inspect()["Status"] == "exited", "the end")
+            assert container.inspect()["ExitCode"] in (0, 128 + signal.SIGTERM)
+        finally:
+            built.podman("rm", "--force", "--time=0", "brief")

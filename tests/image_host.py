@@ -1,0 +1,228 @@
+"""A host for our container image: a podman of its own, and what builds the image from packages.
+
+Everything happens in a mount and a process namespace that ends with us: the storage is a file
+system in memory there, and no process and no mount is left behind, however the tests end. The base
+image is a stand-in made of Debian's packages from wherever this host gets its own; Python packages
+come from a folder that this host's pip filled.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kubedevices.cli.manifests import IMAGE
+from tests.containers import need, need_root_and
+from tests.podman_judge import NAMESPACES, SETTINGS
+
+ROOT = Path(__file__).parents[1]
+CONTAINERFILE = ROOT / "deploy/image/Containerfile"
+SUITE, PYTHON = "bookworm", "3.11"
+"""Of the base that the Containerfile names."""
+
+BUILD_LIMIT = 400
+DEADLINE = 60
+PREPARE = """\
+set -e
+cp /etc/resolv.conf "$DIR/resolv.conf"
+resolver=$(readlink -m /etc/resolv.conf)
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /dev/shm
+if [ ! -e "$resolver" ]; then
+  mkdir -p "$(dirname "$resolver")"
+  cp "$DIR/resolv.conf" "$resolver"
+fi
+mount -t tmpfs tmpfs "$DIR/storage"
+echo ready
+exec cat
+"""
+# As in Debian's own images: no documentation, no caches of apt.
+DPKG_SETTINGS = """\
+path-exclude /usr/share/doc/*
+path-exclude /usr/share/man/*
+path-exclude /usr/share/locale/*
+"""
+APT_SETTINGS = """\
+Acquire::Languages "none";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+"""
+PIP_SETTINGS = """\
+[global]
+no-index = true
+find-links = /wheels
+"""
+
+
+class ImageHost:
+    """Runs podman; `image` is what `build_image` built."""
+
+    image = IMAGE
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.storage = directory / "storage"
+        self.storage.mkdir()
+        (directory / "containers.conf").write_text(
+            SETTINGS.replace("[engine]", 'log_driver = "k8s-file"\n[engine]')
+        )
+        settings = {
+            "HOME": str(directory),
+            "TMPDIR": str(self.storage),
+            "CONTAINERS_CONF": str(directory / "containers.conf"),
+        }
+        self._settings = [f"{name}={value}" for name, value in settings.items()]
+        self._keeper = subprocess.Popen(
+            [*NAMESPACES, "sh", "-c", PREPARE],
+            env=os.environ | {"DIR": str(directory)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._keeper.stdout is not None
+        assert self._keeper.stdout.readline() == "ready\n"
+        pid = self._keeper.pid
+        (inside,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        self._enter = ["nsenter", f"--target={inside}", "--mount", "--pid", "--"]
+
+    def close(self) -> None:
+        """End everything that runs here, and with it the storage."""
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        self._keeper.stdin.close()
+        self._keeper.wait(DEADLINE)
+        self._keeper.stdout.close()
+
+    def words(self, *command: object) -> list[str]:
+        """Return the command that runs `command` in here."""
+        return [*self._enter, "env", *self._settings, *map(str, command)]
+
+    def podman_words(self, *arguments: object) -> list[str]:
+        """Return the command of podman for somebody who is in here already."""
+        storage = [f"--root={self.storage}/root", f"--runroot={self.storage}/runroot"]
+        return ["podman", *storage, "--storage-driver=overlay", *map(str, arguments)]
+
+    def run(
+        self, *command: object, timeout: float = DEADLINE, **options: Any
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command in here to its end."""
+        return subprocess.run(
+            self.words(*command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    def podman(self, *arguments: object, timeout: float = DEADLINE) -> str:
+        """Run podman, which has to succeed, and return what it printed."""
+        done = self.run(*self.podman_words(*arguments), timeout=timeout)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def engine(self) -> Path:
+        """Return a program that is this podman, for `make image ENGINE=`."""
+        program = self.directory / "engine"
+        program.write_text(
+            "#!/bin/sh\nset -e\nverb=$1\nshift\n"
+            'if [ "$verb" = build ]; then\n  set -- --pull=never --network=host '
+            f'--volume {self.directory}/wheels:/wheels:ro "$@"\nfi\n'
+            f'exec {shlex.join(self._enter)} env --chdir="$PWD" '
+            f'{shlex.join(self._settings + self.podman_words())} "$verb" "$@"\n'
+        )
+        program.chmod(0o755)
+        return program
+
+
+@contextmanager
+def image_host() -> Iterator[ImageHost]:
+    """Give a host without any image, or skip the test."""
+    need_root_and("podman", "runc", "unshare", "nsenter", "mmdebstrap")
+    directory = Path(tempfile.mkdtemp(prefix="kd-image-", dir="/tmp"))
+    try:
+        host = ImageHost(directory)
+        try:
+            yield host
+        finally:
+            host.close()
+    finally:
+        shutil.rmtree(directory)
+
+
+def build_image(host: ImageHost) -> None:
+    """Have `make image` build our image over a stand-in for its base."""
+    make_base(host)
+    download_wheels(host.directory / "wheels")
+    command = ["make", "--silent", "image", f"ENGINE={host.engine()}", f"IMAGE={host.image}"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
+def make_base(host: ImageHost) -> None:
+    """Make a small Debian with the name of the base image; skips where no mirror is reached."""
+    files = {"dpkg": DPKG_SETTINGS, "apt": APT_SETTINGS + _how_apt_connects(), "pip": PIP_SETTINGS}
+    for name, text in files.items():
+        (host.directory / f"{name}.conf").write_text(text)
+    tar = host.storage / "base.tar"
+    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+    hooks = [
+        'rm -r "$1"/usr/share/doc/* "$1"/usr/share/man/* "$1"/usr/share/locale/*',
+        f"upload {host.directory}/dpkg.conf /etc/dpkg/dpkg.cfg.d/slim",
+        f"upload {host.directory}/pip.conf /etc/pip.conf",
+    ]
+    if certificates.exists():
+        hooks.append(f'mkdir -p "$1{certificates.parent}"; cp {certificates} "$1{certificates}"')
+    done = host.run(
+        *("mmdebstrap", "--quiet", "--mode=root", "--variant=apt", "--format=tar"),
+        "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+        f"--aptopt={host.directory}/apt.conf",
+        "--dpkgopt=force-unsafe-io",
+        *(f"--customize-hook={hook}" for hook in hooks),
+        *(SUITE, tar, *_sources()),
+        timeout=BUILD_LIMIT,
+    )
+    need(done.returncode == 0, "a mirror of Debian", f"mmdebstrap says: {done.stderr[-2000:]}")
+    (name,) = re.findall(r"^ARG BASE=(.*)$", CONTAINERFILE.read_text(), re.MULTILINE)
+    host.podman("import", "--quiet", tar, name)
+    host.run("rm", tar)
+
+
+def _sources() -> list[Path]:
+    """Return the files that say where this host gets its Debian, if it is the same Debian."""
+    if f"VERSION_CODENAME={SUITE}\n" not in Path("/etc/os-release").read_text():
+        return []
+    apt = Path("/etc/apt")
+    files = [apt / "sources.list", apt / "sources.list.d/debian.sources"]
+    return [file for file in files if file.exists()]
+
+
+def _how_apt_connects() -> str:
+    """Return the settings of this host's apt that make its mirror work: proxies, clocks."""
+    told = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True)
+    wanted = re.compile(r"Acquire::(?:https?|Check-[\w-]+)(?:::\S*)? ")
+    lines = [line for line in told.stdout.splitlines() if wanted.match(line)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def download_wheels(directory: Path) -> None:
+    """Fetch what the Containerfile installs, for the Python of its base."""
+    settings = ("--quiet", "--disable-pip-version-check", "--only-binary=:all:")
+    wanted = ("--requirement", ROOT / "requirements.txt")
+    builder = ("--constraint", ROOT / "deploy/image/constraints.txt", "setuptools")
+    into = (f"--python-version={PYTHON}", f"--dest={directory}")
+    command = [sys.executable, "-m", "pip", "download", *settings, *into, *wanted, *builder]
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
+    )
+    assert done.returncode == 0, done.stderr
