@@ -113,6 +113,9 @@ def test_a_renamed_socket_is_not_a_deleted_one(short_dir: Path, open_sockets: Ex
     seen = look_at_directory(short_dir)
     assert seen.kubelet is not None
     assert (seen.kubelet.refusal, seen.deleted) == ("", ())
+    listen(short_dir / "w.sock", open_sockets)
+    (short_dir / "w.sock").unlink()
+    assert [each.path.name for each in look_at_directory(short_dir).deleted] == ["w.sock"]
 
 
 def test_what_is_no_directory(short_dir: Path) -> None:

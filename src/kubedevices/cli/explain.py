@@ -10,7 +10,6 @@ finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `foun
 import argparse
 import asyncio
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -56,7 +55,6 @@ _SUMMARY = (
     Column("allocatable", right=True),
     Column("held", right=True),
     Column("result"),
-    Column("why"),
 )
 
 
@@ -172,18 +170,13 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _print_summary(report: "Report") -> None:
+    """Print a line per resource, and of those that are not well the worst."""
     from kubedevices.explain.finding import Result
 
-    rows = []
-    for each in report.resources:
-        row = each.as_dict()
-        why = [
-            f"{f.looked_at}: {f.found}"
-            for f in each.findings
-            if f.result is each.result is not Result.OK
-        ]
-        rows.append(row | {"why": why[0] if why else None})
-    sys.stdout.write("\n" if report.findings else "")
+    print()
+    rows = [each.as_dict() for each in report.resources]
     print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
-    if any(row["result"] != "ok" for row in rows):
-        print("\n`kubedevices explain RESOURCE` says more", file=sys.stderr)
+    for each in report.resources:
+        if each.result in (Result.PROBLEM, Result.WARNING):
+            print(f"\n{one_line(each.resource)}")
+            _print_findings(finding for finding in each.findings if finding.result is each.result)

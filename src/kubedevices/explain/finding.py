@@ -81,11 +81,21 @@ def problem(step: Step, looked_at: str, found: str, advice: str, command: str = 
 
 
 _SEVERITY = tuple(Result)
+_MUST_BE_KNOWN = tuple(Step)[: [*Step].index(Step.DEVICE_LIST) + 1]
 
 
 def worst(findings: Iterable[Finding]) -> Result:
-    """Return the worst result; `OK` of nothing."""
-    return max((each.result for each in findings), key=_SEVERITY.index, default=Result.OK)
+    """Return the worst result; `OK` of nothing.
+
+    What cannot be seen counts up to the list of devices only: whatever is unknown behind that, such
+    as a cgroup of version 2, is so on hosts where all is well.
+    """
+    counted = (
+        each.result
+        for each in findings
+        if each.result is not Result.UNKNOWN or each.step in _MUST_BE_KNOWN
+    )
+    return max(counted, key=_SEVERITY.index, default=Result.OK)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import struct
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -140,14 +141,19 @@ def _deleted(
     """
     listening = all_listening(proc_root)
     paths = {*listening.values()}
-    renamed = {
-        each.listener.pid for each in sockets if each.listener and str(each.path) not in paths
-    }
-    found = []
-    for inode, text in listening.items():
-        path = Path(text)
-        if path.parent == directory and path.name not in names:
-            owner = owner_of(inode, proc_root)
-            if owner is None or owner.pid not in renamed:
-                found.append(DeletedSocket(path, owner))
-    return tuple(sorted(found, key=lambda each: each.path))
+    renamed = Counter(
+        each.listener for each in sockets if each.listener and str(each.path) not in paths
+    )
+    found = [
+        DeletedSocket(path, owner_of(inode, proc_root))
+        for inode, path in ((inode, Path(text)) for inode, text in listening.items())
+        if path.parent == directory and path.name not in names
+    ]
+    deleted = []
+    # Hidden files come first, as a name to rename from mostly is one.
+    for each in sorted(found, key=lambda each: each.path):
+        if each.listener is not None and renamed[each.listener]:
+            renamed[each.listener] -= 1
+        else:
+            deleted.append(each)
+    return tuple(deleted)

@@ -1,0 +1,318 @@
+"""`kubedevices explain` names each fault: made by real processes, found by the real command."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
+from kubedevices.device import DeviceSpec
+from kubedevices.errors import RpcError
+from kubedevices.host.device_files import read_device_files
+from kubedevices.node.pod import Container, Pod
+from kubedevices.runtimes import oci
+from tests.cli.commands import run, running
+from tests.containers import make_root_file_system, need_root_and, two_devices
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.node_thread import NodeThread, node_thread
+from tests.waiting import until_sync
+
+GPU = "example.com/gpu"
+UID = "5f0c2a54-11aa-4f6e-9f3c-0d2b1a9e7c11"
+
+Findings = list[tuple[str, str, str]]
+
+
+class Host:
+    """A node and a simulator, each a process; `explain` says what the command finds."""
+
+    def __init__(self, directory: Path, processes: ExitStack) -> None:
+        self.directory, self._processes = directory, processes
+        self.socket_dir = directory / "p"
+        self.socket_dir.mkdir()
+
+    def start_node(self, *options: object) -> "subprocess.Popen[str]":
+        node = self._start("node", *options, "-o", "json")
+        assert node.stdout is not None
+        while json.loads(node.stdout.readline())["event"] != "ready":
+            pass
+        return node
+
+    def simulate(self, *options: object) -> "subprocess.Popen[str]":
+        plugin = self._start("simulate", "--resource-name", GPU, *options)
+        until_sync(lambda: GPU in self.devices())
+        return plugin
+
+    def _start(self, verb: str, *options: object) -> "subprocess.Popen[str]":
+        command = [verb, "--socket-dir", self.socket_dir, *options]
+        return self._processes.enter_context(running(command, log=self.directory / f"{verb}.log"))
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        answer = run("devices", "-o", "json", "--socket-dir", self.socket_dir)
+        document = json.loads(answer.stdout or '{"resources": []}')
+        return {
+            each["resource"]: each for each in document["resources"] if each["plugin"] != "starting"
+        }
+
+    def allocate(self, count: int) -> None:
+        done = run("allocate", f"{GPU}={count}", "--socket-dir", self.socket_dir)
+        assert done.returncode == 0, done.stderr
+        checkpoint = self.socket_dir / "kubelet_internal_checkpoint"
+        until_sync(lambda: checkpoint.exists() and b"PodUID" in checkpoint.read_bytes())
+
+    def explain(self, *arguments: object, code: int = 1) -> Findings:
+        """Return what is not ok: step, result, and where and what it is."""
+        return explain(*arguments, "--socket-dir", self.socket_dir, code=code)
+
+
+def explain(*arguments: object, code: int) -> Findings:
+    done = run("explain", *arguments, "-o", "json")
+    assert done.returncode == code, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    findings = [*document["findings"], *document["resources"][0]["findings"]]
+    return [
+        (each["step"], each["result"], f"{each['looked_at']}: {each['found']}")
+        for each in findings
+        if each["result"] != "ok"
+    ]
+
+
+def steps(findings: Sequence[tuple[str, str, str]], result: str = "problem") -> list[str]:
+    return [step for step, came_out, _ in findings if came_out == result]
+
+
+@pytest.fixture
+def host(short_dir: Path) -> Iterator[Host]:
+    with ExitStack() as processes:
+        yield Host(short_dir, processes)
+
+
+def test_where_all_is_well_nothing_is_found(host: Host) -> None:
+    """Devices that are simulated without files need none."""
+    host.start_node()
+    host.simulate()
+    host.allocate(1)
+    assert host.explain(GPU, code=0) == []
+
+
+def test_a_plugin_that_was_killed(host: Host) -> None:
+    """Its socket is left behind, its devices are on their way out."""
+    host.start_node()
+    plugin = host.simulate()
+    plugin.send_signal(signal.SIGKILL)
+    until_sync(lambda: host.devices()[GPU]["plugin"] == "stopped")
+    stale, gone = host.explain(GPU)
+    assert stale[:2] == ("plugin socket", "warning")
+    assert "nobody listens on it" in stale[2]
+    assert gone[:2] == ("registration", "problem")
+    assert "its plugin went away" in gone[2]
+
+
+def test_a_node_that_was_killed(host: Host) -> None:
+    """`kubelet.sock` is still there, and nobody behind it."""
+    node = host.start_node()
+    host.simulate()
+    node.send_signal(signal.SIGKILL)
+    node.wait(10)
+    findings = host.explain(GPU)
+    assert steps(findings) == ["kubelet.sock"]
+    assert "leaves its file behind" in findings[0][2]
+
+
+def test_a_device_that_is_unhealthy(host: Host) -> None:
+    """It is named; the others are not."""
+    host.start_node()
+    control = host.directory / "sim.sock"
+    host.simulate("--control-socket", control, "--device-id-prefix", "gpu", "--node-name", "n")
+    step = '{set: {id: "gpu-n-1", health: Unhealthy}}'
+    assert run("simulate", "--control-socket", control, "--tell", step).returncode == 0
+    until_sync(lambda: host.devices()[GPU]["allocatable"] == 1)
+    ((station, result, text),) = host.explain(GPU)
+    assert (station, result) == ("health", "problem")
+    assert text.startswith("gpu-n-1: 1 of 2 devices are healthy")
+
+
+def test_all_devices_are_taken(host: Host) -> None:
+    """No fault: exit code 0, and who has them."""
+    host.start_node()
+    host.simulate()
+    host.allocate(2)
+    ((station, result, text),) = host.explain(GPU, code=0)
+    assert (station, result) == ("held", "warning")
+    assert "2 of 2 healthy devices are held, by default/" in text
+
+
+def test_a_device_file_that_is_missing(host: Host) -> None:
+    """A plugin may hand out what the host does not have."""
+    host.start_node()
+    host.simulate("--device-file-prefix", "kd-missing")
+    host.allocate(1)
+    ((station, result, text),) = host.explain(GPU)
+    assert (station, result) == ("device file", "problem")
+    assert text == "/dev/kd-missing-0: not on this host: no such file or directory"
+
+
+def test_devices_without_numa_nodes_under_a_policy(host: Host) -> None:
+    """They are given away as if they were near to everything."""
+    host.start_node("--topology-policy", "restricted", "--numa-nodes", "0-1")
+    host.simulate()
+    ((station, result, text),) = host.explain(GPU, code=0)[:1]
+    assert (station, result) == ("NUMA nodes", "warning")
+    assert "2 of 2 devices tell no NUMA node" in text
+
+
+def test_at_a_kubelet_a_plugin_that_went_away(host: Host) -> None:
+    """Without our control socket: by its podresources socket and its checkpoint alone."""
+    beside = host.directory / "pod-resources" / "kubelet.sock"
+    host.start_node("--pod-resources", beside)
+    plugin = host.simulate()
+    host.allocate(1)
+    elsewhere = ("--state-dir", host.directory / "nowhere")
+    assert steps(host.explain(GPU, *elsewhere, code=0), "warning") == []
+    plugin.send_signal(signal.SIGKILL)
+    until_sync(lambda: host.devices()[GPU]["plugin"] == "stopped")
+    findings = host.explain(GPU, *elsewhere)
+    assert steps(findings) == ["registration"]
+    (text,) = [text for step, _, text in findings if step == "registration"]
+    assert text.startswith(f"kubelet at {beside}: no healthy device is listed now")
+
+
+# ---------------------------------------------------------------- plugins that behave badly
+
+
+def test_a_plugin_that_did_not_notice_a_restart(short_dir: Path) -> None:
+    """The node deleted its socket when it started; the plugin still listens where nobody is."""
+    with node_thread(short_dir / "p") as node:
+        node.call(node.plugin.send(healthy("w0")))
+        node.call(node.plugin.register())
+        node.call(node.manager.wait_for(RESOURCE, allocatable=1))
+        node.plugin.socket.unlink()  # as a kubelet does when it starts
+        node.call(node.manager.stop())
+        node.call(node.manager.start())
+        findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1)
+    assert steps(findings) == ["plugin socket", "registration"]
+    assert f"{node.plugin.socket}: " in findings[0][2]
+    assert "but the file is gone" in findings[0][2]
+
+
+def test_a_plugin_that_never_registers(short_dir: Path) -> None:
+    """It listens, and nobody is connected."""
+    with node_thread(short_dir / "p") as node:
+        findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1)
+    assert steps(findings) == ["plugin socket", "registration"]
+    assert "nobody is connected: it is not registered" in findings[0][2]
+
+
+def test_a_plugin_that_is_refused(short_dir: Path) -> None:
+    """With the node's reason, and what would be a name."""
+    with node_thread(short_dir / "p") as node:
+
+        async def register_badly() -> None:
+            async with FakePlugin(node.socket_dir, "widget", socket_name="w.sock") as plugin:
+                await plugin.register()
+
+        with pytest.raises(RpcError):
+            node.call(register_badly())
+        findings = explain("widget", "--socket-dir", node.socket_dir, code=1)
+    refused = next(text for step, _, text in findings if step == "registration")
+    assert refused == (
+        'widget at w.sock: the node refused it: the ResourceName "widget" is invalid'
+    )
+    assert "name" in steps(findings)
+
+
+def test_a_plugin_that_never_lists(short_dir: Path) -> None:
+    """Registered is not enough: a list is what makes devices."""
+    with node_thread(short_dir / "p") as node:
+        node.call(node.plugin.send_bytes(None))
+        node.call(node.plugin.register())
+        findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1)
+    ((station, result, text),) = findings[:1]
+    assert (station, result) == ("device list", "problem")
+    assert "has not sent a list" in text
+
+
+def answering(node: NodeThread, response: ContainerAllocateResponse) -> Pod:
+    """Let the plugin answer so, give it one device, and allocate that."""
+
+    def answer(request: AllocateRequest) -> AllocateResponse:
+        return AllocateResponse([response for _ in request.containers])
+
+    pod = Pod("train", uid=UID, containers=(Container("main", {RESOURCE: 1}),))
+    node.plugin.allocate_answer = answer
+    node.call(node.plugin.send(healthy("w0", "w1")))
+    node.call(node.plugin.register())
+    node.call(node.manager.wait_for(RESOURCE, allocatable=2))
+    node.call(node.manager.allocate(pod))
+    checkpoint = node.socket_dir / "kubelet_internal_checkpoint"
+    until_sync(lambda: checkpoint.exists() and UID.encode() in checkpoint.read_bytes())
+    return pod
+
+
+def test_a_cdi_name_that_no_file_defines(short_dir: Path) -> None:
+    """What a runtime only calls unresolvable."""
+    with node_thread(short_dir / "p") as node:
+        answering(node, ContainerAllocateResponse(cdi_devices=["example.com/widget=w0"]))
+        (short_dir / "cdi").mkdir()
+        arguments = (RESOURCE, "--cdi-dir", short_dir / "cdi", "--socket-dir", node.socket_dir)
+        ((station, result, text),) = explain(*arguments, code=1)
+        assert (station, result) == ("CDI name", "problem")
+        assert "no file defines the kind example.com/widget" in text
+        (short_dir / "cdi" / "w.json").write_text(
+            '{"cdiVersion": "0.3.0", "kind": "example.com/widget", "devices": '
+            '[{"name": "w0", "containerEdits": {"env": ["A=1"]}}]}'
+        )
+        assert explain(*arguments, code=0) == []
+
+
+# ---------------------------------------------------------------- inside real containers
+
+
+def start_container(bundle: Path, config: dict[str, Any], processes: ExitStack) -> None:
+    """Let runc start it under the name of the pod, so that its cgroup tells whose it is."""
+    (bundle / "config.json").write_text(json.dumps(config))
+    runc = ["runc", "--root", str(bundle / "state")]
+    processes.callback(
+        subprocess.run, [*runc, "delete", "--force", f"pod{UID}"], check=True, timeout=20
+    )
+    subprocess.run(
+        [*runc, "run", "--detach", "--bundle", str(bundle), f"pod{UID}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        timeout=20,
+    )
+
+
+@pytest.mark.parametrize("fault", ["", "left out", "user"])
+def test_a_container_and_its_device(short_dir: Path, fault: str) -> None:
+    """It has it and may open it; the runtime left it out; its user may not open it."""
+    need_root_and("runc")
+    path, _ = two_devices()
+    with node_thread(short_dir / "p") as node, ExitStack() as processes:
+        pod = answering(node, ContainerAllocateResponse(devices=[DeviceSpec(path, "/dev/w")]))
+        options = node.call(node.manager.get_device_run_container_options(pod, "main"))
+        assert options is not None
+        config = oci.minimal_config(["/bin/busybox", "sleep", "60"])
+        if fault != "left out":
+            files = read_device_files(oci.host_paths(options))
+            config = oci.apply_to_oci(config, options, files)
+            config["linux"]["devices"][-1] |= {"fileMode": 0o660, "uid": 0, "gid": 44}
+        if fault == "user":
+            config["process"]["user"] = {"uid": 1000, "gid": 1000}
+        make_root_file_system(short_dir / "rootfs")
+        start_container(short_dir, config, processes)
+        findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1 if fault else 0)
+    told = [text for step, result, text in findings if (step, result) == ("container", "problem")]
+    assert [fault] * bool(fault) == [
+        "left out" if "/dev/w is not in it" in text else "user" for text in told
+    ]
+    assert "cgroup" not in steps(findings)
+    if fault == "user":
+        assert "user 1000 with groups 1000 may not open it" in told[0]
