@@ -84,11 +84,11 @@ print-manifests: venv  ## what make deploy would apply
 
 deploy: venv  ## PLUGIN (simulate or expose) into NAMESPACE of the cluster of KUBECONFIG
 	@$(NEED_KUBECTL)
-	$(MANIFESTS) | kubectl apply --filename -
+	manifests=$$($(MANIFESTS)) && kubectl apply --filename - <<< "$$manifests"
 
 undeploy: venv  ## take it away again, with its namespace
 	@$(NEED_KUBECTL)
-	$(MANIFESTS) | kubectl delete --ignore-not-found --filename -
+	manifests=$$($(MANIFESTS)) && kubectl delete --ignore-not-found --filename - <<< "$$manifests"
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
