@@ -268,12 +268,16 @@ async def test_a_reboot_is_seen_and_forgotten_pod_by_pod(
 
 
 async def test_after_the_end_nothing_is_promised(ledger: Ledger) -> None:
-    """A pod that comes too late is told so; closing twice is harmless."""
+    """A pod that comes or goes too late is told so; closing twice is harmless."""
     await ledger.load()
+    await ledger.commit(*admitted("p")[:2])
     await ledger.close()
     await ledger.close()
     with pytest.raises(LedgerWriteFailed, match="the node has stopped"):
-        await ledger.commit(pod(), holdings(pod()))
+        await ledger.commit(pod("q"), holdings(pod("q")))
+    with pytest.raises(LedgerWriteFailed, match="the node has stopped"):
+        await ledger.release([pod("p").uid])
+    assert (await ledger.load()).pods == [admitted("p")]
 
 
 async def test_the_loop_goes_on_while_the_disk_is_slow(

@@ -256,6 +256,8 @@ def edit(path: Path, statement: str) -> None:
         "UPDATE holding SET devices = '{\"-1\":[\"w9\"]}' WHERE pod_uid = 'space/p3'",
         "UPDATE holding SET response = x'00' WHERE pod_uid = 'space/p3'",
         "UPDATE holding SET resource = 'example.com/x' WHERE container = 'proxy'",
+        "UPDATE holding SET response = 5 WHERE pod_uid = 'space/p3'",
+        "UPDATE pod SET name = x'00' WHERE uid = 'space/p3'",
         "DELETE FROM pod WHERE uid = 'space/p3'",
         "DROP TABLE holding",
     ],

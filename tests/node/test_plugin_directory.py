@@ -1,5 +1,7 @@
 """Directories of a node: who may use them, and what a predecessor left behind."""
 
+import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -42,6 +44,7 @@ def fill(directory: Path) -> None:
     (directory / "folder").mkdir()
     dead_socket(directory / "folder" / "inner.sock")
     (directory / "dangling").symlink_to("nowhere")
+    (directory / "circle").symlink_to("circle")
     (directory / "link.sock").symlink_to("folder/inner.sock")
 
 
@@ -53,14 +56,14 @@ KEPT = {"kubelet_internal_checkpoint", "folder", "folder/inner.sock"}
 
 
 def test_only_sockets_are_cleaned_away(short_dir: Path) -> None:
-    """Sockets and links to sockets go; files, folders, what is in them and dangling links stay."""
+    """Sockets and links to sockets go; files, folders, their content and dead links stay."""
     fill(short_dir)
     prepare_plugin_directory(short_dir / "kubelet.sock")
-    assert names(short_dir) == KEPT | {"DEPRECATION", "dangling"}
+    assert names(short_dir) == KEPT | {"DEPRECATION", "dangling", "circle"}
 
 
 def test_everything_but_the_checkpoint_is_cleaned_away_in_compat_mode(short_dir: Path) -> None:
-    """A kubelet before 1.33 deletes every file but its checkpoint, and dangling links too."""
+    """A kubelet before 1.33 deletes every file but its checkpoint, and every link."""
     fill(short_dir)
     prepare_plugin_directory(short_dir / "kubelet.sock", compat=True)
     assert names(short_dir) == KEPT
@@ -181,3 +184,18 @@ def test_a_lock_that_cannot_be_opened_is_a_clear_error(short_dir: Path) -> None:
     """A state directory that is missing is said so."""
     with pytest.raises(CannotAsk, match=r"cannot open .*/lock: No such file"):
         StateLock(short_dir / "missing").acquire()
+
+
+def test_a_file_system_without_locks_is_a_clear_error(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state directory may lie on a network share; nothing stays open."""
+
+    def refuse(_file: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(CannotAsk, match=r"cannot lock .*/lock: No locks available"):
+        StateLock(short_dir).acquire()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -58,7 +58,7 @@ class Table:
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, Path]] = []
-        self.error: DialPluginFailed | None = None
+        self.error: Exception | None = None
 
     async def connect(self, resource: str, socket: Path) -> None:
         if self.error:
@@ -137,6 +137,13 @@ async def test_a_socket_that_goes_disconnects_its_plugin(short_dir: Path) -> Non
             ),
         ),
         (
+            {"endpoint": "/tmp/p\0.sock"},
+            (
+                "RegisterPlugin error -- plugin validation failed with err: "
+                'the endpoint "/tmp/p\0.sock" is invalid: no path holds a NUL character'
+            ),
+        ),
+        (
             {"name": "bad"},
             (
                 "RegisterPlugin error -- plugin validation failed with err: "
@@ -206,6 +213,18 @@ async def test_a_socket_without_answers_is_asked_again_and_holds_up_nobody(short
             await until(lambda: bad.asked >= 2)
             bad.get_info_error = None
             await until(lambda: bad.told == [(True, "")])
+
+
+async def test_a_bug_of_ours_does_not_leave_a_plugin_behind(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong is logged, and the plugin is tried again."""
+    table = Table()
+    table.error = ValueError("surprise")
+    async with WatchedPlugin(short_dir / "p.sock") as plugin, watching(short_dir, table):
+        await until(lambda: "surprise" in caplog.text)
+        table.error = None
+        await until(lambda: plugin.told == [(True, "")])
 
 
 async def test_a_dead_socket_file_is_no_plugin_and_is_left_alone(short_dir: Path) -> None:

@@ -123,7 +123,6 @@ class Ledger:
         """Finish what is being written and close the file; harmless when repeated."""
         file, self._file = self._file, None
         thread, self._thread = self._thread, None
-        self._pods = {}
         if thread is not None:
             if file is not None:
                 await asyncio.get_running_loop().run_in_executor(thread, file.close)

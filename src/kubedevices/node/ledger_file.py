@@ -143,7 +143,14 @@ class LedgerFile:
             holdings = self._connection.execute("SELECT * FROM holding").fetchall()
             resources = self._connection.execute("SELECT name FROM resource").fetchall()
             admitted = _pods_of(pods, holdings, boot_id)
-        except (sqlite3.Error, KubedevicesError, KeyError, TypeError, ValueError) as error:
+        except (
+            sqlite3.Error,
+            KubedevicesError,
+            AttributeError,  # a column may hold anything of any type
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise _not_opened(self.path, error) from error
         self._last_number = pods[-1][1] if pods else 0
         return admitted, [name for (name,) in resources]

@@ -94,8 +94,8 @@ def _is_left_over(entry: Path, *, compat: bool) -> bool:
         return not stat.S_ISDIR(entry.lstat().st_mode)
     try:
         return stat.S_ISSOCK(entry.stat().st_mode)
-    except FileNotFoundError:
-        return False  # a link that leads nowhere is nobody's socket
+    except OSError:
+        return False  # a link that leads nowhere, or to itself, is nobody's socket
 
 
 class StateLock:
@@ -117,6 +117,9 @@ class StateLock:
             holder = os.pread(file, 32, 0).decode(errors="replace").strip()
             os.close(file)
             raise DirectoryInUse(str(self._path.parent), holder) from None
+        except OSError as error:
+            os.close(file)
+            raise CannotAsk(f"cannot lock {self._path}: {error.strerror}") from error
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import (
+    BadEndpoint,
     BadPluginName,
     DialError,
     GetInfoFailed,
@@ -120,6 +121,9 @@ class PluginWatcher:
             is_final = self._compat and isinstance(error, PluginRegistrationFailed | NotifyFailed)
             pause = self._state.failed(path, loop.time(), give_up_on=file if is_final else None)
             logger.warning("%s (again in %.1f s)", error, pause)
+        except Exception:  # a bug of ours must not leave the plugin behind for ever
+            logger.exception("registering %s failed", path)
+            self._state.failed(path, loop.time())
         else:
             self._state.registered(path, plugin, file)
 
@@ -174,6 +178,8 @@ def explain_plugin(info: PluginInfo) -> RegistrationError | None:
         return VersionNotSupportedByPlugin(API_VERSION, info.supported_versions)
     if not is_resource_name(info.name):
         return BadPluginName(info.name)
+    if "\0" in info.endpoint:
+        return BadEndpoint(info.endpoint, "no path holds a NUL character")
     return None
 
 
