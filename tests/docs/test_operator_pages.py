@@ -1,0 +1,116 @@
+"""What the pages for operators say about metrics, alerts and units, against the real thing."""
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubedevices import metrics
+from kubedevices.cli import _verb_parser
+from kubedevices.manifests.workload import Deployment, documents
+from kubedevices.metrics import Metric
+from tests.docs.pages import ROOT, read_page
+
+OURS = {
+    metric.name: metric
+    for metric in vars(metrics).values()
+    if isinstance(metric, Metric) and metric.name.startswith("kubedevices_")
+}
+OBSERVE = read_page(ROOT / "docs/observe.md").files
+UNITS = {
+    name: text
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    for name, text in re.findall(
+        r"<!-- file: (\S+\.service) -->\n```ini\n(.*?)```", path.read_text(), re.DOTALL
+    )
+}
+
+
+def described_metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return type and labels of each metric in the tables of docs/observe.md, by full name."""
+    text = (ROOT / "docs/observe.md").read_text()
+    found = {}
+    for kind, prefix in (("plugin", "kubedevices_plugin_"), ("node", "kubedevices_node_")):
+        _, _, section = text.partition(f"## Metrics of a {kind}\n")
+        for names, about in re.findall(
+            r"^\| (`.*?`) \| ([^|]+) \|", section.split("\n## ")[0], re.MULTILINE
+        ):
+            labels = tuple(re.findall("`(.*?)`", about))
+            for name in re.findall("`(.*?)`", names):
+                full = name if name.startswith("kubedevices_") else prefix + name
+                found[full] = about.split()[0], labels
+    return found
+
+
+def test_every_metric_is_described_and_no_other() -> None:
+    """With its type and its labels."""
+    assert described_metrics() == {
+        name: (metric.kind, metric.labels) for name, metric in OURS.items()
+    }
+
+
+def test_alerts_are_about_metrics_that_are_there() -> None:
+    """Names and labels; a rule about anything else would never fire."""
+    (group,) = yaml.safe_load(OBSERVE["alerts.yaml"])["groups"]
+    for rule in group["rules"]:
+        assert set(rule) <= {"alert", "expr", "for", "annotations"}
+        names = re.findall(r"kubedevices_\w+", rule["expr"])
+        assert names
+        for name in names:
+            assert name in OURS, rule["alert"]
+        labels = {label for name in names for label in OURS[name].labels}
+        used = re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))
+        used += re.findall(r"(\w+)=\"", rule["expr"])
+        assert set(used) <= labels, rule["alert"]
+
+
+def test_the_pod_monitor_finds_our_pods() -> None:
+    """By their label, in their namespace, at the port that the manifests name."""
+    monitor = yaml.safe_load(OBSERVE["podmonitor.yaml"])
+    daemon_set = documents(Deployment("simulate", "image"))[-1]
+    template = daemon_set["spec"]["template"]
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    assert wanted <= template["metadata"]["labels"].items()
+    assert monitor["metadata"]["namespace"] == daemon_set["metadata"]["namespace"]
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (port,) = template["spec"]["containers"][0]["ports"]
+    assert endpoint == {"port": port["name"], "path": "/metrics"}
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_starts_a_verb_with_options_that_it_has(name: str) -> None:
+    """And both units are closed in the same way."""
+    (command,) = re.findall(
+        "^ExecStart=/usr/local/bin/kubedevices (.*)$", UNITS[name], re.MULTILINE
+    )
+    verb, *arguments = command.split()
+    _verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
+    closed = [UNITS[each].partition("UMask=")[2] for each in UNITS]
+    assert len(closed) == 2
+    assert closed[0] == closed[1]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
+    """Every key and every value; a misspelt one would be ignored, and with it the protection."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is missing: install the Debian package systemd")
+    here = UNITS[name].replace(
+        "/usr/local/bin/kubedevices", f"{Path(sys.executable).parent}/kubedevices"
+    )
+    assert verify(tmp_path / name, here) == ""
+    assert "Unknown key" in verify(tmp_path / name, here.replace("UMask", "Umsk"))
+
+
+def verify(file: Path, text: str) -> str:
+    file.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(file)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
