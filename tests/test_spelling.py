@@ -1,6 +1,6 @@
 """A misspelt word leads to the one that was meant."""
 
-from kubedevices.spelling import closest, did_you_mean
+from kubedevices.spelling import closest, counted, did_you_mean
 
 
 def test_the_nearest_word_is_meant() -> None:
@@ -24,3 +24,11 @@ def test_the_caller_decides_how_alike_words_must_be() -> None:
 
 def test_words_for_the_end_of_a_message() -> None:
     assert did_you_mean("scna", ["scan"]) == ", did you mean 'scan'?"
+
+
+def test_one_thing_is_not_several() -> None:
+    assert [counted(number, "device") for number in range(3)] == [
+        "0 devices",
+        "1 device",
+        "2 devices",
+    ]

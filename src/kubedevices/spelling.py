@@ -1,4 +1,4 @@
-"""What a misspelt word was probably meant to be."""
+"""Words for people: what a misspelt one was meant to be, and how many there are of a thing."""
 
 from collections.abc import Iterable
 
@@ -19,3 +19,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `, did you mean 'scan'?` if a known word is close to `word`, or an empty string."""
     found = closest(word, known)
     return f", did you mean {found!r}?" if found else ""
+
+
+def counted(number: int, thing: str) -> str:
+    """Return `1 device`, `2 devices`."""
+    return f"{number} {thing}{'s' * (number != 1)}"

@@ -151,7 +151,7 @@ def test_every_scan_sees_what_is_there_now(
     assert list(scanner.list_devices().devices("serial")) == ["ttyUSB1"]
     assert scanner.list_devices() == scanner.list_devices()
     assert [record.getMessage() for record in caplog.records] == [
-        "example.com/serial: 1 devices",
+        "example.com/serial: 1 device",
         "example.com/serial: ttyUSB1 appeared",
         "example.com/serial: ttyUSB0 vanished",
     ]

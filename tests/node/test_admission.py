@@ -455,7 +455,7 @@ async def test_reusable_devices_must_be_included(plugins: Path) -> None:
     ("answer", "complaint"),
     [
         (["a", "nobody"], "not available"),
-        (["a"], "names 1 devices instead of 2"),
+        (["a"], "names 1 device instead of 2"),
         (["a", "b", "c"], "names 3 devices instead of 2"),
         (["a", "a"], "names a device twice"),
     ],

@@ -83,7 +83,7 @@ def test_four_mebibytes_are_the_limit() -> None:
     around_the_id = len(device_to_wire(Device("x" * 4_000_000))) - 4_000_000
     most = Device("x" * (limit - around_the_id))
     assert len(DeviceListBuilder(RESOURCE).build([most]).encoded) == limit
-    with pytest.raises(DeviceListTooLarge, match="a list of 1 devices has 4194305 bytes"):
+    with pytest.raises(DeviceListTooLarge, match="a list of 1 device has 4194305 bytes"):
         DeviceListBuilder(RESOURCE).build([Device(most.id + "x")])
 
 

@@ -33,6 +33,7 @@ OURS = {
     "plugin",
     "resource_name",
     "socket_paths",
+    "spelling",
     "wire",
 }
 NOT_NEEDED = {

@@ -277,7 +277,7 @@ async def test_a_failing_preference_can_fail_the_call() -> None:
         (("b", "a", "a"), ""),
         (("a", "x"), "x not available"),
         (("b", "c"), "a missing, though they must be included"),
-        (("a",), "1 devices instead of 2"),
+        (("a",), "1 device instead of 2"),
         (("a", "b", "c"), "3 devices instead of 2"),
         (tuple(f"x{n}" for n in range(7)), "x0, x1, x2, x3, x4 and 2 more not available"),
     ],

@@ -16,6 +16,7 @@ from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
 from kubedevices.errors import ConfigError, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
+from kubedevices.spelling import counted
 
 SETTLE = 0.1
 """Seconds to let a change come to its end: who writes a file may do so in several steps."""
@@ -81,7 +82,8 @@ class ConfigFollower:
         self.reloads += 1
         self.is_in_force = True
         self.read_at = time.time()
-        _log.info("%s: read again, %d resources", self._file, len(config.resources))
+        count = counted(len(config.resources), "resource")
+        _log.info("%s: read again, %s", self._file, count)
 
 
 def _content_of(file: Path) -> bytes | None:

@@ -24,6 +24,7 @@ from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
+from kubedevices.spelling import counted
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class ExposeScanner(PolledScanner):
         for resource in tree:
             before, now = self._last.devices(resource), tree.devices(resource)
             if resource not in self._last:
-                _log.info("%s/%s: %d devices", config.namespace, resource, len(now))
+                _log.info("%s/%s: %s", config.namespace, resource, counted(len(now), "device"))
                 continue
             for device_id in now.keys() - before.keys():
                 _log.info("%s/%s: %s appeared", config.namespace, resource, device_id)

@@ -19,6 +19,7 @@ from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
 from kubedevices.device_tree import DeviceTree
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.spelling import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import Step
@@ -71,7 +72,7 @@ class Simulator(Scanner):
     def take_step(self, step: "Step") -> int:
         """Do what `step` says and report it; return how many devices it concerned."""
         concerned = self._devices.apply(step)
-        _log.info("%s (%d devices)", step, concerned)
+        _log.info("%s (%s)", step, counted(concerned, "device"))
         self._report()
         return concerned
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.resource_name import explain_resource_name
+from kubedevices.spelling import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import TimedStep
@@ -363,5 +364,7 @@ def _unknown_index(config: SimulatorConfig) -> str:
         return ""
     unknown = [index for index in config.numa_nodes if index >= config.number_devices]
     return (
-        f"there is no device {unknown[0]}, only {config.number_devices} devices" if unknown else ""
+        f"there is no device {unknown[0]}, only {counted(config.number_devices, 'device')}"
+        if unknown
+        else ""
     )

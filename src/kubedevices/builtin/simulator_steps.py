@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from kubedevices.builtin.expose_checks import one_of, parse_duration, some_text
 from kubedevices.builtin.yaml_config import key
 from kubedevices.device import Health
+from kubedevices.spelling import counted
 
 HEALTHS = tuple(str(health) for health in Health)
 
@@ -48,7 +49,7 @@ class Step:
         if self.set_ is not None:
             return f"{self.set_.id}{where} is {self.set_.health}"
         if self.count is not None:
-            return f"{self.count} devices{where}"
+            return f"{counted(self.count, 'device')}{where}"
         if self.remove is not None:
             return f"{self.remove}{where} removed"
         return f"{', '.join(self.add)}{where} added"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kubedevices.cli.output import add_output_argument, dump
 from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 from kubedevices.errors import UsageError
+from kubedevices.spelling import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.expose import ExposeScanner
@@ -89,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
     scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)
     if args.check:
-        count = len(scanner.config.resources)
-        print(f"{args.config}: {count} resource{'s' * (count != 1)}, no mistakes")
+        count = counted(len(scanner.config.resources), "resource")
+        print(f"{args.config}: {count}, no mistakes")
     elif args.dry_run:
         from kubedevices.cli.expose_answer import print_answer
 

@@ -20,6 +20,7 @@ from kubedevices.cli.node_arguments import (
     check_directories,
     topology_settings,
 )
+from kubedevices.spelling import counted
 
 NAME = "node"
 HELP = """\
@@ -161,11 +162,9 @@ _DETAILS = {
     "ready": "plugins register in {socket_dir} (kubedevices devices --socket-dir {socket_dir})",
     "registered": "at {socket}",
     "refused": "at {socket}: {reason}",
-    "disconnected": "{devices} devices unhealthy: {reason}",
     "removed": "its plugin did not come back within the grace period",
     "rejected": "{message}",
     "damaged": "{file}: {reason} (kept as {kept_as})",
-    "missed": "{events} events: this output was too slow",
 }
 
 
@@ -180,6 +179,10 @@ def _details(kind: str, event: Mapping[str, Any]) -> str:
                 f"{container}: " + ", ".join(_devices(resources))
                 for container, resources in event["containers"].items()
             )
+        case "disconnected":
+            return f"{counted(event['devices'], 'device')} unhealthy: {event['reason']}"
+        case "missed":
+            return f"{counted(event['events'], 'event')}: this output was too slow"
         case "released":
             return ", ".join(_devices(event["devices"]))
     return _DETAILS.get(kind, "").format_map(event)

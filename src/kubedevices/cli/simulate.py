@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_resources
 from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 from kubedevices.errors import UsageError
+from kubedevices.spelling import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_config import Timeline
@@ -114,7 +115,7 @@ def tell_simulator(args: argparse.Namespace) -> int:
     if not isinstance(step, dict):
         raise UsageError(f"--tell: {args.tell!r} is no step, write '{{count: 4}}' or the like")
     concerned = asyncio.run(tell(args.control_socket, step))
-    print(f"{concerned} device{'s' * (concerned != 1)}")
+    print(counted(concerned, "device"))
     return 0 if concerned else 1
 
 

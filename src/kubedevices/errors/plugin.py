@@ -29,7 +29,7 @@ class DeviceListTooLarge(PluginError):
     def __init__(self, resource: str, devices: int, size: int, limit: int) -> None:
         self.resource, self.devices, self.size, self.limit = resource, devices, size, limit
         super().__init__(
-            f"{resource}: a list of {devices} devices has {size} bytes, "
+            f"{resource}: a list of {devices} device{'s' * (devices != 1)} has {size} bytes, "
             f"a kubelet accepts {limit} (report fewer devices or shorter IDs)"
         )
 

@@ -22,6 +22,7 @@ from kubedevices.node.inventory import Inventory, ResourceRecord
 from kubedevices.node.pod_devices import PodDevices
 from kubedevices.node.resource_devices import mask_of_device
 from kubedevices.numa import mask_of
+from kubedevices.spelling import counted
 
 _SHOWN = 5
 
@@ -175,7 +176,7 @@ def _check(
     if missing := set(must_include) - told:
         problems.append(f"leaves out devices it must include: {_listed(missing)}")
     if len(told) != size:
-        problems.append(f"names {len(told)} devices instead of {size}")
+        problems.append(f"names {counted(len(told), 'device')} instead of {size}")
     return tuple(f"{record.name}: the preferred allocation {problem}" for problem in problems)
 
 

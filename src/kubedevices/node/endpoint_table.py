@@ -16,6 +16,7 @@ from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory import Inventory
 from kubedevices.node.resource_devices import ListChange
+from kubedevices.spelling import counted
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +139,8 @@ class EndpointTable:
         if change is None:
             return False
         if change.duplicates and not change.is_empty:
-            logger.warning("%s: the list names %d devices twice", resource, change.duplicates)
+            twice = counted(change.duplicates, "device")
+            logger.warning("%s: the list names %s twice", resource, twice)
         self._publish(resource, change, is_first=is_first)
         return is_first or not change.is_empty
 

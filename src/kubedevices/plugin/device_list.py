@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from kubedevices.device import Device, Health, natural_key
 from kubedevices.errors import DeviceListTooLarge
+from kubedevices.spelling import counted
 from kubedevices.wire.convert import device_list_to_wire, device_to_wire
 
 MAX_LIST_SIZE = 4 * 1024 * 1024
@@ -82,6 +83,6 @@ class DeviceListBuilder:
         was_near, self._is_near_limit = self._is_near_limit, size > self._max_size * _WARN_FROM
         if self._is_near_limit and not was_near:
             _log.warning(
-                "%s: the list of %d devices has %d bytes; above %d it cannot be sent",
-                self._resource, len(self._entries), size, self._max_size,
+                "%s: the list of %s has %d bytes; above %d it cannot be sent",
+                self._resource, counted(len(self._entries), "device"), size, self._max_size,
             )  # fmt: skip

@@ -32,6 +32,7 @@ from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.tenure import Tenure
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.plugin.watched import WatchedPlugin
+from kubedevices.spelling import counted
 from kubedevices.wire.clients import RegistrationClient
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
@@ -210,8 +211,10 @@ class Registrar:
             self._is_registered = True
             self._server.counts["registrations"] += 1
             _log.info(
-                "%s: registered at %s with %d devices",
-                self._server.resource, self._kubelet_socket, len(self._server.devices),
+                "%s: registered at %s with %s",
+                self._server.resource,
+                self._kubelet_socket,
+                counted(len(self._server.devices), "device"),
             )  # fmt: skip
             await self._until_over(grpc, self._kubelet_socket, registration)
             self._is_registered = False

@@ -34,6 +34,7 @@ from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import Timing
+from kubedevices.spelling import counted
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Awaitable[tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
@@ -335,7 +336,7 @@ def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, .
     if missing := set(asked.must_include) - chosen:
         return f"{_some(missing)} missing, though they must be included"
     if len(chosen) != asked.size:
-        return f"{len(chosen)} devices instead of {asked.size}"
+        return f"{counted(len(chosen), 'device')} instead of {asked.size}"
     return ""
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
 from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.device import Health
+from kubedevices.spelling import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
@@ -35,7 +36,7 @@ async def first_message(plugin: Plugin) -> str:
     took = found.at - stream.opened_at
     if took > plugin.timing.first_list:
         raise Broken(f"the first list came after {took:.1f} s")
-    return f"{len(found.devices)} devices after {1000 * took:.0f} ms"
+    return f"{counted(len(found.devices), 'device')} after {1000 * took:.0f} ms"
 
 
 theme = Theme("list", needs=("registration.options",))
@@ -63,7 +64,7 @@ async def complete(plugin: Plugin) -> str:
                 f"an empty list, and {1000 * (after.at - before.at):.0f} ms later one of "
                 f"{len(after.devices)} devices"
             )
-    return f"{len(lists[0].devices)} devices at once"
+    return f"{counted(len(lists[0].devices), 'device')} at once"
 
 
 # ---------------------------------------------------------------- content
@@ -183,7 +184,7 @@ def _online_nodes(plugin: Plugin) -> set[int]:
 async def size(plugin: Plugin) -> str:
     """A list is smaller than 4 MiB."""
     latest = await plugin.device_list()
-    text = f"{len(latest.devices)} devices, {latest.size:,} bytes"
+    text = f"{counted(len(latest.devices), 'device')}, {latest.size:,} bytes"
     if latest.size > KUBELET_RECEIVES:
         raise Broken(text)
     if latest.size > NEAR_THE_LIMIT:

@@ -19,6 +19,7 @@ from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.manner import KIND, Manner
+from kubedevices.spelling import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
@@ -38,7 +39,6 @@ WATCH_BOTH = (
     "Watch the directory: when your own socket is gone or another file, bind anew and register; "
     "when kubelet.sock is another file, register."
 )
-
 
 # ---------------------------------------------------------------- coming back
 
@@ -95,10 +95,11 @@ async def _is_whole(
     if lost:
         latest = await plugin.device_list()
         raise Broken(
-            f"registered after {took:.2f} s with {len(found.devices)} devices, {len(lost)} of "
-            f"{len(before)} missing" + ("" if lost - set(latest.healthy) else " in the first list")
+            f"registered after {took:.2f} s with {counted(len(found.devices), 'device')}, "
+            f"{len(lost)} of {len(before)} missing"
+            + ("" if lost - set(latest.healthy) else " in the first list")
         )
-    text = f"registered after {took:.2f} s, {len(found.devices)} devices"
+    text = f"registered after {took:.2f} s, {counted(len(found.devices), 'device')}"
     if not before or not await plugin.can_allocate():
         return text
     await plugin.answer_for(sorted(before)[:1])

@@ -8,6 +8,7 @@ from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.device import ReportedDevice
 from kubedevices.probe.session import DeviceList, Stream
+from kubedevices.spelling import counted
 from kubedevices.wire.convert import EMPTY
 from kubedevices.wire.services import LIST_AND_WATCH
 
@@ -32,7 +33,8 @@ async def second_stream(plugin: Plugin) -> str:
             raise Broken(f"no list within {plugin.timing.first_list:g} s {stream.end}".rstrip())
     if set(found.healthy) != set(known.healthy):
         raise Broken(f"{len(found.devices)} devices instead of {len(known.devices)}")
-    return f"{len(found.devices)} devices after {1000 * (found.at - stream.opened_at):.0f} ms"
+    took = 1000 * (found.at - stream.opened_at)
+    return f"{counted(len(found.devices), 'device')} after {took:.0f} ms"
 
 
 @theme.check(
