@@ -1,16 +1,17 @@
 """Every metric of kubedevices: its name, and where its numbers go.
 
 Whoever counts something names one of these and a `Metrics`. `NO_METRICS` forgets it at once, so
-that nothing is paid where nobody asked; `PrometheusMetrics` keeps it for a scrape. Names beginning
-with `kubelet_`, and the plugin manager's, are those of a kubelet.
-
-The text format is https://prometheus.io/docs/instrumenting/exposition_formats, version 0.0.4. A
-library for it would cost 2.6 MB in every process that has probes.
+that nothing is paid where nobody asked; `PrometheusMetrics` keeps it for a scrape, and is the only
+place that loads prometheus-client. Names beginning with `kubelet_`, and the plugin manager's, are
+those of a kubelet.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from prometheus_client import Histogram
+    from prometheus_client.metrics_core import Metric as Family
 
 TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 """The Content-Type of what `PrometheusMetrics.text` returns."""
@@ -244,33 +245,8 @@ class NoMetrics:
 NO_METRICS = NoMetrics()
 
 
-_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
-_IN_LABEL = _IN_HELP | str.maketrans({'"': r"\""})
-
-
-class _Histogram:
-    """How many values fell below each upper bound, and their sum."""
-
-    def __init__(self, buckets: tuple[float, ...]) -> None:
-        self._bounds = buckets
-        self._counts = [0] * (len(buckets) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def lines(self, name: str, labels: list[tuple[str, str]]) -> Iterator[str]:
-        below = 0
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            below += count
-            yield _line(f"{name}_bucket", [*labels, ("le", _number(bound))], below)
-        yield _line(f"{name}_sum", labels, self._sum)
-        yield _line(f"{name}_count", labels, below)
-
-
 class PrometheusMetrics:
-    """Keeps everything for a scrape.
+    """Keeps everything for a scrape, by prometheus-client.
 
     Counters in `beginnings` are there from the start: Prometheus cannot see the first increase of
     one that appears with it.
@@ -278,7 +254,7 @@ class PrometheusMetrics:
 
     def __init__(self, beginnings: Iterable[Sample] = ()) -> None:
         self._counts = {(each.metric, each.labels): each.value for each in beginnings}
-        self._histograms: dict[tuple[Metric, tuple[str, ...]], _Histogram] = {}
+        self._histograms: dict[Metric, Histogram] = {}
         self._sources: list[Collect] = []
 
     def count(self, metric: Metric, *labels: str) -> None:
@@ -289,52 +265,59 @@ class PrometheusMetrics:
         """Add a value to a histogram."""
         self.begin_histogram(metric, *labels).observe(value)
 
-    def begin_histogram(self, metric: Metric, *labels: str) -> _Histogram:
+    def begin_histogram(self, metric: Metric, *labels: str) -> "Histogram":
         """Export a histogram even before its first value."""
-        key = metric, labels
-        if key not in self._histograms:
-            self._histograms[key] = _Histogram(metric.buckets)
-        return self._histograms[key]
+        from prometheus_client import Histogram  # noqa: PLC0415 - see above
+
+        histogram = self._histograms.get(metric)
+        if histogram is None:
+            histogram = self._histograms[metric] = Histogram(
+                metric.name, metric.help, metric.labels, registry=None, buckets=metric.buckets
+            )
+        return histogram.labels(*map(_text, labels)) if metric.labels else histogram
 
     def collect_from(self, collect: Collect) -> None:
         """Ask `collect` for gauges at every scrape."""
         self._sources.append(collect)
 
-    def text(self) -> bytes:
-        """Return everything in the text format of Prometheus, sorted by name."""
+    def collect(self) -> Iterator["Family"]:
+        """Yield everything, sorted by name; what prometheus-client asks of a collector."""
         # By labels, because one series told twice would cost the whole scrape.
         values = {
             (sample.metric, sample.labels): sample.value
             for collect in self._sources
             for sample in collect()
         }
-        families: dict[Metric, list[str]] = {}
+        families: dict[Metric, Family] = {}
+        for metric, histogram in self._histograms.items():
+            (whole,) = histogram.collect()
+            # A gauge for the time of each histogram's making is more than anybody asked for.
+            whole.samples = [each for each in whole.samples if not each.name.endswith("_created")]
+            families[metric] = whole
         for (metric, labels), value in (self._counts | values).items():
-            line = _line(metric.name, _named(metric, labels), value)
-            families.setdefault(metric, []).append(line)
-        for (metric, labels), histogram in self._histograms.items():
-            lines = histogram.lines(metric.name, _named(metric, labels))
-            families.setdefault(metric, []).extend(lines)
-        told = (
-            f"# HELP {metric.name} {metric.help.translate(_IN_HELP)}\n"
-            f"# TYPE {metric.name} {metric.kind}\n{''.join(lines)}"
-            for metric, lines in sorted(families.items())
-        )
-        return "".join(told).encode(errors="replace")
+            named = dict(zip(metric.labels, map(_text, labels), strict=True))
+            families.setdefault(metric, _family(metric)).add_sample(metric.name, named, value)
+        for _, family in sorted(families.items(), key=lambda each: each[0].name):
+            yield family
+
+    def text(self) -> bytes:
+        """Return everything in the text format of Prometheus, sorted by name."""
+        from prometheus_client import generate_latest  # noqa: PLC0415 - see above
+
+        return generate_latest(self)
 
 
-def _named(metric: Metric, labels: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [*zip(metric.labels, labels, strict=True)]
+def _family(metric: Metric) -> "Family":
+    from prometheus_client.metrics_core import Metric as Family  # noqa: PLC0415 - see above
+
+    if metric.kind != "counter":
+        return Family(metric.name, metric.help, metric.kind)
+    # A kubelet has counters whose names do not end in _total. The library knows no such counter,
+    # so they keep their names and lose their type.
+    name = metric.name.removesuffix("_total")
+    return Family(name, metric.help, "unknown" if name == metric.name else "counter")
 
 
-def _line(name: str, labels: list[tuple[str, str]], value: float) -> str:
-    if not labels:
-        return f"{name} {_number(value)}\n"
-    quoted = (f'{label}="{text.translate(_IN_LABEL)}"' for label, text in labels)
-    return f"{name}{{{','.join(quoted)}}} {_number(value)}\n"
-
-
-def _number(value: float) -> str:
-    if value == float("inf"):
-        return "+Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))
+def _text(label: str) -> str:
+    """Return what can be encoded: half a character would cost the whole scrape."""
+    return label.encode(errors="replace").decode()

@@ -45,11 +45,11 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
             assert (resource["allocatable"], resource["held"]) == (4, 2)
             with urllib.request.urlopen(places["metrics"], timeout=10) as page:
                 text = page.read().decode()
-            assert f'kubedevices_node_devices_held{{resource="{GPU}"}} 2\n' in text
+            assert f'kubedevices_node_devices_held{{resource="{GPU}"}} 2.0\n' in text
             assert "kubelet_pod_resources_endpoint_requests_list" in text
             assert "plugin_manager_total_plugins" in text
-            assert 'kubedevices_node_admissions_total{result="rejected"} 0\n' in text
-            # Two kinds of names are a kubelet's, which tools know as they are.
+            assert 'kubedevices_node_admissions_total{result="rejected"} 0.0\n' in text
+            # One name is a kubelet's, which tools know as it is.
             own = [each for each in lint(text) if each.startswith("kubedevices_")]
             assert not own
     assert not podresources.exists()

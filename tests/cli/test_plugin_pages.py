@@ -211,7 +211,7 @@ def test_what_cannot_be_served_is_told(
 
 
 def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
-    """Neither the pages nor the metrics."""
+    """Neither the pages nor the metrics nor prometheus-client."""
     program = textwrap.dedent(f"""
         import os, signal, sys, threading, time
         from pathlib import Path
@@ -224,7 +224,7 @@ def test_nothing_is_loaded_without_listen(short_dir: Path) -> None:
 
         threading.Thread(target=stop, daemon=True).start()
         main(["simulate", "--registration", "none", "--socket-dir", {str(short_dir)!r}])
-        names = "kubedevices.metrics", "kubedevices.wire.http_pages"
+        names = "prometheus_client", "kubedevices.metrics", "kubedevices.wire.http_pages"
         print([name for name in names if name in sys.modules])
     """)
     done = subprocess.run(
