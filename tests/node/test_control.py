@@ -309,6 +309,19 @@ async def test_a_pod_whose_plugin_does_not_answer_can_be_released_by_name(node: 
         await node.client.release("p")
 
 
+async def test_a_pod_released_during_pre_start_is_not_said_to_be_admitted(short_dir: Path) -> None:
+    """It would be started without its devices."""
+    plugin = FakePlugin(short_dir / "p", devices=healthy("a"), pre_start=True)
+    async with node_with(plugin, allocatable=1) as node:
+        gate = plugin.hang("pre_start")
+        asking = asyncio.ensure_future(node.client.allocate(pod("p")))
+        await until(lambda: plugin.pre_starts)
+        await node.manager.release("default/p")
+        gate.set()
+        with pytest.raises(AdmissionRejected, match='released while its container "c" was being'):
+            await asking
+
+
 async def test_a_name_that_several_pods_have_is_not_guessed(node: Node) -> None:
     """The error lists what to choose from."""
     await node.client.allocate(pod("p", namespace="one"))

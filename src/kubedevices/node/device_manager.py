@@ -312,16 +312,21 @@ class DeviceManager(NodeView):
 
         Calls PreStartContainer where the plugin wants it; raises `AllocationError`. An admitted pod
         whose resource became known only later gets its devices now. After a restart of the node a
-        container that does not run waits until its plugin has vouched for its devices.
+        container that does not run waits until its plugin has vouched for its devices. Raises
+        `AdmissionRejected` for a pod that is released meanwhile.
         """
         named = next((each for each in pod if each.name == container), None)
         if named is None:
             raise NodeError(f'pod "{pod.full_name}" has no container "{container}"')
+        was_admitted = pod.uid in self._admitted
         await self._after_restart.verify_start(pod, container)
         start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)
         await start.call_plugins()
         if start.lacks_devices and pod.uid in self._admitted:
             await self.allocate(pod)
+        if was_admitted and pod.uid not in self._admitted:
+            why = f'the pod was released while its container "{container}" was being started'
+            raise AdmissionRejected(UNEXPECTED, why)
         return start.options()
 
     # ------------------------------------------------------------ the kubelet's other questions
