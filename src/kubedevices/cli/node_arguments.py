@@ -27,7 +27,7 @@ def add_service_arguments(parser: argparse.ArgumentParser) -> None:
     services.add_argument(
         "--metrics",
         metavar="ADDRESS",
-        help="serve /metrics at HOST:PORT or PORT (then of this machine only)",
+        help="serve /metrics at HOST:PORT, PORT (then of this machine only) or *:PORT",
     )
     topology = parser.add_argument_group("topology")
     topology.add_argument(
