@@ -36,14 +36,14 @@ def test_the_limit_is_107_bytes() -> None:
     room = 107 - len("/" + "/example.com-widget.sock")
     fits, too_long = Path("/" + "d" * room), Path("/" + "d" * (room + 1))
     assert plugin_socket(fits, resource).name == "example.com-widget.sock"
-    with pytest.raises(SocketPathTooLong, match="has 112 bytes, Linux allows 107"):
+    with pytest.raises(SocketPathTooLong, match=r"has 112 bytes, .* shorter --socket-dir"):
         plugin_socket(too_long, resource)
 
 
 def test_bytes_count_and_not_characters() -> None:
     """A path is measured as the kernel does."""
     path = Path("/" + "ä" * 54)
-    with pytest.raises(SocketPathTooLong, match="has 109 bytes"):
+    with pytest.raises(SocketPathTooLong, match=r"has 109 bytes, .* \(choose a shorter path\)"):
         check_socket_path(path)
     assert check_socket_path(Path("/" + "ä" * 53)) == Path("/" + "ä" * 53)
 

@@ -16,11 +16,16 @@ KUBELET_SOCKET_NAME = "kubelet.sock"
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 CONTROL_SOCKET_NAME = "control.sock"
 
+SHORTER_SOCKET_DIR = "choose a shorter --socket-dir"
+SHORTER_STATE_DIR = "choose a shorter --state-dir"
+SHORTER_SOCKET_NAME = f"{SHORTER_SOCKET_DIR}, or a shorter name for the socket"
+"""What to do about a path that is too long, by where it comes from."""
 
-def check_socket_path(path: Path) -> Path:
-    """Return `path`; raise `SocketPathTooLong` when Linux could not bind it."""
+
+def check_socket_path(path: Path, advice: str = "choose a shorter path") -> Path:
+    """Return `path`; raise `SocketPathTooLong`, with `advice`, when Linux could not bind it."""
     if len(bytes(path)) > SocketPathTooLong.limit:
-        raise SocketPathTooLong(str(path))
+        raise SocketPathTooLong(str(path), advice)
     return path
 
 
@@ -37,7 +42,7 @@ def plugin_socket(socket_dir: Path, resource: str) -> Path:
 
         digest = hashlib.sha1(resource.encode(), usedforsecurity=False).hexdigest()[:10]
         path = socket_dir / f"{domain}-{digest}.sock"
-    return check_socket_path(path)
+    return check_socket_path(path, SHORTER_SOCKET_DIR)
 
 
 def default_state_dir(socket_dir: Path) -> Path:

@@ -190,12 +190,31 @@ def test_a_socket_directory_one_may_not_write(directory: Path) -> None:
     """The same, and it says where."""
     directory.chmod(0o755)
     (directory / "s").chmod(0o555)
-    found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "s", "--log-level", "error")
+    found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "s")
     assert (found.returncode, found.stdout) == (3, "")
-    assert found.stderr.startswith("kubedevices: ")
-    assert str(directory / "s") in found.stderr
-    assert "ermission denied" in found.stderr
+    assert found.stderr == (
+        f"kubedevices: cannot make a socket in {directory}/s: it cannot be written to "
+        "(run as its owner, mostly root, or choose another --socket-dir)\n"
+    )
+
+
+def test_a_socket_directory_one_may_not_even_see(directory: Path) -> None:
+    """As that of a kubelet, below a directory of mode 0750: one line as well."""
+    directory.chmod(0o755)
+    (directory / "kubelet/s").mkdir(parents=True)
+    (directory / "kubelet").chmod(0o750)
+    found = expose_as_nobody("--config", "serial.yaml", "--socket-dir", "kubelet/s")
+    assert (found.returncode, found.stdout) == (3, "")
+    assert found.stderr.startswith(
+        f"kubedevices: cannot make a socket in {directory}/kubelet/s: Permission denied (run as"
+    )
     assert found.stderr.count("\n") == 1
+
+
+def test_a_socket_directory_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """It will not become one by waiting."""
+    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "serial.yaml"]) == 3
+    assert capsys.readouterr().err.endswith("serial.yaml: it is no directory\n")
 
 
 def test_the_shipped_example_is_right_and_finds_what_this_host_has() -> None:

@@ -17,6 +17,7 @@ from tests.cli.commands import run
 
 SCANNERS = """\
 import kubedevices as kd
+from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode, bind_mount
 
 class Widgets(kd.PolledScanner):
     def list_devices(self):
@@ -50,6 +51,24 @@ class Silent(kd.Scanner):
 class Ends(kd.Scanner):
     async def scan(self, notifier):
         return
+
+class Misnamed(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree({"no good": []})
+
+class Cdi(kd.PolledScanner):
+    names = "a", "b"
+    def list_devices(self):
+        edits = ContainerEdits(
+            env=("A=1",), device_nodes=(DeviceNode("/dev/w", "/dev/null"),),
+            mounts=(bind_mount("/h", "/c", True),), additional_gids=(7,),
+        )
+        devices = [CdiDevice(name, container_edits=edits) for name in self.names]
+        found = [kd.Device(str(i), cdi=each) for i, each in enumerate(devices)]
+        return kd.DeviceTree({"tool": [*found, kd.Device("2", cdi="v.com/c=x")]})
+
+class SameName(Cdi):
+    names = "a", "a"
 """
 
 TABLE = """\
@@ -141,6 +160,9 @@ def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["scanners.py:Nope"], 2, "scanners has no 'Nope'"),
         (["nope:Nope"], 2, "there is no module 'nope'"),
         (["scanners.py:Widgets", "--domain", "foo_bar"], 2, "'foo_bar' is not a domain"),
+        (["scanners.py:Misnamed"], 2, "resource name '…/no good' is invalid: 'no good' must be"),
+        (["scanners.py:Misnamed", "--domain", "a.com"], 2, "resource name 'a.com/no good' is"),
+        (["scanners.py:SameName", "--domain", "a.com"], 2, "a.com/tool: /devices/1/name: the dev"),
         ([], 2, "scan needs either MODULE:CLASS or --config FILE"),
         (["a:B", "--config", "x"], 2, "scan needs either MODULE:CLASS or --config FILE"),
         (["--config", "host.yaml", "--arg", "a=b"], 2, "--arg is for MODULE:CLASS"),
@@ -157,6 +179,22 @@ def test_what_goes_wrong_is_one_line(
     assert captured.err.startswith("kubedevices: ")
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_cdi_devices_are_told_in_few_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """What they do to a container, or whose they are; programs get the words of a file."""
+    assert main(["scan", "scanners.py:Cdi"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    edits = "A=1, /dev/null -> /dev/w (rwm), /h -> /c (ro), additionalGids: [7]"
+    assert [line.split(maxsplit=5)[5] for line in lines] == [
+        "FILES  CDI",
+        edits,
+        edits,
+        "v.com/c=x",
+    ]
+    assert main(["scan", "scanners.py:Cdi", "-o", "json"]) == 0
+    (tool,) = json.loads(capsys.readouterr().out)
+    assert tool["devices"][0]["cdi"]["containerEdits"]["env"] == ["A=1"]
 
 
 def test_no_devices_at_all(capsys: pytest.CaptureFixture[str]) -> None:

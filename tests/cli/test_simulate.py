@@ -147,7 +147,16 @@ def test_a_path_too_long_for_a_socket(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["simulate", "--socket-dir", directory, "--registration", "none"]) == 3
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith("kubedevices: socket path has 108 bytes, Linux allows 107: /tmp/xxx")
-    assert message.endswith("(choose a shorter --socket-dir)")
+    assert message.endswith("(choose a shorter --socket-dir, or a shorter name for the socket)")
+
+
+def test_a_control_socket_too_long(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The advice is about the option it comes from."""
+    arguments = ["--control-socket", "x" * 100, "--socket-dir", str(short_dir)]
+    assert main(["simulate", *arguments, "--registration", "none"]) == 3
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("kubedevices: socket path has ")
+    assert message.endswith("(choose a shorter --control-socket)")
 
 
 def test_help_names_every_setting(

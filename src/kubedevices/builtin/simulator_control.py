@@ -26,7 +26,7 @@ class SimulatorControl:
     def __init__(
         self, socket: Path, take_step: Callable[[Step], int], describe: Callable[[], Document]
     ) -> None:
-        self._socket = check_socket_path(socket.absolute())
+        self._socket = check_socket_path(socket.absolute(), "choose a shorter --control-socket")
         self._take_step, self._describe = take_step, describe
         self._server = GrpcServer(
             json_methods(SERVICE, {"Step": self._step, "Devices": self._devices}, {}),

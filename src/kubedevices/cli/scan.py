@@ -19,13 +19,13 @@ from kubedevices.cli.log_lines import summarize_exception
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
 from kubedevices.device import Device, DeviceSpec, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
+from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.numa_lookup import NumaLookup
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.tree_updates import TreeUpdates
-from kubedevices.resource_name import ResourceName
+from kubedevices.resource_name import ResourceName, explain_resource_name
 
 NAME = "scan"
 HELP = """\
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     """Print one device tree."""
     scanner, domain = _choose_scanner(args)
     tree = asyncio.run(scan_once(scanner, args.timeout, dev_root=args.dev_root))
+    check_tree(tree, domain)
     resources = [_describe_type(tree, device_type, domain) for device_type in tree]
     rows = list(_rows(resources))
     empty = ", ".join(
@@ -111,6 +112,28 @@ async def scan_once(
         for task in (scan, first):
             task.cancel()
         await asyncio.gather(scan, first, return_exceptions=True)
+
+
+def check_tree(tree: DeviceTree, domain: str | None) -> None:
+    """Raise what `run` would: a device type that cannot be part of a name, impossible CDI devices.
+
+    Without a domain only what is wrong in any of them.
+    """
+    for device_type in tree:
+        problem = explain_resource_name(f"{domain or 'example.com'}/{device_type}")
+        if problem:
+            raise InvalidResourceName(f"{domain or '…'}/{device_type}", problem)
+        devices = tree.devices(device_type).values()
+        if any(device.cdi is not None for device in devices):
+            from kubedevices.cdi import CdiSpec
+            from kubedevices.host.cdi_specs import text_of
+            from kubedevices.plugin.cdi_form import cdi_device
+
+            kind = f"{domain or 'example.com'}/{device_type}"
+            by_cdi = (cdi_device(device) for device in devices if device.cdi is not None)
+            defined = tuple(each for each in by_cdi if each is not None)
+            if defined:
+                text_of(CdiSpec(kind=kind, devices=defined), kind)
 
 
 def _raise_failure(scan: "asyncio.Task[None]", name: str) -> None:

@@ -4,17 +4,20 @@ They load the runner, and with it the transport, only when their arguments and f
 """
 
 import argparse
+import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.errors import UsageError
+from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
     from kubedevices.plugin.cdi_files import Inject
-    from kubedevices.plugin.options import RunnerOptions
+    from kubedevices.plugin.options import RunnerOptions, Settings
     from kubedevices.plugin.scanner import Scanner
 
+_MEND = " (run as its owner, mostly root, or choose another --socket-dir)"
 _USUAL_INJECT = {
     "both": "by default what the devices say",
     "nodes": "for resources whose configuration does not say it (default: nodes)",
@@ -89,7 +92,7 @@ def _add_observation_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen",
         metavar="ADDRESS",
         help="serve /healthz, /readyz, /metrics and /state there: 127.0.0.1:9400, or 9400 alone "
-        "for the same, or 0.0.0.0:9400 for everybody (default: not at all)",
+        "for the same, or *:9400 for everybody (default: not at all)",
     )
     group.add_argument(
         "--pod-resources",
@@ -104,19 +107,40 @@ def serve_plugin(
     args: argparse.Namespace, scanner: "Scanner", domain: str, options: "RunnerOptions"
 ) -> None:
     """Serve until a signal comes, with pages beside if `--listen` wants them."""
-    if args.listen is None:
-        if args.pod_resources is not None:
-            raise UsageError("--pod-resources goes with --listen only")
-        from kubedevices.plugin.runner import run_until_signal
+    if args.listen is None and args.pod_resources is not None:
+        raise UsageError("--pod-resources goes with --listen only")
+    from kubedevices.plugin.options import Settings
+    from kubedevices.plugin.runner import run_until_signal
 
+    check_socket_dir(Settings(**options))
+    if args.listen is None:
         run_until_signal(scanner, domain=domain, **options)
         return
     from kubedevices.cli.plugin_pages import PluginPages
-    from kubedevices.plugin.runner import run_until_signal
 
     pages = PluginPages(args.listen, scanner, pod_resources=args.pod_resources)
     options["on_allocated"] = pages.count_allocation
     run_until_signal(scanner, domain=domain, beside=pages.beside, **options)
+
+
+def check_socket_dir(settings: "Settings") -> None:
+    """Raise `CannotAsk` for a directory in which we can never make a socket.
+
+    Before anything is looked for or logged: one that is not there yet may come. Who serves some
+    resources rather than none goes on, and is told by the log.
+    """
+    if settings.on_server_error != "exit":
+        return
+    directory = settings.directory
+    try:
+        if not stat.S_ISDIR(directory.stat().st_mode):
+            raise CannotAsk(f"cannot make a socket in {directory}: it is no directory")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotAsk(f"cannot make a socket in {directory}: {error.strerror}{_MEND}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise CannotAsk(f"cannot make a socket in {directory}: it cannot be written to{_MEND}")
 
 
 def runner_options(args: argparse.Namespace) -> "RunnerOptions":

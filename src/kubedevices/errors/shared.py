@@ -80,11 +80,10 @@ class SocketPathTooLong(CannotAsk):
 
     limit = 107
 
-    def __init__(self, path: str) -> None:
-        self.path, self.length = path, len(path.encode())
+    def __init__(self, path: str, advice: str = "choose a shorter path") -> None:
+        self.path, self.length = path, len(path.encode(errors="surrogateescape"))
         super().__init__(
-            f"socket path has {self.length} bytes, Linux allows {self.limit}: {path} "
-            "(choose a shorter --socket-dir)"
+            f"socket path has {self.length} bytes, Linux allows {self.limit}: {path} ({advice})"
         )
 
 

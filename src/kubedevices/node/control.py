@@ -31,7 +31,7 @@ from kubedevices.node.overview import (
     options_as_dict,
 )
 from kubedevices.node.pod import Pod, format_pod, parse_pod
-from kubedevices.socket_paths import CONTROL_SOCKET_NAME, check_socket_path
+from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.services import json_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
@@ -54,7 +54,7 @@ class ControlService:
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
         self._being_admitted: list[Pod] = []
-        self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME)
+        self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME, SHORTER_STATE_DIR)
         self._server = GrpcServer(
             json_methods(
                 SERVICE,

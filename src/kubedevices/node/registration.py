@@ -8,6 +8,7 @@ directory dial at once, and some die when they are refused.
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, RegisterRequest
@@ -24,7 +25,7 @@ from kubedevices.errors import (
 )
 from kubedevices.metrics import NO_METRICS, REGISTRATIONS, Metrics
 from kubedevices.resource_name import is_resource_name
-from kubedevices.socket_paths import KUBELET_SOCKET_NAME, check_socket_path
+from kubedevices.socket_paths import KUBELET_SOCKET_NAME, SHORTER_SOCKET_DIR, check_socket_path
 from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 
@@ -37,6 +38,9 @@ Refused = Callable[[RegisterRequest, RegistrationError], None]
 """Told of every plugin that was not accepted, and why."""
 
 _NAME_MAX = 255
+
+_LONGEST_TEXT = 1024
+"""Far more than any version, name or endpoint has; the rest would be remembered for nothing."""
 
 _UNFINISHED_NAME = ".kubelet.new"
 """As long as `kubelet.sock`, so that it fits wherever that one fits."""
@@ -87,6 +91,7 @@ class RegistrationServer:
 
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
+        request = _bounded(request)
         self._metrics.count(REGISTRATIONS, request.resource_name)
         try:
             if request.version != API_VERSION:
@@ -116,9 +121,19 @@ class RegistrationServer:
         return directory / endpoint
 
 
+def _bounded(request: RegisterRequest) -> RegisterRequest:
+    """Return `request` with texts that cannot be right anyway cut off, and wrong all the same."""
+    texts = {
+        name: f"{text[:_LONGEST_TEXT]}…"
+        for name in ("version", "endpoint", "resource_name")
+        if len(text := getattr(request, name)) > _LONGEST_TEXT
+    }
+    return replace(request, **texts) if texts else request
+
+
 def registration_socket(socket_dir: Path) -> Path:
     """Return the path of kubelet.sock in `socket_dir`; raises `CannotAsk` for an impossible one."""
     path = socket_dir / KUBELET_SOCKET_NAME
     if not path.is_absolute():
         raise BadSocketPath(str(path))
-    return check_socket_path(path)
+    return check_socket_path(path, SHORTER_SOCKET_DIR)

@@ -15,6 +15,7 @@ from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
     KUBELET_SOCKET_NAME,
     PLUGIN_REGISTRY_DIR,
+    SHORTER_SOCKET_NAME,
     check_socket_path,
     plugin_socket,
 )
@@ -148,7 +149,7 @@ class Settings:
         name = self.socket_name(device_type)
         if not name or "/" in name or name in {".", "..", KUBELET_SOCKET_NAME}:
             raise UsageError(f"{resource}: {name!r} cannot be the name of a socket file")
-        return check_socket_path(self.directory / name)
+        return check_socket_path(self.directory / name, SHORTER_SOCKET_NAME)
 
 
 def _check_choice(name: str, value: str, choices: Any) -> None:
