@@ -1,5 +1,6 @@
 """`kubedevices allocate`."""
 
+import io
 import json
 import re
 import textwrap
@@ -222,6 +223,19 @@ def test_a_mistake_in_a_manifest_is_told_with_its_line(
     error = capsys.readouterr().err
     assert text in error
     assert code == 2
+
+
+def test_a_manifest_may_come_from_standard_input(
+    node: NodeThread, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From another command; a mistake in it says so."""
+    for text, code in ((MANIFEST, 0), ("a: b: c", 2)):
+        stdin = io.TextIOWrapper(io.BytesIO(textwrap.dedent(text).encode()))
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert allocate(node, "--pod", "-") == code
+    captured = capsys.readouterr()
+    assert captured.out.startswith("pod lab/train is admitted\n")
+    assert captured.err.startswith("kubedevices: standard input:1:5: not valid YAML")
 
 
 def test_a_manifest_that_is_not_there_is_told(

@@ -75,6 +75,11 @@ def read_yaml(file: Path) -> yaml.Node:
         content = file.read_bytes()
     except OSError as error:
         raise CannotRead(str(file), error.strerror or str(error)) from error
+    return parse_yaml(content, file)
+
+
+def parse_yaml(content: bytes, file: Path) -> yaml.Node:
+    """Parse what was in `file`, as far as messages know; raises `ConfigError`."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -36,6 +36,7 @@ examples:
   kubedevices allocate example.com/widget=2 --socket-dir /tmp/kd
   kubedevices allocate example.com/widget=1 example.com/gpu=1 --pod-name train -o json
   kubedevices allocate --pod pod.yaml --socket-dir /tmp/kd
+  kubectl get pod train -o yaml | kubedevices allocate --pod -
   kubedevices release train --socket-dir /tmp/kd           gives the devices back
 
 with --format, the answer in the words of a runtime instead:
@@ -59,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "requests", nargs="*", metavar="RESOURCE=N", help=f"what the container gets, {_EXAMPLE}"
     )
-    parser.add_argument("--pod", type=Path, metavar="FILE", help="a Kubernetes Pod manifest")
+    parser.add_argument(
+        "--pod", type=Path, metavar="FILE", help="a Kubernetes Pod manifest; - is standard input"
+    )
     parser.add_argument(
         "--pod-name", metavar="NAME", help="name of the pod (default: one that is not taken)"
     )
@@ -168,11 +171,15 @@ def _read_pod(file: Path) -> "Pod":
     """Read a manifest; every mistake in it is told with its line."""
     import yaml
 
-    from kubedevices.builtin.yaml_source import find, read_yaml
+    from kubedevices.builtin.yaml_source import find, parse_yaml, read_yaml
     from kubedevices.errors import ConfigError, ConfigProblem
     from kubedevices.node.pod import parse_pod
 
-    root = read_yaml(file)
+    if str(file) == "-":
+        file = Path("standard input")
+        root = parse_yaml(sys.stdin.buffer.read(), file)
+    else:
+        root = read_yaml(file)
     loader = yaml.SafeLoader("")
     try:
         manifest = loader.construct_document(root)
