@@ -208,6 +208,28 @@ async def test_resources_without_end_are_refused(
         assert [*manager.inventory] == [RESOURCE]
 
 
+async def test_those_that_are_being_connected_count_too(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once are as many open files; one that failed makes room again."""
+    monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
+    async with (
+        DeviceManager(plugins),
+        FakePlugin(plugins) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+    ):
+        gate = one.hang("options")
+        one.errors["options"] = RpcError(StatusCode.INTERNAL, "no")
+        first = asyncio.ensure_future(one.register())
+        await until(lambda: one.options_asked)
+        with pytest.raises(RpcError, match=r"example\.com/gadget is refused: 1 plugins are"):
+            await two.register()
+        gate.set()
+        with pytest.raises(RpcError, match="failed to get device plugin options"):
+            await first
+        await two.register()
+
+
 async def test_the_third_instance_brings_its_own_list(plugins: Path) -> None:
     """Two devices, the same two from another socket, then a third instance with one other."""
     async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:

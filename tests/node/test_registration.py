@@ -17,6 +17,7 @@ from kubedevices.errors import (
     SocketPathTooLong,
     StatusCode,
 )
+from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.endpoint import PluginTimeouts
 from kubedevices.node.registration import RegistrationServer
@@ -117,6 +118,19 @@ async def test_what_listens_but_does_not_answer_is_no_plugin(plugins: Path) -> N
             mute.listen()
             with pytest.raises(RpcError, match="failed to dial device plugin: context deadline"):
                 await register(plugins, "v1beta1", "mute.sock", RESOURCE)
+
+
+@pytest.mark.parametrize("part", ["version", "endpoint", "resource"])
+async def test_of_a_text_without_end_only_the_beginning_is_kept(plugins: Path, part: str) -> None:
+    """A refusal is remembered, logged and counted; a plugin gone mad must not fill the memory."""
+    given = {"version": "v1beta1", "endpoint": "x.sock", "resource": RESOURCE}
+    given[part] = "x" * 3_000_000
+    metrics = PrometheusMetrics()
+    async with DeviceManager(plugins, metrics=metrics) as manager:
+        with pytest.raises(RpcError, match="xxx"):
+            await register(plugins, *given.values())
+        assert sum(map(len, manager.refusals[0])) < 10_000
+        assert len(metrics.text()) < 10_000
 
 
 async def test_a_refusal_is_an_event(plugins: Path) -> None:

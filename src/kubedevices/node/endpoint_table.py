@@ -46,6 +46,7 @@ class EndpointTable:
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit, self._reopen_streams = receive_limit, reopen_streams
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
+        self._connecting = 0
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
         self._replaced: dict[Endpoint, list[Endpoint]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -84,11 +85,16 @@ class EndpointTable:
 
         Nothing changes for the instance before until this one has answered.
         """
-        if len(self._endpoints) >= PLUGIN_LIMIT and self._inventory.record(resource) is None:
+        connections = len(self._endpoints) + self._connecting
+        if connections >= PLUGIN_LIMIT and self._inventory.record(resource) is None:
             raise TooManyPlugins(resource, PLUGIN_LIMIT)
-        endpoint = await Endpoint.connect(
-            resource, socket, timeouts=self._timeouts, receive_limit=self._receive_limit
-        )
+        self._connecting += 1
+        try:
+            endpoint = await Endpoint.connect(
+                resource, socket, timeouts=self._timeouts, receive_limit=self._receive_limit
+            )
+        finally:
+            self._connecting -= 1
         connected = self._inventory.connect(resource, endpoint.options, str(socket))
         endpoint.generation = connected.generation
         for generation in connected.replaced:

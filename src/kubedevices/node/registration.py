@@ -123,12 +123,16 @@ class RegistrationServer:
 
 def _bounded(request: RegisterRequest) -> RegisterRequest:
     """Return `request` with texts that cannot be right anyway cut off, and wrong all the same."""
-    texts = {
-        name: f"{text[:_LONGEST_TEXT]}…"
-        for name in ("version", "endpoint", "resource_name")
-        if len(text := getattr(request, name)) > _LONGEST_TEXT
-    }
-    return replace(request, **texts) if texts else request
+    return replace(
+        request,
+        version=_cut(request.version),
+        endpoint=_cut(request.endpoint),
+        resource_name=_cut(request.resource_name),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def registration_socket(socket_dir: Path) -> Path:
