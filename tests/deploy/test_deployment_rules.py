@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from kubedevices.cli import main
 from kubedevices.cli.manifests import IMAGE
 from kubedevices.manifests import kustomize
-from kubedevices.manifests.workload import Deployment, documents
+from kubedevices.manifests.workload import Deployment, Plugin, documents
 from tests.deploy.foreign_schemas import BY_KIND
 
 OVERLAYS = kustomize.overlays(IMAGE)
@@ -166,6 +166,17 @@ def test_metrics_say_who_holds_what_and_prometheus_is_told() -> None:
         "prometheus.io/port": "9400",
         "prometheus.io/path": "/metrics",
     }
+
+
+def test_who_reads_a_file_once_is_replaced_with_it() -> None:
+    """A simulator; expose follows its file, and a new pod would interrupt its streams."""
+
+    def template(plugin: Plugin, config: str) -> Any:
+        made = documents(Deployment(plugin, IMAGE, config=config))
+        return made[-1]["spec"]["template"]
+
+    assert template("simulate", "a: 1\n") != template("simulate", "a: 2\n")
+    assert template("expose", "a: 1\n") == template("expose", "a: 2\n")
 
 
 def test_the_nodes_of_nfd_are_those_that_the_rule_labels() -> None:

@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument("--image", help="default: kubedevices with our version as tag")
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="simulate, expose: the configuration"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="simulate, expose: the configuration (expose without one: an example)",
     )
     parser.add_argument("--preset", metavar="NAME", help="simulate: a YAML file of ours")
     parser.add_argument("--cdi", action="store_true", help="expose: give devices by CDI alone")

@@ -11,6 +11,7 @@ is only allowed the devices that it is given.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
@@ -134,12 +135,8 @@ def config_map(deployment: Deployment) -> Document:
 def daemon_set(deployment: Deployment) -> Document:
     """Return one pod per node. Never two at once: they would fight for one socket name."""
     about: Document = {"labels": {_LABEL: NAME}}
-    if deployment.metrics:
-        about["annotations"] = {
-            "prometheus.io/scrape": "true",
-            "prometheus.io/port": str(METRICS_PORT),
-            "prometheus.io/path": "/metrics",
-        }
+    if annotations := _annotations(deployment):
+        about["annotations"] = annotations
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -153,6 +150,20 @@ def daemon_set(deployment: Deployment) -> Document:
             "template": {"metadata": about, "spec": pod_spec(deployment)},
         },
     }
+
+
+def _annotations(deployment: Deployment) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if deployment.metrics:
+        found = {
+            "prometheus.io/scrape": "true",
+            "prometheus.io/port": str(METRICS_PORT),
+            "prometheus.io/path": "/metrics",
+        }
+    if deployment.plugin == "simulate" and deployment.config_text is not None:
+        # The simulator reads its file once: another text must make other pods.
+        found["checksum/config"] = sha256(deployment.config_text.encode()).hexdigest()[:16]
+    return found
 
 
 def pod_spec(deployment: Deployment) -> Document:
