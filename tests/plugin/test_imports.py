@@ -1,9 +1,21 @@
-"""What a serving plugin process loads: each module costs memory on every node of a cluster."""
+"""What a serving plugin process loads: each module costs memory on every node of a cluster.
 
+A plugin of somebody's loads our half for plugins. Of our own plugins, simulate and expose, every
+module is listed, with what each optional part adds: who makes them load more has to say so here.
+"""
+
+import asyncio
 import json
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.fake_kubelet import FakeKubelet
 
 PROGRAM = """
 import asyncio, json, sys
@@ -63,3 +75,145 @@ def test_a_plugin_loads_its_half_and_nothing_optional(short_dir: Path) -> None:
     ours = {name.split(".")[1] for name in modules if name.startswith("kubedevices.")}
     assert ours <= OURS
     assert not modules & NOT_NEEDED
+
+
+VERB = """
+import sys
+from kubedevices.cli import main
+code = main(sys.argv[2:])
+open(sys.argv[1], "w").write("\\n".join(sorted(sys.modules)))
+sys.exit(code)
+"""
+SETTINGS = "numberDevicesOnNode: 1\n"
+CONFIG = """\
+version: 1
+namespace: example.com
+resources:
+- {name: simple-device, match: [{path: /dev/widget*}]}
+"""
+
+
+class Part(NamedTuple):
+    """A verb with its arguments ({d} is a directory), and what may be loaded beyond `beside`.
+
+    `ours` are modules of kubedevices, `others` are packages of others.
+    """
+
+    arguments: str
+    ours: str
+    others: str = ""
+    stdlib: str = ""
+    beside: str = ""
+
+
+EXPOSE = "expose --config {d}/config.yaml --dev-root {d}/dev"
+PARTS = {
+    "simulate": Part(
+        "simulate --number-devices 1",
+        """
+        allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
+        socket_paths spelling errors errors.check errors.container errors.node errors.plugin
+        errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
+        builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
+        host.sysfs plugin plugin.allocate_response plugin.allocation_policy plugin.capabilities
+        plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks plugin.notifier
+        plugin.numa_lookup plugin.options plugin.registrar plugin.reminder plugin.runner
+        plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.tenure
+        plugin.timing plugin.tree_updates plugin.watched wire wire.client_connection wire.clients
+        wire.convert wire.grpc_channel wire.grpc_connection wire.grpc_events wire.grpc_framing
+        wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_codec wire.http2_limits
+        wire.http2_session wire.messages wire.server_connection wire.services wire.unix_grpc
+        wire.unix_socket
+        """,
+        "asyncinotify google h2 hpack hyperframe",
+        """
+        abc argparse array ast asyncio atexit base64 binascii bisect builtins bz2 calendar codecs
+        collections concurrent contextlib contextvars copy copyreg ctypes dataclasses datetime dis
+        encodings enum errno fcntl fnmatch functools genericpath gettext heapq importlib inspect io
+        ipaddress itertools json keyword linecache locale logging lzma marshal math mmap ntpath
+        numbers opcode operator os pathlib pickle platform posix posixpath random re reprlib select
+        selectors shutil signal site socket ssl stat string struct subprocess sys tempfile textwrap
+        threading time token tokenize traceback types typing urllib warnings weakref zipimport zlib
+        """,
+    ),
+    "settings from YAML": Part(
+        "simulate --config {d}/settings.yaml",
+        """
+        builtin.expose_checks builtin.path_patterns builtin.simulator_file builtin.simulator_steps
+        builtin.yaml_config builtin.yaml_source
+        """,
+        "yaml",
+        beside="simulate",
+    ),
+    "pages": Part(
+        "simulate --number-devices 1 --listen 127.0.0.1:0",
+        "cli.kubelet_devices cli.plugin_pages metrics wire.http_pages",
+        "prometheus_client",
+        """
+        email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref
+        """,
+        beside="simulate",
+    ),
+    "expose": Part(
+        EXPOSE,
+        """
+        builtin.config_follower builtin.expose builtin.expose_abilities builtin.expose_config
+        builtin.expose_host builtin.expose_memory builtin.expose_tree builtin.health_checks cdi
+        cdi.annotations cdi.inject cdi.names cdi.parse cdi.registry cdi.rules cdi.values cli.expose
+        cli.output host.device_files host.pci host.usb host.vfio plugin.health_gate plugin.replicas
+        """,
+        stdlib="hashlib",
+        beside="settings from YAML",
+    ),
+    "CDI": Part(
+        EXPOSE + " --inject cdi --cdi-dir {d}/cdi",
+        "host.cdi_inventory host.cdi_specs plugin.cdi_form",
+        beside="expose",
+    ),
+}
+
+
+def allowed(name: str) -> tuple[set[str], set[str], set[str]]:
+    """Return modules of ours, packages of others and of Python that a part may load."""
+    part = PARTS[name]
+    listed = [set(text.split()) for text in (part.ours, part.others, part.stdlib)]
+    more = allowed(part.beside) if part.beside else (set[str](), set[str](), set[str]())
+    ours, others, stdlib = (here | there for here, there in zip(listed, more, strict=True))
+    return ours, others, stdlib
+
+
+async def loaded_by(arguments: Sequence[str], directory: Path) -> set[str]:
+    """Run a plugin until the kubelet has its list; return what it had loaded in the end."""
+    async with FakeKubelet(directory / "p") as kubelet:
+        socket_dir = ("--socket-dir", str(directory / "p"))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", VERB, str(directory / "modules"), *arguments, *socket_dir
+        )
+        try:
+            await kubelet.wait_for("example.com/simple-device", 1)
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(20):
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    return set((directory / "modules").read_text().split())
+
+
+@pytest.mark.parametrize("name", PARTS)
+async def test_our_plugins_load_what_is_listed(name: str, short_dir: Path) -> None:
+    """Each part brings its modules, and nothing else does."""
+    for each in ("p", "dev", "cdi"):
+        (short_dir / each).mkdir()
+    (short_dir / "dev/widget0").touch()
+    (short_dir / "settings.yaml").write_text(SETTINGS)
+    (short_dir / "config.yaml").write_text(CONFIG)
+    words = [word.format(d=short_dir) for word in PARTS[name].arguments.split()]
+    modules = await loaded_by(words, short_dir)
+    ours, others, stdlib = allowed(name)
+    assert {each[12:] for each in modules if each.startswith("kubedevices.")} - ours == set()
+    tops = {each.partition(".")[0] for each in modules if not each.startswith("_")}
+    assert tops - sys.stdlib_module_names - {"kubedevices", "cython_runtime"} - others == set()
+    if sys.version_info[:2] == (3, 11):  # as in the image; other versions split theirs differently
+        assert tops & sys.stdlib_module_names - stdlib == set()
