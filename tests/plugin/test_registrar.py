@@ -106,6 +106,40 @@ async def test_the_directory_vanishes_when_we_bind(
         await until(lambda: rig.registrar.is_serving)
 
 
+async def test_a_path_that_cannot_be_bound_for_long_keeps_us_not_busy(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If binding fails again and again as if the directory were gone, the pauses grow."""
+    attempts = []
+
+    async def fail(_server: GrpcServer, path: Path) -> None:
+        attempts.append(path)
+        raise CannotAsk("no such directory") from FileNotFoundError(path)
+
+    monkeypatch.setattr(GrpcServer, "start", fail)
+    async with registrar(short_dir):
+        await until(lambda: len(attempts) >= 3)
+        await asyncio.sleep(0.1)
+        assert len(attempts) < 10
+
+
+@pytest.mark.parametrize("register", [True, False])
+async def test_a_deleted_directory_that_a_mount_still_shows(
+    short_dir: Path, register: bool
+) -> None:
+    """A container goes on seeing the old directory: only a new start shows it the new one."""
+    (short_dir / "old").mkdir()
+    mount = os.open(short_dir / "old", os.O_RDONLY)  # holds the directory as a mount would
+    try:
+        async with registrar(Path(f"/proc/self/fd/{mount}"), register=register) as rig:
+            await until(lambda: rig.registrar.is_serving)
+            shutil.rmtree(short_dir / "old")
+            with pytest.raises(CannotAsk, match=f"fd/{mount} was deleted"):
+                await rig.ended()
+    finally:
+        os.close(mount)
+
+
 async def test_a_directory_that_is_none(short_dir: Path) -> None:
     """A file where the directory should be, or no directory when only serving, is an error."""
     (short_dir / "file").touch()
@@ -332,6 +366,18 @@ async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
             await until(lambda: rig.server.counts["failed_registrations"] >= 2)
             async with FakeKubelet(short_dir) as kubelet:
                 await kubelet.wait_for(RESOURCE, 1)
+
+
+async def test_stopping_during_register_leaves_nothing_behind(short_dir: Path) -> None:
+    """However long the kubelet takes for Register, a stop ends the call and every task of ours."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.register_gate = asyncio.Event()
+        before = asyncio.all_tasks()
+        timing = replace(QUICK, look_interval=60)
+        async with registrar(short_dir, timing=timing, use_events=False):
+            await kubelet.wait_requests(1)
+        ours = {task.get_name() for task in asyncio.all_tasks() - before}
+        assert {name for name in ours if "fake kubelet" not in name} == set()
 
 
 async def test_a_lack_of_file_descriptors_passes(

@@ -119,8 +119,7 @@ class Registrar:
                             await self._stay_registered(grpc)
                     except CannotAsk as error:
                         if not isinstance(error.__cause__, FileNotFoundError):
-                            raise
-                        continue  # the directory was removed under our hands
+                            raise  # else the directory was removed under our hands
                     lasted = self._now() - bound_at >= self._timing.socket_lasted
                     losses = 0 if lasted else losses + 1
                     level = logging.WARNING if losses > 1 else logging.INFO
@@ -151,13 +150,16 @@ class Registrar:
 
     def _is_there(self, directory: Path) -> bool:
         try:
-            if stat.S_ISDIR(directory.stat().st_mode):
-                return True
+            found = directory.stat()
         except FileNotFoundError:
             return False
         except OSError as error:
             raise CannotAsk(f"cannot look at {directory}: {error.strerror}") from error
-        raise CannotAsk(f"{directory} is not a directory")
+        if not stat.S_ISDIR(found.st_mode):
+            raise CannotAsk(f"{directory} is not a directory")
+        if found.st_nlink == 0:  # it stays so in a container, whatever is made in its place
+            raise CannotAsk(f"{directory} was deleted while it was mounted here: start again")
+        return True
 
     @contextlib.asynccontextmanager
     async def _serving(self) -> AsyncIterator[GrpcServer]:
@@ -304,14 +306,12 @@ class Registrar:
         call = asyncio.create_task(
             self._call_register(kubelet_socket), name=f"register {self._server.resource}"
         )
+        call.add_done_callback(lambda _: self._wake.set())
         try:
             while not call.done():
                 if not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != kubelet:
                     return DialError(str(kubelet_socket), "a socket changed during Register")
-                wake = asyncio.create_task(self._wake.wait(), name="registrar wake")
-                await asyncio.wait({call, wake}, return_when=asyncio.FIRST_COMPLETED)
-                wake.cancel()
-                self._wake.clear()
+                await self._wait(None)
             call.result()
         except RpcError as error:
             is_stale = not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != kubelet
