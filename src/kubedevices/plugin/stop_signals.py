@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Self
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_LAST_WORDS = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +55,14 @@ class StopSignals:
         self._stop()
 
     def _give_up(self) -> None:
-        _log.error("not stopped within %g s: something blocks the event loop, exiting", self._grace)
+        text = "not stopped within %g s: something blocks the event loop, exiting"
+        teller = threading.Thread(target=_log.error, args=(text, self._grace), daemon=True)
+        teller.start()
+        teller.join(_LAST_WORDS)  # what blocks the loop may be the log, such as a full pipe
         self._exit(1)
 
     def _exit(self, code: int) -> None:
-        self._clean_up()
-        os._exit(code)
+        try:
+            self._clean_up()
+        finally:
+            os._exit(code)
