@@ -102,6 +102,17 @@ async def test_streams_can_be_ended_from_here() -> None:
     assert len(device_list_from_wire(await anext(new))) == 2
 
 
+async def test_a_stream_that_holds_back_updates_ends_as_quickly() -> None:
+    """Or a kubelet would see the old stream end after the new registration, and drop that."""
+    served = Served(devices=widgets("w0"), min_update_interval=60)
+    async with reading(served.server) as reader:
+        await until(lambda: reader.seen)
+        served.publish(*widgets("w1"))
+        served.server.end_streams()
+        await until(lambda: not len(served.server.streams), 5)
+        assert reader.seen == [{"w0": "Healthy"}]
+
+
 async def test_streams_are_counted_from_a_mark() -> None:
     """Streams opened before a registration do not count for it; each change is told."""
     served = Served(devices=widgets("w0"))

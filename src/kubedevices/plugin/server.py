@@ -183,9 +183,15 @@ class PluginServer:
                 self.counts["lists_sent"] += 1
                 sent_at = loop.time()
                 yield encoded
-                pause = sent_at + self._min_update_interval - loop.time()
-                if pause > 0:
-                    await asyncio.sleep(pause)
+                if self._min_update_interval:
+                    await self._pause(sent_at + self._min_update_interval, ended)
+
+    async def _pause(self, until: float, ended: int) -> None:
+        """Wait until `until`, or for the end of the streams that were not `ended` before."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while ended == self._ended:
+                    await self._changed.wait()
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
         """Answer with the plugin's own response or with the default one."""
