@@ -7,10 +7,12 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
+from kubedevices.errors import HookHangs
 from kubedevices.plugin import hook_threads
 from tests.waiting import until
 
@@ -149,6 +151,70 @@ async def test_a_cancelled_call_that_has_no_thread_is_never_made(gate: Gate) -> 
     gate.open.set()
     await asyncio.gather(*calls)
     assert gate.entries == limit
+
+
+async def give_up(calls: Sequence[asyncio.Task[Any]]) -> None:
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+
+
+async def test_calls_given_up_take_no_threads_from_others() -> None:
+    """A kubelet repeats a call that hung: those left behind stop neither others nor those waiting.
+
+    Or a plugin would stop scanning once a hook had hung as often as there are threads.
+    """
+    hooks = [type(name, (Gate,), {})() for name in ("Hook1", "Hook2", "Hook3", "Hook4")]
+    limit = hook_threads.THREAD_LIMIT // len(hooks)
+    calls = [
+        asyncio.create_task(hook_threads.call(each.pass_through))
+        for each in hooks
+        for _ in range(limit)
+    ]
+    await until(lambda: all(each.entries == limit for each in hooks), what="every thread hangs")
+    waiting = asyncio.create_task(hook_threads.call(str, 1))
+    await asyncio.sleep(0)
+    await give_up(calls)
+    assert await asyncio.wait_for(waiting, 5) == "1"
+    assert await asyncio.wait_for(hook_threads.call(str, 2), 5) == "2"
+    for each in hooks:
+        each.open.set()
+    assert await hook_threads.settle(10) == ()
+    await until(lambda: hook_thread_count() == 0, what="all hook threads have ended")
+
+
+async def test_a_hook_that_hangs_again_and_again_is_refused(gate: Gate) -> None:
+    """Threads that hang must not pile up: so many of one method and no more, until one ends."""
+    for count in range(1, hook_threads.HANGING_LIMIT + 1):
+        call = asyncio.create_task(hook_threads.call(gate.pass_through))
+        await until(lambda n=count: gate.entries == n)  # type: ignore[misc]
+        await give_up([call])
+    text = rf"Gate.pass_through hangs in {hook_threads.HANGING_LIMIT} calls"
+    with pytest.raises(HookHangs, match=text):
+        await hook_threads.call(gate.pass_through)
+    assert await hook_threads.call(str, 1) == "1"
+    gate.open.set()
+    assert await hook_threads.settle(10) == ()
+    assert await hook_threads.call(gate.pass_through, "again") == "again"
+
+
+async def test_a_call_given_up_as_it_ends_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled when its thread is done and has not told the loop yet: nothing is kept of it."""
+    finish, is_over, may_tell = hook_threads._Job.finish, threading.Event(), threading.Event()
+
+    def tell_late(job: hook_threads._Job) -> None:
+        is_over.set()
+        assert may_tell.wait(10)
+        finish(job)
+
+    monkeypatch.setattr(hook_threads._Job, "finish", tell_late)
+    call = asyncio.create_task(hook_threads.call(Gate))
+    await until(is_over.is_set)
+    await give_up([call])
+    may_tell.set()
+    await until(lambda: hook_thread_count() == 0, what="the thread has ended")
+    assert hook_threads._pool._abandoned == set()
+    assert hook_threads._pool._running == 0
 
 
 async def test_threads_end_with_their_calls() -> None:

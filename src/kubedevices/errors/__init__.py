@@ -33,6 +33,7 @@
     │   ├── RegistrationRefused
     │   ├── DeviceListTooLarge
     │   ├── BadHookAnswer                  an ability that returned something else than it should
+    │   ├── HookHangs                      an ability that never ends
     │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
     │       ├── ConflictingDevices         two devices that want the same place
@@ -104,6 +105,7 @@ from kubedevices.errors.plugin import (
     BadHookAnswer,
     ConflictingDevices,
     DeviceListTooLarge,
+    HookHangs,
     ImpossiblePreference,
     NoDevicesNamed,
     NotADeviceTree,
@@ -168,6 +170,7 @@ __all__ = [
     "EndpointNotFound",
     "EndpointStopped",
     "GetInfoFailed",
+    "HookHangs",
     "ImpossiblePreference",
     "InvalidCdiAnnotation",
     "InvalidCdiName",

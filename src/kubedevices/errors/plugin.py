@@ -67,6 +67,14 @@ class BadHookAnswer(PluginError):
         super().__init__(f"{plugin}.{method}() must return {expected}, not {_what(answer)}")
 
 
+class HookHangs(PluginError):
+    """A method of the plugin author did not end so often that it is not called any more."""
+
+    def __init__(self, hook: str, calls: int) -> None:
+        self.hook, self.calls = hook, calls
+        super().__init__(f"{hook} hangs in {calls} calls: not called again until one of them ends")
+
+
 class ImpossiblePreference(PluginError):
     """No choice of devices fulfils a request for a preferred allocation."""
 

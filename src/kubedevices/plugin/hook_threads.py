@@ -15,10 +15,15 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
+from kubedevices.errors import HookHangs
+
 T = TypeVar("T")
 
 THREAD_LIMIT = 64
 """Calls that run at once in this process; more of them wait for a thread in their order."""
+
+HANGING_LIMIT = 16
+"""Calls of one function that may hang after their callers gave up; then it is not called again."""
 
 STOP_GRACE = 2.0
 """How long `settle` waits for calls that nobody waits for any more."""
@@ -38,7 +43,8 @@ async def call(function: Callable[..., Any], *args: object) -> Any:
     """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
 
     The thread sees the caller's context variables. Cancelling leaves the thread to itself: nobody
-    hears its answer, and `settle` says so if it is still running at the end.
+    hears its answer, and `settle` says so if it is still running at the end. Raises `HookHangs` for
+    a function that too many threads were left to.
     """
     if inspect.iscoroutinefunction(function):
         return await function(*args)
@@ -72,6 +78,7 @@ class _Job:
         self.loop = asyncio.get_running_loop()
         self.finished: asyncio.Future[None] = self.loop.create_future()
         self.is_abandoned = False
+        self.has_run = False  # and its place in the pool is given to another
         self._function, self._args = function, args
         self._context = contextvars.copy_context()
         self._answer: Any = None
@@ -87,6 +94,10 @@ class _Job:
             self._error = error if is_plain else RuntimeError(f"{self.name} raised {error!r}")
             if not is_plain:
                 self._error.__cause__ = error
+
+    def fail(self, error: Exception) -> None:
+        """Note why the function could not even be called."""
+        self._error = error
 
     def finish(self) -> None:
         """Tell the loop, unless it is gone already. Called by the thread."""
@@ -120,7 +131,10 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 class _Pool:
-    """Starts a thread per job up to the limit; beyond it, a thread that is done takes the next."""
+    """Starts a thread per job up to the limit; beyond it, a thread that is done takes the next.
+
+    A job that nobody waits for any more gives up its place: however long it hangs, it stops nobody.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -131,29 +145,49 @@ class _Pool:
 
     def start(self, job: _Job) -> None:
         with self._lock:
+            hanging = sum(each.name == job.name for each in self._abandoned)
+            if hanging >= HANGING_LIMIT:
+                raise HookHangs(job.name, hanging)
             if self._running >= self._limit:
                 self._waiting.append(job)
                 return
             self._running += 1
-        try:
-            threading.Thread(
-                target=self._work, args=(job,), name=f"hook {job.name}", daemon=True
-            ).start()
-        except RuntimeError:
-            with self._lock:
-                self._running -= 1
-            raise
+        self._start_thread(job)
+
+    def _start_thread(self, job: _Job | None) -> None:
+        while job is not None:
+            try:
+                threading.Thread(
+                    target=self._work, args=(job,), name=f"hook {job.name}", daemon=True
+                ).start()
+            except RuntimeError as error:  # the process has as many as it may
+                job.fail(error)
+                job = self._end(job)
+            else:
+                return
 
     def _work(self, job: _Job | None) -> None:
         while job is not None:
             job.run()
-            with self._lock:
-                self._abandoned.discard(job)
-                following = self._waiting.popleft() if self._waiting else None
-                if following is None:
-                    self._running -= 1
-            job.finish()
-            job = following
+            job = self._end(job)
+
+    def _end(self, job: _Job) -> _Job | None:
+        """Tell who waits for `job`; return the job that gets its place, if there is one."""
+        with self._lock:
+            job.has_run = True
+            following = None
+            if job in self._abandoned:  # its place was given away then
+                self._abandoned.remove(job)
+            else:
+                following = self._give_place()
+        job.finish()
+        return following
+
+    def _give_place(self) -> _Job | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        self._running -= 1
+        return None
 
     def abandon(self, job: _Job) -> None:
         """Remember a job whose answer nobody wants; one that has no thread yet never gets one."""
@@ -161,8 +195,12 @@ class _Pool:
         with self._lock:
             if job in self._waiting:
                 self._waiting.remove(job)
-            elif not job.finished.done():
-                self._abandoned.add(job)
+                return
+            if job.has_run:
+                return
+            self._abandoned.add(job)
+            following = self._give_place()
+        self._start_thread(following)
 
     def abandoned(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
         with self._lock:
