@@ -1,5 +1,6 @@
 """CDI files on a host: reading like a runtime, writing so that no reader sees half a file."""
 
+import errno
 import fcntl
 import json
 import os
@@ -135,6 +136,20 @@ def test_yaml_in_a_json_file_is_read(tmp_path: Path) -> None:
     """Readers use one parser for both; a flow mapping looks like JSON first."""
     text = "{cdiVersion: 0.5.0, kind: v.com/c, devices: [{name: w, containerEdits: {env: [A=1]}}]}"
     assert read_spec_file(put(tmp_path / "a.json", text)).spec is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: 0x_", "a: !!timestamp soon", "a: !!bool perhaps", '{"a":' * 5000 + "1" + "}" * 5000],
+    ids=["number", "date", "truth", "depth"],
+)
+def test_text_that_its_parser_stumbles_over_is_a_problem_too(tmp_path: Path, text: str) -> None:
+    """Whatever its parser makes of a stranger's file, it harms no other file."""
+    put(tmp_path / "bad.yaml", text)
+    put(tmp_path / "good.json", content("g"))
+    registry = read_registry([tmp_path])
+    assert set(registry.errors) == {str(tmp_path / "bad.yaml")}
+    assert set(registry.devices) == {"v.com/c=g"}
 
 
 def test_dates_stay_text_in_yaml(tmp_path: Path) -> None:
@@ -342,3 +357,16 @@ def test_a_device_node_that_is_elsewhere_on_the_host_raises_the_version(tmp_path
     spec = CdiSpec(version="1.1.0", kind="v.com/c", devices=(CdiDevice("w", (), edits),))
     write_spec(tmp_path, "a.json", spec)
     assert json.loads((tmp_path / "a.json").read_text())["cdiVersion"] == "0.5.0"
+
+
+def test_a_file_system_without_locks_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks only protect what we write from another process that tidies up."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert write_spec(tmp_path, "x.json", a_spec("d"))
+    assert set(read_registry([tmp_path]).devices) == {"v.com/c=d"}

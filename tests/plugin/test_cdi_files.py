@@ -21,7 +21,9 @@ from kubedevices.cdi import CdiDevice, ContainerEdits
 from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusCode, UsageError
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
+from kubedevices.plugin.replicas import replicate
 from kubedevices.plugin.runner import PluginRunner, serve
+from kubedevices.plugin.scanners import static
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy
@@ -287,9 +289,9 @@ async def test_a_plugins_own_answer_is_looked_after_too(short_dir: Path, cdi_dir
 
 
 async def test_two_devices_with_one_cdi_name_end_the_plugin(short_dir: Path) -> None:
-    """The author's mistake, told with the name; T-02 cannot happen: a device has one."""
-    device = CdiDevice("same", container_edits=edits("1"))
-    scanner = Widgets(widget=[kd.Device(name, cdi=device, numa_nodes=()) for name in "ab"])
+    """Two meanings of one name: the author's mistake, told with the name; T-02 cannot happen."""
+    same = [CdiDevice("same", container_edits=edits(value)) for value in "12"]
+    scanner = Widgets(widget=[kd.Device(d.container_edits.env[0], cdi=d) for d in same])
     runner = PluginRunner(
         scanner, domain=DOMAIN, socket_dir=short_dir, cdi_dir=short_dir / "cdi", timing=QUICK
     )
@@ -322,3 +324,14 @@ def test_a_plugin_without_cdi_loads_none_of_it() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "['kubedevices.plugin.cdi_files']"
+
+
+async def test_replicas_of_a_named_cdi_device_share_it(short_dir: Path, cdi_dir: Path) -> None:
+    """The same definition under one name is one CDI device, however many IDs lead to it."""
+    card = kd.Device("card", cdi=CdiDevice("card0", container_edits=edits("1")), numa_nodes=())
+    tree = replicate(kd.DeviceTree({"widget": [card]}), 2)
+    async with serving(static(tree), short_dir) as (kubelet, runner):
+        await kubelet.wait_for(RESOURCE, 2)
+        assert resolved(cdi_dir, f"{RESOURCE}=card0") == ("WIDGET=1",)
+        answer = await allocate(runner, "card::0", "card::1")
+        assert answer.cdi_devices == [f"{RESOURCE}=card0"]

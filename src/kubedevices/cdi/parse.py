@@ -47,7 +47,7 @@ def load_json(text: str, *, file: str = "") -> Any:
     """Return the data of JSON text; a key that is there twice is a mistake, as for every reader."""
     try:
         return json.loads(text, object_pairs_hook=_without_duplicates)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidCdiSpec(file, [CdiProblem("", f"it is not JSON: {error}")]) from None
 
 

@@ -121,8 +121,8 @@ def _load_yaml(text: str, file: str) -> Any:
 
     try:
         return yaml.load(text, _strict_loader())  # a safe loader
-    except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
+    except Exception as error:  # the parser stumbles over `0x_` and `!!bool perhaps` in its own way
+        problem = " ".join(str(error).split()) or type(error).__name__
         raise InvalidCdiSpec(file, [CdiProblem("", f"it is not YAML: {problem}")]) from None
 
 
@@ -222,7 +222,8 @@ def _replace(path: Path, data: bytes, overwrite: bool) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             # Held while we live: `remove_leftovers` of another process keeps off.
-            fcntl.flock(file, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), 0o644)  # engines without root read it too

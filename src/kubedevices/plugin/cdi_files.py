@@ -106,16 +106,16 @@ class CdiFiles:
     def _definitions(self, tree: DeviceTree) -> "dict[str, list[CdiDevice]]":
         from kubedevices.plugin.cdi_form import cdi_device, leaves_by_cdi  # noqa: PLC0415
 
-        kinds: dict[str, list[CdiDevice]] = {}
+        kinds: dict[str, dict[CdiDevice, None]] = {}
         for device_type in tree:
             kind = str(ResourceName(self._domain, device_type))
             for device in tree.devices(device_type).values():
                 if not leaves_by_cdi(device, self._inject):
                     continue
                 defined = cdi_device(self._without_links(device))
-                if defined is not None:
-                    kinds.setdefault(kind, []).append(defined)
-        return kinds
+                if defined is not None:  # replicas may all say the same
+                    kinds.setdefault(kind, {})[defined] = None
+        return {kind: list(devices) for kind, devices in kinds.items()}
 
     def _keep_names_of_living(
         self,
