@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.explain import ask
 from kubedevices.explain.facts import Answers, DeviceState, Refusal
-from kubedevices.node.checkpoint import checkpoint_of, format_checkpoint
+from kubedevices.node.checkpoint import Checkpoint, checkpoint_of, format_checkpoint
 from kubedevices.node.control import ControlService
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pod import Container, Pod
@@ -19,6 +19,8 @@ from kubedevices.node.pod_devices import HeldDevices, Holding
 from kubedevices.node.pod_resources import PodResourcesServer
 from kubedevices.wire.convert import container_response_to_wire
 from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
+from kubedevices.wire.services import plugin_registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 
 POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
@@ -96,6 +98,13 @@ async def test_where_nobody_answers_it_is_told_who_was_asked(short_dir: Path) ->
     assert kubelet.startswith("no kubelet answers at")
 
 
+def test_a_holder_without_a_name_is_told_by_its_uid() -> None:
+    """As it is when a node knows a pod from a checkpoint alone."""
+    holder = {"namespace": "", "pod": "", "uid": "uid-1", "container": "main"}
+    document = {"id": "w0", "health": "Healthy", "numa_nodes": [], "held_by": [holder]}
+    assert ask._device(document).held_by == ("uid-1 (main)",)
+
+
 @pytest.mark.parametrize(
     ("allocatable", "expected"),
     [
@@ -122,6 +131,15 @@ def test_a_checkpoint_says_what_containers_were_given(short_dir: Path) -> None:
     assert allocation.response == GIVEN
 
 
+def test_a_resource_that_has_null_devices_has_none(short_dir: Path) -> None:
+    """That is how a kubelet writes an empty list."""
+    path = short_dir / "checkpoint"
+    path.write_bytes(format_checkpoint(Checkpoint(None, {RESOURCE: None})))
+    assert ask.read_checkpoint(path, Answers()).registered == {RESOURCE: ()}
+    path.write_bytes(format_checkpoint(Checkpoint()))
+    assert ask.read_checkpoint(path, Answers()).registered == {}
+
+
 def test_a_bad_checkpoint_is_told(short_dir: Path) -> None:
     """Corrupt, unreadable; one that is missing is nothing to tell."""
     path = checkpoint(short_dir)
@@ -133,6 +151,37 @@ def test_a_bad_checkpoint_is_told(short_dir: Path) -> None:
 
 
 # ---------------------------------------------------------------- plugins
+
+
+class Found:
+    """Serves the registration service of a plugin that waits to be found."""
+
+    async def get_info(self) -> PluginInfo:
+        return OFFER
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        raise AssertionError("only whoever registers it tells a plugin so")
+
+
+OFFER = PluginInfo("DevicePlugin", RESOURCE, "", ("v1beta1",))
+
+
+async def test_the_plugin_registry_is_asked(short_dir: Path) -> None:
+    """Who offers what; a socket with nobody behind it, or with somebody else; files are nothing."""
+    (short_dir / "r" / "below").mkdir(parents=True)
+    (short_dir / "r" / "file").touch()
+    server = GrpcServer(plugin_registration_methods(Found()), name="found")
+    await server.start(short_dir / "r" / "below" / "w.sock")
+    with sockets.socket(sockets.AF_UNIX) as left:
+        left.bind(str(short_dir / "r" / "left.sock"))
+    async with FakePlugin(short_dir / "r", socket_name="other.sock"):
+        good, stale, other = await ask.ask_registry(short_dir / "r")
+    await server.stop()
+    assert (good.info, good.problem) == (OFFER, "")
+    assert (stale.info, stale.problem) == (None, "nobody answers: connection refused")
+    assert other.info is None
+    assert "does not say what it is" in other.problem
+    assert await ask.ask_registry(short_dir / "none") == ()
 
 
 async def test_a_plugin_that_is_asked_lists_its_devices(short_dir: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.allocation import PluginInfo
 from kubedevices.device import ReportedDevice
 from kubedevices.explain.facts import (
     MISSING,
@@ -20,6 +21,7 @@ from kubedevices.explain.facts import (
     Refusal,
     ResourceState,
     Socket,
+    Watched,
 )
 from kubedevices.explain.finding import Finding, Result, Step
 from kubedevices.explain.judge_directory import (
@@ -27,6 +29,7 @@ from kubedevices.explain.judge_directory import (
     judge_kubelet_socket,
     judge_path_length,
     judge_plugin_sockets,
+    judge_registry,
 )
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
@@ -92,10 +95,16 @@ def test_a_kubelet_elsewhere_is_named(refusal: str) -> None:
 
 def test_the_command_starts_what_serves_that_directory() -> None:
     """For the kubelet's own directory it is a kubelet, for any other a node of ours."""
-    mine = only(judge_directory(Directory(PLACE, MISSING), []))
-    assert mine.command == "kubedevices node --socket-dir /run/kd"
-    kubelets = only(judge_directory(Directory(DEVICE_PLUGIN_DIR, MISSING), []))
-    assert kubelets.command == "systemctl status kubelet"
+    for place, command in (
+        (PLACE, "kubedevices node --socket-dir /run/kd"),
+        (DEVICE_PLUGIN_DIR, "systemctl status kubelet"),
+    ):
+        missing = only(judge_directory(Directory(place, MISSING), []))
+        assert (missing.command, missing.advice.split()[:2]) == (command, ["a", "kubelet"])
+        for refusal, advice in ((MISSING, "start one"), (NOBODY, "start the kubelet")):
+            socket = replace(SERVED, refusal=refusal)
+            deserted = only(judge_kubelet_socket(Directory(place, kubelet=socket), []))
+            assert (deserted.command, deserted.advice.startswith(advice)) == (command, True)
 
 
 def test_a_directory_too_deep_for_a_socket() -> None:
@@ -115,7 +124,7 @@ def test_a_resource_too_long_for_a_socket_of_its_name() -> None:
 
 
 PLUGIN = Socket(PLACE / "widget.sock", "", Process(9, "widgets"), connections=1)
-HALF_WELL = (ReportedDevice("w0", "Healthy"), ReportedDevice("w1", "Unhealthy"))
+THREE = tuple(ReportedDevice(f"w{i}", "Healthy" if i else "Unhealthy") for i in range(3))
 
 
 @pytest.mark.parametrize(
@@ -123,13 +132,15 @@ HALF_WELL = (ReportedDevice("w0", "Healthy"), ReportedDevice("w1", "Unhealthy"))
     [
         (PLUGIN, Result.OK, "widgets (pid 9) listens, 1 connection"),
         (replace(PLUGIN, connections=None), Result.OK, "widgets (pid 9) listens"),
+        (replace(PLUGIN, connections=2), Result.OK, "listens, 2 connections"),
         (replace(PLUGIN, connections=0), Result.PROBLEM, "it is not registered"),
         (replace(PLUGIN, refusal=NOBODY), Result.WARNING, "nobody listens"),
         (replace(PLUGIN, refusal=NO_PERMISSION), Result.UNKNOWN, "no permission"),
+        (replace(PLUGIN, refusal="wrong type"), Result.UNKNOWN, "cannot connect: wrong type"),
         (
-            replace(PLUGIN, answer=PluginAnswer(HALF_WELL)),
+            replace(PLUGIN, answer=PluginAnswer(THREE)),
             Result.OK,
-            "lists 2 devices, 1 healthy",
+            "lists 3 devices, 2 healthy, 1 connection",
         ),
         (
             replace(PLUGIN, answer=PluginAnswer(problem="does not answer")),
@@ -143,6 +154,22 @@ def test_a_plugins_socket(plugin: Socket, result: Result, says: str) -> None:
     finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
     assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
     assert says in finding.found
+    if plugin.connections == 0:
+        assert finding.command == "kill 9"
+
+
+def test_what_cannot_be_named_is_still_told() -> None:
+    """A process of another user, or in another container, has no name for us."""
+    nameless = replace(GOOD, kubelet=replace(SERVED, listener=None))
+    assert "somebody accepts" in only(judge_kubelet_socket(nameless, [])).found
+    for plugins, deleted in (
+        ((replace(PLUGIN, listener=None, connections=0),), ()),
+        ((), (DeletedSocket(PLACE / "w.sock"),)),
+    ):
+        finding = only(
+            judge_plugin_sockets(replace(GOOD, plugins=plugins, deleted=deleted), Answers())
+        )
+        assert (finding.result, finding.command) == (Result.PROBLEM, "")
 
 
 def test_no_connection_means_nothing_where_nobody_could_connect() -> None:
@@ -181,3 +208,27 @@ def test_an_empty_directory_is_told() -> None:
     finding = only(judge_plugin_sockets(GOOD, Answers()))
     assert finding.result is Result.UNKNOWN
     assert "no plugin has a socket here" in finding.found
+
+
+OFFER = PluginInfo("DevicePlugin", "example.com/widget", "", ("v1beta1",))
+
+
+@pytest.mark.parametrize(
+    ("watched", "result", "says"),
+    [
+        (Watched(PLACE, OFFER), Result.OK, "offers example.com/widget"),
+        (Watched(PLACE, OFFER._replace(name="widget")), Result.PROBLEM, "no kubelet accepts"),
+        (Watched(PLACE, OFFER._replace(supported_versions=("v1",))), Result.PROBLEM, "in v1, a"),
+        (Watched(PLACE, OFFER._replace(supported_versions=())), Result.PROBLEM, "no version"),
+        (Watched(PLACE, problem="nobody answers"), Result.WARNING, "nobody answers"),
+    ],
+)
+def test_the_plugin_registry(watched: Watched, result: Result, says: str) -> None:
+    """What waits there to be found, and whether a kubelet would take it."""
+    finding = only(judge_registry([watched]))
+    assert (finding.result, says in finding.found) == (result, True)
+
+
+def test_other_kinds_of_plugins_are_none_of_our_business() -> None:
+    """Storage drivers and DRA drivers have their sockets in the registry too."""
+    assert judge_registry([Watched(PLACE, OFFER._replace(type="CSIPlugin"))]) == []

@@ -26,8 +26,6 @@ from kubedevices.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kubedevices.explain.finding import Finding
     from kubedevices.explain.walk import Places, Report
 
@@ -75,7 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=directory,
         metavar="SOCKET",
         help="the kubelet's podresources socket (default: pod-resources/kubelet.sock beside "
-        "--socket-dir)",
+        "--socket-dir, or in the kubelet's root directory)",
+    )
+    places.add_argument(
+        "--plugin-registry",
+        type=directory,
+        metavar="DIR",
+        help="where a kubelet finds plugins by their sockets (default: plugins_registry likewise)",
     )
     places.add_argument(
         "--dev-root", type=directory, metavar="DIR", help="where the host's /dev is (default: /dev)"
@@ -112,15 +116,15 @@ def _places(args: argparse.Namespace) -> "Places":
     from kubedevices.explain.walk import Places
 
     given = {
+        "pod_resources": args.pod_resources,
+        "plugin_registry": args.plugin_registry,
         "dev_root": args.dev_root,
         "proc_root": args.proc_root,
         "cdi_dirs": tuple(args.cdi_dir) if args.cdi_dir else None,
     }
-    beside: Path = args.socket_dir.parent / "pod-resources" / "kubelet.sock"
     return Places(
         args.socket_dir,
         state_directory(args),
-        args.pod_resources or beside,
         **{name: value for name, value in given.items() if value is not None},
     )
 

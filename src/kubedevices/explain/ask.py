@@ -21,11 +21,13 @@ from kubedevices.explain.facts import (
     PluginAnswer,
     Refusal,
     ResourceState,
+    Watched,
 )
 from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.checkpoint_file import read_bytes
 from kubedevices.node.control import ControlClient
-from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.node.plugin_watcher import find_sockets
+from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.wire.convert import container_response_from_wire
 from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -173,6 +175,23 @@ def read_checkpoint(path: Path, answers: Answers) -> Answers:
 
 
 # ---------------------------------------------------------------- plugins
+
+
+async def ask_registry(directory: Path) -> tuple[Watched, ...]:
+    """Ask each socket in the plugin registry directory what it is, as a kubelet may at any time."""
+    found = await asyncio.to_thread(find_sockets, directory)
+    return tuple(await asyncio.gather(*map(_ask_watched, sorted(found))))
+
+
+async def _ask_watched(socket: Path) -> Watched:
+    try:
+        async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
+            client = PluginRegistrationClient(channel)
+            return Watched(socket, await client.get_info(timeout=DEADLINE))
+    except DialError as error:
+        return Watched(socket, problem=f"nobody answers: {error.reason}")
+    except WireError as error:
+        return Watched(socket, problem=f"it does not say what it is: {error}")
 
 
 async def ask_plugins(sockets: Sequence[Path]) -> dict[Path, PluginAnswer]:

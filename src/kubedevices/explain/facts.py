@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
 from kubedevices.device import ReportedDevice
 
 
@@ -71,6 +71,15 @@ class Directory:
     deleted: tuple[DeletedSocket, ...] = ()
     elsewhere: tuple[Path, ...] = ()
     """Other plugin directories whose `kubelet.sock` somebody serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A socket in the plugin registry directory and what it says it is."""
+
+    path: Path
+    info: PluginInfo | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import SocketPathTooLong
 from kubedevices.explain.facts import (
     MISSING,
@@ -13,11 +14,14 @@ from kubedevices.explain.facts import (
     Directory,
     Kubelet,
     Socket,
+    Watched,
 )
 from kubedevices.explain.finding import Finding, Step, ok, problem, some_of, unknown, warning
+from kubedevices.resource_name import explain_resource_name
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
 
 _OTHERS_MAY_WRITE = 0o002
+_DEVICE_PLUGIN = "DevicePlugin"
 _AS_ROOT = "ask again as root, or as the owner of the directory"
 
 
@@ -169,10 +173,37 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
     return findings
 
 
+def judge_registry(watched: Iterable[Watched]) -> list[Finding]:
+    """Say of the sockets in the plugin registry directory which are device plugins, and well."""
+    findings = []
+    for each in watched:
+        path = str(each.path)
+        if each.info is None:
+            advice = "start its plugin again, or remove the socket"
+            findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice, f"rm {path}"))
+        elif each.info.type == _DEVICE_PLUGIN:
+            findings.append(_judge_watched(path, each.info))
+    return findings
+
+
+def _judge_watched(path: str, info: PluginInfo) -> Finding:
+    advice = "mend the plugin: a kubelet that finds it refuses it"
+    if rule := explain_resource_name(info.name):
+        found = f"offers {info.name!r}, which no kubelet accepts: {rule}"
+        return problem(Step.PLUGIN_SOCKET, path, found, advice)
+    if API_VERSION not in info.supported_versions:
+        versions = some_of(info.supported_versions) or "no version"
+        found = f"offers {info.name} in {versions}, a kubelet wants {API_VERSION}"
+        return problem(Step.PLUGIN_SOCKET, path, found, advice)
+    return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to whoever finds it")
+
+
 def _judge_plugin(socket: Socket, *, is_served: bool) -> Finding:
     path = str(socket.path)
     if socket.refusal == NO_PERMISSION:
         return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
+    if socket.refusal not in ("", NOBODY):
+        return unknown(Step.PLUGIN_SOCKET, path, f"cannot connect: {socket.refusal}")
     if socket.refusal:
         return warning(
             Step.PLUGIN_SOCKET,

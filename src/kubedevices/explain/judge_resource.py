@@ -113,15 +113,15 @@ def _judge_at_kubelet(resource: str, answers: Answers, plugins: Sequence[Socket]
         advice = "no plugin listens in this directory: start it again; within five minutes the "
         advice += "capacity stays, after that it becomes 0"
         return [problem(Step.REGISTRATION, answers.source, found, advice, _LOG)]
-    connected = [each for each in served if each.connections]
+    connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
         advice = "no plugin has a connection: restart it, so that it registers again"
         return [problem(Step.REGISTRATION, answers.source, found, advice, _LOG)]
     names = some_of(each.path.name for each in connected)
     advice = (
-        f"{names} is connected: if it is the plugin of this resource, its list is empty or all its "
-        "devices are unhealthy; its log says why, and it can be asked (some plugins lose an update "
-        "when a second reader comes)"
+        f"{names} may be connected: if it is the plugin of this resource, its list is empty or all "
+        "its devices are unhealthy; its log says why, and it can be asked, although some plugins "
+        "lose an update when a second reader comes"
     )
     command = f"kubedevices explain {resource} --ask-plugins"
     return [problem(Step.DEVICE_LIST, answers.source, found, advice, command)]

@@ -21,6 +21,7 @@ from kubedevices.explain.facts import (
     Process,
     ResourceState,
     Socket,
+    Watched,
 )
 from kubedevices.explain.finding import Finding, Result, Step, in_order, problem, worst
 from kubedevices.explain.judge_directory import (
@@ -28,6 +29,7 @@ from kubedevices.explain.judge_directory import (
     judge_kubelet_socket,
     judge_path_length,
     judge_plugin_sockets,
+    judge_registry,
 )
 from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host_file, judge_inside
 from kubedevices.explain.judge_resource import (
@@ -47,7 +49,7 @@ from kubedevices.explain.look_files import (
 from kubedevices.explain.look_processes import PROC_ROOT, kubelets
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
-from kubedevices.socket_paths import CHECKPOINT_NAME
+from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
 
 KUBELET_ROOTS = (
     Path("/var/lib/kubelet"),
@@ -60,11 +62,15 @@ KUBELET_ROOTS = (
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to look; every one of them may be somewhere else in a test or a container."""
+    """Where to look; every one of them may be somewhere else in a test or a container.
+
+    `pod_resources` and `plugin_registry` are by default those of the kubelet's root directory.
+    """
 
     socket_dir: Path
     state_dir: Path
-    pod_resources: Path
+    pod_resources: Path | None = None
+    plugin_registry: Path | None = None
     dev_root: Path = DEV_ROOT
     sysfs_root: Path = SYSFS_ROOT
     proc_root: Path = PROC_ROOT
@@ -134,11 +140,15 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         proc_root=places.proc_root,
         elsewhere=[root / "device-plugins" for root in roots],
     )
+    own_roots = [*roots] if places.socket_dir == DEVICE_PLUGIN_DIR else []
     answers = await ask.ask(
         places.socket_dir,
         places.state_dir,
-        places.pod_resources,
+        places.pod_resources or _below_root(places, own_roots, "pod-resources/kubelet.sock"),
         places.socket_dir / CHECKPOINT_NAME,
+    )
+    watched = await ask.ask_registry(
+        places.plugin_registry or _below_root(places, own_roots, "plugins_registry")
     )
     if directory.refusal == NO_PERMISSION and not answers.source:
         raise CannotAsk(f"no permission to look into {places.socket_dir}: ask again as root")
@@ -152,13 +162,34 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         *judge_kubelet_socket(directory, running),
         *judge_path_length(places.socket_dir),
         *judge_plugin_sockets(directory, answers),
+        *judge_registry(watched),
         *_judge_checkpoint(answers),
     ]
     names = [resource] if resource else answers.known
     reports = await asyncio.to_thread(
-        lambda: tuple(_explain_resource(name, places, directory, answers) for name in names)
+        lambda: tuple(
+            _explain_resource(name, places, _plugins_of(name, directory, watched), answers)
+            for name in names
+        )
     )
     return Report(places.socket_dir, answers.source, in_order(findings), reports)
+
+
+def _below_root(places: Places, roots: Iterable[Path], name: str) -> Path:
+    """Return what a kubelet keeps in its root directory, which --root-dir moves.
+
+    The plugin directory alone stays, so its neighbours are not always beside it.
+    """
+    candidates = [root / name for root in (places.socket_dir.parent, *roots)]
+    return next((each for each in candidates if each.exists()), candidates[0])
+
+
+def _plugins_of(
+    resource: str, directory: Directory, watched: Iterable[Watched]
+) -> tuple[Socket, ...]:
+    """Return the sockets that may be the plugin's of a resource: those of the registry tell."""
+    found = [Socket(each.path) for each in watched if each.info and each.info.name == resource]
+    return (*directory.plugins, *found)
 
 
 async def _with_plugins_asked(directory: Directory) -> Directory:
@@ -185,11 +216,11 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
 
 
 def _explain_resource(
-    name: str, places: Places, directory: Directory, answers: Answers
+    name: str, places: Places, plugins: Sequence[Socket], answers: Answers
 ) -> ResourceReport:
-    state = _completed(answers.resources.get(name), directory.plugins, answers.registered, name)
+    state = _completed(answers.resources.get(name), plugins, answers.registered, name)
     findings = [judge_name(name), *judge_path_length(places.socket_dir, name)]
-    findings += judge_registration(name, answers, directory.plugins)
+    findings += judge_registration(name, answers, plugins)
     if state is not None:
         source = answers.source or str(answers.checkpoint)
         findings += judge_health(state, source)
