@@ -154,6 +154,20 @@ async def test_a_connection_comes_back_by_itself(short_dir: Path) -> None:
             assert await client.unary(ECHO, b"on") == b"on"
 
 
+async def test_a_stop_in_the_middle_of_a_message(short_dir: Path) -> None:
+    """A client that has half a list when we stop learns that the server is gone, nothing worse."""
+    server = OurServer(Behaviour())
+    await server.start(short_dir / "s.sock")
+    async with go_client(short_dir, max_receive=64 * MIB, window=2**16) as client:
+        call = asyncio.create_task(client.unary(BIG, b"%d" % (50 * MIB)), name="big answer")
+        (link,) = server.server._links
+        await until(lambda: any(each.is_cut for each in link.calls), what="half an answer")
+        await server.stop()
+        with pytest.raises(RpcError) as caught:
+            await call
+        assert caught.value.code is StatusCode.UNAVAILABLE
+
+
 async def test_nobody_listens(short_dir: Path) -> None:
     """The Go client's own dial gives up after its time: what a kubelet answers Register with."""
     with pytest.raises(Exception, match="context deadline exceeded"):

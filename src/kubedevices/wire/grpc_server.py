@@ -198,7 +198,10 @@ class _ServerLink(GrpcLink[ServerConnection]):
     def end_calls(self) -> None:
         """End what is open, and the connection: the server stops."""
         for call in list(self.calls):
-            self._finish(call, StatusCode.UNAVAILABLE, f"{self._server.name} is stopping")
+            # After half a message no status can follow. To grpc-go a reset there is INTERNAL, the
+            # end of the connection UNAVAILABLE.
+            if not call.is_cut:
+                self._finish(call, StatusCode.UNAVAILABLE, f"{self._server.name} is stopping")
         self.connection.go_away()
         self.close()
 
