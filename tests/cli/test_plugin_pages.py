@@ -181,11 +181,14 @@ def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None
 def test_a_kubelet_that_does_not_answer_leaves_the_other_metrics(
     short_dir: Path, plugin: list[object]
 ) -> None:
-    """--pod-resources is an extra."""
+    """--pod-resources is an extra; the log says once that it is missing, and why."""
     arguments = [*plugin, "--registration", "none", "--pod-resources", short_dir / "none.sock"]
     with listening(short_dir, *arguments) as url:
         until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
-        assert numbers(url)["devices", "Healthy", RESOURCE] == 2
+        for _ in range(2):
+            assert numbers(url)["devices", "Healthy", RESOURCE] == 2
+    log = (short_dir / "plugin.log").read_text()
+    assert log.count("/metrics cannot say which pod has which device: no kubelet answers at") == 1
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ class PluginPages:
         self._address, self._scanner = parse_address(address), scanner
         self._pod_resources = pod_resources
         self._held: list[Sample] = []
+        self._is_kubelet_silent = False
         self.metrics.collect_from(lambda: self._held)
 
     def count_allocation(self, resource: str, seconds: float) -> None:
@@ -106,8 +107,12 @@ class PluginPages:
         ours = {server.resource for server in runner.servers.values()}
         try:
             told = await ask_kubelet(self._pod_resources)
-        except CannotAsk:
+        except CannotAsk as error:
+            if not self._is_kubelet_silent:  # once: a scrape comes every few seconds
+                _log.warning("/metrics cannot say which pod has which device: %s", error)
+            self._is_kubelet_silent = True
             return []
+        self._is_kubelet_silent = False
         return [
             Sample(
                 metrics.DEVICE_ALLOCATED,
