@@ -255,7 +255,7 @@ CHANGE = {"resource": "r", "capacity": 3, "allocatable": 2}
         ),
         (
             {"event": "disconnected", "resource": "r", "devices": 2, "reason": "gone"},
-            "disconnected   r: 2 devices unhealthy: gone",
+            "disconnected   r: 2 devices Unknown: gone",
         ),
         (
             {"event": "removed", "resource": "r"},

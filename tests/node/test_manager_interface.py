@@ -101,10 +101,26 @@ async def test_the_health_check_fails_when_kubelet_sock_is_lost(short_dir: Path)
 
 
 async def test_capacities_are_reset_where_nothing_is_known_from_before(short_dir: Path) -> None:
-    """ResetExtendedResource: with a checkpoint no, without one yes."""
+    """ResetExtendedResource: with a checkpoint no, without one yes; the ledger is one, too."""
     async with DeviceManager(short_dir) as manager:
         assert manager.should_reset_extended_resource_capacity()
-        (short_dir / "kubelet_internal_checkpoint").touch()
+        checkpoint = short_dir / "kubelet_internal_checkpoint"
+        checkpoint.touch()
+        assert not manager.should_reset_extended_resource_capacity()
+        async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
+            await plugin.register()
+            await manager.wait_for(RESOURCE)
+    checkpoint.unlink()
+    async with DeviceManager(short_dir) as manager:
+        assert not manager.should_reset_extended_resource_capacity()
+
+
+async def test_to_a_kubelet_every_file_is_a_checkpoint(short_dir: Path) -> None:
+    """Unless its name begins with a dot; its own socket is one as well."""
+    manager = DeviceManager(short_dir, compat=True)
+    (short_dir / ".hidden").touch()
+    assert manager.should_reset_extended_resource_capacity()
+    async with manager:
         assert not manager.should_reset_extended_resource_capacity()
 
 

@@ -180,7 +180,7 @@ def _details(kind: str, event: Mapping[str, Any]) -> str:
                 for container, resources in event["containers"].items()
             )
         case "disconnected":
-            return f"{counted(event['devices'], 'device')} unhealthy: {event['reason']}"
+            return f"{counted(event['devices'], 'device')} Unknown: {event['reason']}"
         case "missed":
             return f"{counted(event['events'], 'event')}: this output was too slow"
         case "released":

@@ -116,7 +116,7 @@ class DeviceManager(NodeView):
             compat=compat,
         )
         self._lock = StateLock(self.state_dir)
-        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file))
+        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file, compat=compat))
         self._after_restart = AfterRestart(
             self.inventory,
             self.pod_devices,

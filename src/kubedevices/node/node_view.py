@@ -103,8 +103,14 @@ class NodeView:
         )
 
     def should_reset_extended_resource_capacity(self) -> bool:
-        """Say whether a node object's capacities are to be zeroed: nothing is known from before."""
-        return not self._checkpoint_file.exists()
+        """Say whether a node object's capacities are to be zeroed: nothing is known from before.
+
+        To a kubelet every file beside its checkpoint is one, `kubelet.sock` included.
+        """
+        if self.inventory.compat:
+            found = self._checkpoint_file.parent.glob("[!.]*")
+            return not any(found)
+        return not self._checkpoint_file.exists() and not any(self.inventory)
 
     def gauges(self) -> list[Sample]:
         """Return the numbers of every resource, for a scrape."""
