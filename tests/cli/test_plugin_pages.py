@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -189,6 +190,22 @@ def test_a_kubelet_that_does_not_answer_leaves_the_other_metrics(
             assert numbers(url)["devices", "Healthy", RESOURCE] == 2
     log = (short_dir / "plugin.log").read_text()
     assert log.count("/metrics cannot say which pod has which device: no kubelet answers at") == 1
+
+
+def test_a_kubelet_that_hangs_does_not_hold_up_the_other_metrics(
+    short_dir: Path, plugin: list[object]
+) -> None:
+    """A scrape does not wait for longer than Prometheus does."""
+    hanging = short_dir / "hangs.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(hanging))
+        listener.listen()
+        with listening(
+            short_dir, *plugin, "--registration", "none", "--pod-resources", hanging
+        ) as url:
+            until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness")
+            assert numbers(url)["devices", "Healthy", RESOURCE] == 2
+    assert "which device: no answer within 2 s" in (short_dir / "plugin.log").read_text()
 
 
 @pytest.mark.parametrize(

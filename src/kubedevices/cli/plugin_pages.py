@@ -4,6 +4,7 @@
 watches its devices; /state says everything as JSON, whose keys are a promise.
 """
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -25,6 +26,8 @@ from kubedevices.wire.http_pages import Page, PageServer, parse_address
 _log = logging.getLogger(__name__)
 
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
+_KUBELET_PATIENCE = 2.0
+"""Seconds; a scrape usually waits for ten, and the other numbers are there at once."""
 _COUNTERS = (
     (metrics.PLUGIN_REGISTRATIONS, "registrations", ("success",)),
     (metrics.PLUGIN_REGISTRATIONS, "failed_registrations", ("failure",)),
@@ -106,10 +109,12 @@ class PluginPages:
             return []
         ours = {server.resource for server in runner.servers.values()}
         try:
-            told = await ask_kubelet(self._pod_resources)
-        except CannotAsk as error:
+            async with asyncio.timeout(_KUBELET_PATIENCE):
+                told = await ask_kubelet(self._pod_resources)
+        except (CannotAsk, TimeoutError) as error:
             if not self._is_kubelet_silent:  # once: a scrape comes every few seconds
-                _log.warning("/metrics cannot say which pod has which device: %s", error)
+                reason = str(error) or f"no answer within {_KUBELET_PATIENCE:g} s"
+                _log.warning("/metrics cannot say which pod has which device: %s", reason)
             self._is_kubelet_silent = True
             return []
         self._is_kubelet_silent = False
