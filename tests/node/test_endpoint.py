@@ -22,6 +22,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
+from kubedevices.node import endpoint as endpoint_module
 from kubedevices.node.endpoint import Endpoint, PluginTimeouts
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
@@ -373,6 +374,23 @@ async def test_lists_that_say_nothing_new_are_read_slowly(short_dir: Path) -> No
             began = loop.time()
             await until(lambda: len(seen.lists) > 10)
             assert loop.time() - began > 0.15
+
+
+async def test_a_long_list_that_says_nothing_new_was_work_to_read(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of the same 100,000 devices leaves most of the time to others, too."""
+    monkeypatch.setattr(endpoint_module, "_READING_ONE_DEVICE", 0.01)
+    plugin = FakePlugin(short_dir, devices=healthy(*"abcdefghij"))
+    loop = asyncio.get_running_loop()
+    async with connected(plugin) as endpoint:
+        with following(endpoint) as seen:
+            seen.is_new = False
+            await plugin.flood()
+            await until(lambda: seen.lists)
+            began = loop.time()
+            await until(lambda: len(seen.lists) > 2)
+            assert loop.time() - began > 0.5
 
 
 def test_an_endpoint_says_which_instance_it_is() -> None:

@@ -250,7 +250,8 @@ class Endpoint:
                 is_new = listener.list_received(self, devices)
                 cost = loop.time() - began + len(devices) * _READING_ONE_DEVICE
                 # A plugin that floods gets a part of the loop, never all of it.
-                await asyncio.sleep(min(3 * cost, _LONGEST_PAUSE) if is_new else _PAUSE_FOR_NOTHING)
+                pause = min(3 * cost, _LONGEST_PAUSE)
+                await asyncio.sleep(pause if is_new else max(pause, _PAUSE_FOR_NOTHING))
         except RpcError as error:
             if error.code is StatusCode.RESOURCE_EXHAUSTED:
                 logger.warning(
