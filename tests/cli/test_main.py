@@ -239,6 +239,27 @@ def test_log_lines_can_be_json(make_verb: MakeVerb, capsys: pytest.CaptureFixtur
     assert all(entry["time"].endswith("Z") for entry in entries)
 
 
+def test_what_ends_a_program_is_json_where_the_log_is(
+    make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line per mistake: collectors read stderr to its end."""
+
+    def fail(args: Namespace) -> int:
+        problems = [ConfigProblem("a.yaml", line, 1, "key", "wrong") for line in (3, 7)]
+        raise ConfigError(problems)
+
+    make_verb(fail)
+    assert main(["--log-format", "json", "pretend"]) == 2
+    entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [entry["level"] for entry in entries] == ["error", "error"]
+    assert [entry["message"] for entry in entries] == [
+        "a.yaml:3:1: key: wrong",
+        "a.yaml:7:1: key: wrong",
+    ]
+    assert main(["pretend"]) == 2
+    assert capsys.readouterr().err.startswith("kubedevices: 2 mistakes\n")
+
+
 def test_log_lines_for_eyes_are_short_and_coloured(
     make_verb: MakeVerb, monkeypatch: pytest.MonkeyPatch
 ) -> None:

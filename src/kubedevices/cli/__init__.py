@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _code_of(exit_)
     except KubedevicesError as error:
         logging.getLogger(__name__).debug("this led to the message below", exc_info=error)
-        print(describe(error), file=sys.stderr)
+        _tell(error)
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -100,6 +100,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write_no_more() -> None:
     """Python flushes stdout once more at exit: let it do so into nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _tell(error: KubedevicesError) -> None:
+    """Say on stderr what ended us, as JSON if the log is JSON: its collector reads this, too."""
+    from kubedevices.cli.log_lines import writes_json
+
+    if not writes_json():
+        print(describe(error), file=sys.stderr)
+        return
+    for problem in error.problems if isinstance(error, ConfigError) else [error]:
+        logging.getLogger(__name__).error("%s", problem)
 
 
 def describe(error: KubedevicesError) -> str:

@@ -33,6 +33,12 @@ def configure_logging(level: str, log_format: str) -> None:
         logging.getLogger(name).setLevel(max(logging.INFO, root.level))
 
 
+def writes_json() -> bool:
+    """Whether `configure_logging` was asked for JSON."""
+    handlers = logging.getLogger().handlers
+    return any(isinstance(handler.formatter, JsonLines) for handler in handlers)
+
+
 def timestamp(seconds: float) -> str:
     """Return `2031-01-31T12:00:00.123Z`."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
