@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.allocation import (
+    AllocateResponse,
+    ContainerAllocateResponse,
+    PreStartContainerRequest,
+)
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import (
     AdmissionRejected,
@@ -266,6 +270,31 @@ async def test_pre_start_is_part_of_allocate(short_dir: Path) -> None:
             with pytest.raises(NodeError, match=r"PreStartContainer rpc failed .* reset failed"):
                 await node.client.allocate(pod(name))
         assert [each.name for each in node.manager.pods()] == ["stays"]
+
+
+class FirstStartFails(FakePlugin):
+    """Prepares devices once its gate is open, and fails to the first time."""
+
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        self.pre_starts.append(request.device_ids)
+        if len(self.pre_starts) == 1:
+            await self.hang("first start").wait()
+            raise RpcError(StatusCode.INTERNAL, "reset failed")
+
+
+async def test_a_pod_is_not_taken_back_from_who_asked_again_for_it(short_dir: Path) -> None:
+    """The second one is told no before the first one's failure is worked off, or yes for good."""
+    plugin = FirstStartFails(short_dir / "p", devices=healthy("a"), pre_start=True)
+    async with node_with(plugin, allocatable=1) as node:
+        first = asyncio.ensure_future(node.client.allocate(pod("p")))
+        await until(lambda: plugin.pre_starts)
+        second = asyncio.ensure_future(node.client.allocate(pod("p")))
+        await asyncio.wait({second}, timeout=0.2)
+        plugin.hang("first start").set()
+        with pytest.raises(NodeError, match="reset failed"):
+            await first
+        assert (await second)["containers"][0]["devices"] == {RESOURCE: ["a"]}
+        assert node.manager.get_allocation("default/p") == {"c": {RESOURCE: ("a",)}}
 
 
 async def test_a_client_that_leaves_leaves_nothing_behind(node: Node) -> None:

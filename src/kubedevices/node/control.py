@@ -31,6 +31,7 @@ from kubedevices.node.overview import (
     options_as_dict,
 )
 from kubedevices.node.pod import Pod, format_pod, parse_pod
+from kubedevices.node.turns import Turns
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.services import json_methods
@@ -54,6 +55,7 @@ class ControlService:
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
         self._being_admitted: list[Pod] = []
+        self._turns = Turns()
         self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME, SHORTER_STATE_DIR)
         self._server = GrpcServer(
             json_methods(
@@ -110,11 +112,17 @@ class ControlService:
         """Admit the pod of a manifest and return what each container starts with.
 
         A pod that was not there before is released again when a container's options fail: whoever
-        is told no must not keep devices.
+        is told no must not keep devices. Who asks for the same pod meanwhile comes after that.
         """
         pod = parse_pod(request.get("pod"))
-        was_admitted = self._manager.get_pod(pod.uid) is not None
         self._being_admitted.append(pod)
+        try:
+            return await self._turns.take(pod.uid, lambda: self._allocate(pod))
+        finally:
+            self._being_admitted.remove(pod)
+
+    async def _allocate(self, pod: Pod) -> Document:
+        was_admitted = self._manager.get_pod(pod.uid) is not None
         try:
             self._check_resources(pod)
             await self._manager.allocate(pod)
@@ -130,8 +138,6 @@ class ControlService:
             if not was_admitted:
                 await asyncio.shield(self._manager.release(pod.uid))
             raise
-        finally:
-            self._being_admitted.remove(pod)
         return {"admitted": True} | describe_pod(self._manager, pod, options)
 
     def _check_resources(self, pod: Pod) -> None:
