@@ -1,7 +1,7 @@
 """What every server in the contract tests does, whichever library it is made with.
 
-Handlers are plain asyncio functions over bytes; `servers` offers them through ours, grpcio and
-grpclib. What they see is written down here for the tests to look at.
+Handlers are plain asyncio functions over bytes; `peer_servers` offers them through ours, grpcio,
+grpclib and grpc-go. What they see is written down here for the tests to look at.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The transport's contract, between us and ourselves, grpcio and grpclib, in both roles."""
+"""The transport's contract, between us, grpcio, grpclib and grpc-go, in both roles."""
 
 import asyncio
 from contextlib import aclosing
