@@ -1,5 +1,6 @@
 """`kubedevices explain`: what it prints, and with which exit code it ends."""
 
+import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,9 @@ import yaml
 
 from kubedevices.cli import explain as verb
 from kubedevices.cli import main
+from kubedevices.explain.walk import Places
 from kubedevices.node.pod import Container, Pod
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
 
@@ -153,6 +156,28 @@ def test_a_directory_that_hides_everything_is_not_asked(
     assert capsys.readouterr().err == (
         f"kubedevices: no permission to look into {short_dir}: ask again as root\n"
     )
+
+
+def test_every_place_may_be_elsewhere() -> None:
+    """As in a container that sees the host below a directory of its own."""
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    options = {
+        "socket_dir": "--socket-dir",
+        "state_dir": "--state-dir",
+        "pod_resources": "--pod-resources",
+        "plugin_registry": "--plugin-registry",
+        "dev_root": "--dev-root",
+        "proc_root": "--proc-root",
+        "sysfs_root": "--sysfs-root",
+    }
+    arguments = [word for name, option in options.items() for word in (option, f"/host/{name}")]
+    given = parser.parse_args([*arguments, "--cdi-dir", "/host/a", "--cdi-dir", "/host/b"])
+    places = {name: Path(f"/host/{name}") for name in options}
+    cdi_dirs = (Path("/host/a"), Path("/host/b"))
+    assert verb._places(given) == Places(**places, cdi_dirs=cdi_dirs)  # type: ignore[arg-type]
+    usual = verb._places(parser.parse_args([]))
+    assert usual == Places(DEVICE_PLUGIN_DIR, STATE_DIR)
 
 
 def test_on_a_terminal_lines_are_as_long_as_it_is_wide(

@@ -18,9 +18,9 @@ from kubedevices.explain.judge_files import (
 from kubedevices.host.cdi_specs import read_registry
 
 NAME = "example.com/widget"
-FILE = HostFile("/dev/w0", "c", 195, 0, 0o666, 0, 0, "/dev/char/195:0")
+FILE = HostFile("/dev/host0", "c", 195, 0, 0o666, 0, 0, "/dev/char/195:0")
 CALM, ENFORCED = Selinux(), Selinux(is_enforcing=True)
-GIVEN = ContainerAllocateResponse(devices=[DeviceSpec("/dev/w0")])
+GIVEN = ContainerAllocateResponse(devices=[DeviceSpec("/dev/host0", "/dev/w0")])
 HELD = Allocation("uid-1", "main", NAME, ("w0",), GIVEN)
 THERE = Inside(
     Process(40, "train"), "/dev/w0", "c", 195, 0, 0o660, 0, 44, 1000, (44,), "c 195:* rwm"
@@ -79,8 +79,8 @@ def test_the_host_has_the_device_file(file: HostFile, result: Result, says: str)
     ("file", "result", "command"),
     [
         (FILE, Result.OK, ""),
-        (replace(FILE, link=""), Result.WARNING, "ln -sf /dev/w0 /dev/char/195:0"),
-        (replace(FILE, kind="b", link=""), Result.WARNING, "ln -sf /dev/w0 /dev/block/195:0"),
+        (replace(FILE, link=""), Result.WARNING, "ln -sf /dev/host0 /dev/char/195:0"),
+        (replace(FILE, kind="b", link=""), Result.WARNING, "ln -sf /dev/host0 /dev/block/195:0"),
     ],
 )
 def test_the_link_that_survives_a_daemon_reload(
@@ -195,6 +195,8 @@ def test_a_device_that_came_back_as_another() -> None:
         ({"groups": ()}, Result.PROBLEM),
         ({"groups": (), "mode": 0o666}, Result.OK),
         ({"groups": (), "runs_as": 0}, Result.OK),
+        ({"groups": (), "runs_as": 0, "mode": 0}, Result.OK),
+        ({"groups": (44,), "uid": 1000, "mode": 0o060}, Result.PROBLEM),
         ({"groups": (), "uid": 1000, "mode": 0o600}, Result.OK),
         ({"groups": (44,), "mode": 0o640}, Result.PROBLEM),
     ],

@@ -88,6 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proc-root", type=directory, metavar="DIR", help="where its /proc is (default: /proc)"
     )
     places.add_argument(
+        "--sysfs-root", type=directory, metavar="DIR", help="where its /sys is (default: /sys)"
+    )
+    places.add_argument(
         "--cdi-dir",
         action="append",
         type=directory,
@@ -120,6 +123,7 @@ def _places(args: argparse.Namespace) -> "Places":
         "plugin_registry": args.plugin_registry,
         "dev_root": args.dev_root,
         "proc_root": args.proc_root,
+        "sysfs_root": args.sysfs_root,
         "cdi_dirs": tuple(args.cdi_dir) if args.cdi_dir else None,
     }
     return Places(

@@ -19,6 +19,7 @@ from kubedevices.explain.facts import (
 from kubedevices.explain.finding import Finding, Step, ok, problem, some_of, unknown, warning
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
+from kubedevices.spelling import counted
 
 _OTHERS_MAY_WRITE = 0o002
 _DEVICE_PLUGIN = "DevicePlugin"
@@ -222,7 +223,7 @@ def _judge_plugin(socket: Socket, *, is_served: bool) -> Finding:
     if socket.answer is not None and socket.answer.devices is not None:
         devices = socket.answer.devices
         healthy = sum(each.health == "Healthy" for each in devices)
-        found += f" and lists {len(devices)} devices, {healthy} healthy"
+        found += f" and lists {counted(len(devices), 'device')}, {healthy} healthy"
     if socket.connections is None:
         return ok(Step.PLUGIN_SOCKET, path, found)
     if socket.connections == 0 and is_served:
@@ -234,5 +235,4 @@ def _judge_plugin(socket: Socket, *, is_served: bool) -> Finding:
             "it starts has to be restarted after each restart of the kubelet",
             f"kill {socket.listener.pid}" if socket.listener else "",
         )
-    count = socket.connections
-    return ok(Step.PLUGIN_SOCKET, path, f"{found}, {count} connection{'s' * (count != 1)}")
+    return ok(Step.PLUGIN_SOCKET, path, f"{found}, {counted(socket.connections, 'connection')}")

@@ -6,7 +6,7 @@ from kubedevices.device import Health
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, some_of, unknown, warning
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
-from kubedevices.spelling import closest
+from kubedevices.spelling import closest, counted
 
 _STRICT = ("restricted", "single-numa-node")
 _LOG = "journalctl --unit kubelet --grep device"
@@ -33,7 +33,8 @@ def judge_registration(resource: str, answers: Answers, plugins: Sequence[Socket
             unknown(
                 Step.REGISTRATION,
                 str(answers.checkpoint),
-                f"registered before the checkpoint was written, with {len(ids)} healthy devices; "
+                "registered before the checkpoint was written, with "
+                f"{counted(len(ids), 'healthy device')}; "
                 "nobody answers about now",
                 "; ".join(answers.unasked),
             )
@@ -102,7 +103,11 @@ def _judge_at_kubelet(resource: str, answers: Answers, plugins: Sequence[Socket]
     if state is not None and state.allocatable:
         return [
             ok(Step.REGISTRATION, answers.source, "registered"),
-            ok(Step.DEVICE_LIST, answers.source, f"{state.allocatable} healthy devices are listed"),
+            ok(
+                Step.DEVICE_LIST,
+                answers.source,
+                f"{counted(state.allocatable, 'healthy device')} in it",
+            ),
         ]
     before = answers.registered.get(resource, ())
     found = "no healthy device is listed now, so capacity or allocatable is 0"
