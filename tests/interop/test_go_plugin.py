@@ -69,7 +69,7 @@ async def test_a_refused_registration(plugins: Path) -> None:
 
 
 async def test_status_with_details(plugins: Path) -> None:
-    """A status that carries kilobytes of details in a binary header arrives with code and text."""
+    """A status with kilobytes of details arrives; one with far too many fails that call alone."""
     async with (
         DeviceManager(plugins) as manager,
         GoFakePlugin(plugins, devices=healthy("a")) as plugin,
@@ -81,8 +81,11 @@ async def test_status_with_details(plugins: Path) -> None:
         plugin.errors["allocate"] = error
         text = await refusal(manager, "p")
         assert "code = Internal desc = Gerät fehlt: 100 % weg" in text
+        error.details = 200_000
+        assert "HTTP/2 error code" in await refusal(manager, "p")
         plugin.errors.clear()
         await manager.allocate(pod("p"))
+        assert plugin.streams_opened == 1
 
 
 async def test_a_killed_plugin_comes_back(plugins: Path) -> None:
@@ -135,6 +138,18 @@ async def test_allocations_after_the_connections_maximum_age(plugins: Path) -> N
         await plugin.send(healthy("a", "b", "c"))
         await manager.wait_for(RESOURCE, allocatable=3)
         assert (len(plugin.allocations), plugin.streams_opened) == (1, 1)
+
+
+async def test_a_list_that_ends_with_its_connection(plugins: Path) -> None:
+    """A server that ends old connections, streams and all, is asked for its devices again."""
+    options = {"max_age": 0.2, "grace": 0.2}
+    async with (
+        DeviceManager(plugins) as manager,
+        GoFakePlugin(plugins, devices=healthy("a"), options=options) as plugin,
+    ):
+        await plugin.register()
+        await until(lambda: plugin.streams_opened == 3, what="two more lists")
+        await manager.wait_for(RESOURCE, allocatable=1)
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -25,6 +25,7 @@ type serverOptions struct {
 	MaxStreams uint32   `json:"max_streams"`
 	MaxReceive int      `json:"max_receive"`
 	MaxAge     float64  `json:"max_age"`   // seconds until GOAWAY
+	Grace      float64  `json:"grace"`     // and until everything ends; none is for ever
 	Keepalive  float64  `json:"keepalive"` // seconds between pings to an idle client
 	Gzip       bool     `json:"gzip"`
 	Headers    bool     `json:"headers"` // send some that nobody asked for
@@ -37,7 +38,7 @@ func (o serverOptions) make() *grpc.Server {
 	}
 	parameters := keepalive.ServerParameters{Time: seconds(o.Keepalive), Timeout: time.Second}
 	if o.MaxAge != 0 {
-		parameters.MaxConnectionAge = seconds(o.MaxAge)
+		parameters.MaxConnectionAge, parameters.MaxConnectionAgeGrace = seconds(o.MaxAge), seconds(o.Grace)
 	}
 	options = append(options, grpc.KeepaliveParams(parameters))
 	if o.Gzip {
