@@ -158,6 +158,15 @@ def test_a_plugins_socket(plugin: Socket, result: Result, says: str) -> None:
         assert finding.command == "kill 9"
 
 
+@pytest.mark.parametrize(("since", "is_older"), [(90.0, True), (110.0, False), (0.0, False)])
+def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) -> None:
+    """It did not register with the kubelet that is there now."""
+    plugin = replace(PLUGIN, connections=0, since=since)
+    restarted = replace(GOOD, kubelet=replace(SERVED, since=100.0), plugins=(plugin,))
+    finding = only(judge_plugin_sockets(restarted, Answers()))
+    assert ("since kubelet.sock was made anew" in finding.found) == is_older
+
+
 def test_what_cannot_be_named_is_still_told() -> None:
     """A process of another user, or in another container, has no name for us."""
     nameless = replace(GOOD, kubelet=replace(SERVED, listener=None))

@@ -206,6 +206,9 @@ def test_permission_denied_inside(changes: dict[str, object], result: Result) ->
     finding = only(inside(replace(THERE, **changes)), Step.CONTAINER)  # type: ignore[arg-type]
     assert finding.result is result
     assert ("supplementalGroups: [44]" in finding.command) == (result is Result.PROBLEM)
+    if result is Result.PROBLEM:
+        groups = ", ".join(map(str, changes["groups"])) or "none"  # type: ignore[call-overload]
+        assert f"user 1000 with groups {groups} may not open it" in finding.found
 
 
 @pytest.mark.parametrize(

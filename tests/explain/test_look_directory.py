@@ -39,6 +39,7 @@ def test_a_listener_is_found_with_its_connections(short_dir: Path, open_sockets:
     alone = look_at_socket(path)
     assert alone.listener is not None
     assert (alone.refusal, alone.listener.pid, alone.connections) == ("", os.getpid(), 0)
+    assert alone.since == path.stat().st_mtime
     connect(path, open_sockets)
     for _ in range(2):  # our own look, which has left, and the one that stays
         open_sockets.enter_context(listener.accept()[0])

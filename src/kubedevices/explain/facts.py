@@ -29,12 +29,14 @@ class Socket:
 
     `refusal` is empty when somebody accepts, else one of the words below. `connections` counts the
     peers of the listener without us. `answer` is what the plugin behind it said, if it was asked.
+    `since` is when it was bound, in seconds since 1970; 0 when that cannot be seen.
     """
 
     path: Path
     refusal: str = ""
     listener: Process | None = None
     connections: int | None = None
+    since: float = 0
     answer: "PluginAnswer | None" = None
 
 

@@ -135,7 +135,8 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
 def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding]:
     """Say who serves each socket, and which plugins the kubelet does not know."""
     is_served = directory.kubelet is not None and not directory.kubelet.refusal
-    findings = [_judge_plugin(each, is_served=is_served) for each in directory.plugins]
+    served_since = directory.kubelet.since if directory.kubelet and is_served else None
+    findings = [_judge_plugin(each, served_since) for each in directory.plugins]
     for deleted in directory.deleted:
         who = str(deleted.listener) if deleted.listener else "a process"
         findings.append(
@@ -199,7 +200,8 @@ def _judge_watched(path: str, info: PluginInfo) -> Finding:
     return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to whoever finds it")
 
 
-def _judge_plugin(socket: Socket, *, is_served: bool) -> Finding:
+def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
+    """`served_since` is when `kubelet.sock` was made, None when nobody serves it."""
     path = str(socket.path)
     if socket.refusal == NO_PERMISSION:
         return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
@@ -226,11 +228,13 @@ def _judge_plugin(socket: Socket, *, is_served: bool) -> Finding:
         found += f" and lists {counted(len(devices), 'device')}, {healthy} healthy"
     if socket.connections is None:
         return ok(Step.PLUGIN_SOCKET, path, found)
-    if socket.connections == 0 and is_served:
+    if socket.connections == 0 and served_since is not None:
+        is_older = bool(socket.since) and socket.since < served_since
+        found += ", but nobody is connected: it is not registered"
         return problem(
             Step.PLUGIN_SOCKET,
             path,
-            f"{found}, but nobody is connected: it is not registered",
+            found + (", and has not been since kubelet.sock was made anew" if is_older else ""),
             "read the plugin's log for a refused registration; a plugin that registers only when "
             "it starts has to be restarted after each restart of the kubelet",
             f"kill {socket.listener.pid}" if socket.listener else "",

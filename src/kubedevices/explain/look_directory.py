@@ -100,7 +100,15 @@ def look_at_socket(path: Path, proc_root: Path = PROC_ROOT) -> Socket:
         credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         listener = process(_CREDENTIALS.unpack(credentials)[0], proc_root)
         connections = _connections(path, listener, proc_root) if listener else None
-        return Socket(path, "", listener, connections)
+        return Socket(path, "", listener, connections, _bound_at(path))
+
+
+def _bound_at(path: Path) -> float:
+    """Return when the socket was made: nothing is ever written to it, and a rename keeps it."""
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0
 
 
 def _connect(probe: socket.socket, path: Path) -> str:
