@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices import __version__
 from kubedevices.cli import main
 from kubedevices.cli.kubelet_devices import describe_pod_resources
 from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
@@ -48,6 +49,7 @@ def test_a_node_serves_podresources_metrics_and_a_plugin_registry(short_dir: Pat
             assert f'kubedevices_node_devices_held{{resource="{GPU}"}} 2.0\n' in text
             assert "kubelet_pod_resources_endpoint_requests_list" in text
             assert "plugin_manager_total_plugins" in text
+            assert f'kubedevices_build_info{{version="{__version__}"}} 1.0\n' in text
             assert 'kubedevices_node_admissions_total{result="rejected"} 0.0\n' in text
             # One name is a kubelet's, which tools know as it is.
             own = [each for each in lint(text) if each.startswith("kubedevices_")]
