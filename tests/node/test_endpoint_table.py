@@ -17,6 +17,7 @@ from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.waiting import until
 
 ONE = Pod("p", containers=(Container("c", {RESOURCE: 1}),))
+TABLES = ("_endpoints", "_readers", "_replaced", "_closing", "_expiries")
 
 
 @pytest.fixture
@@ -420,6 +421,17 @@ async def test_a_lost_plugin_keeps_its_capacity_for_the_grace_period(plugins: Pa
                 kinds.append((await asyncio.wait_for(anext(events), 5)).kind)
             assert manager.get_capacity() == ({}, {}, ())
             assert not events.backlog
+
+
+async def test_names_that_come_and_go_leave_nothing_behind(plugins: Path) -> None:
+    """A plugin may register under another name every minute, for years."""
+    async with DeviceManager(plugins, grace_period=0.01) as manager:
+        for n in range(3):
+            async with FakePlugin(plugins, f"example.com/r{n}", devices=healthy("a")) as plugin:
+                await plugin.register()
+                await manager.wait_for(plugin.resource)
+            await until(lambda: not manager.get_capacity().capacity)
+        await until(lambda: not any(vars(manager._endpoints)[each] for each in TABLES))
 
 
 async def test_a_plugin_that_comes_back_in_time_stops_the_timer(plugins: Path) -> None:

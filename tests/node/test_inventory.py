@@ -256,3 +256,20 @@ def test_reserved_devices_survive_their_resource() -> None:
     inventory.unreserve(R, ["a"])
     assert record.devices.free.all() == ["a", "b"]
     assert repr(inventory) == "<Inventory of 1 resources>"
+
+
+def test_names_that_come_and_go_leave_nothing_behind() -> None:
+    """A plugin may register under another name every minute, for years."""
+    inventory = Inventory(grace_period=1)
+    for n in range(1000):
+        plugin = Plugin(inventory, f"v.example/r{n}")
+        plugin.list("a")
+        inventory.reserve(plugin.resource, ["a"])
+        if n % 2:
+            inventory.unreserve(plugin.resource, ["a"])
+        plugin.end(now=n)
+        inventory.get_capacity(now=n + 2)
+        if not n % 2:
+            inventory.unreserve(plugin.resource, ["a"])
+    assert not [*inventory]
+    assert sum(len(each) for each in vars(inventory).values() if isinstance(each, dict)) < 100

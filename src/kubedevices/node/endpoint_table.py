@@ -257,7 +257,12 @@ class EndpointTable:
     def _schedule_expiry(self, resource: str, stopped_at: float) -> None:
         self._cancel_expiry(resource)
         when = stopped_at + self._inventory.grace_period + _AFTER_GRACE
-        self._expiries[resource] = asyncio.get_running_loop().call_at(when, self._expire)
+        loop = asyncio.get_running_loop()
+        self._expiries[resource] = loop.call_at(when, self._expire_now, resource)
+
+    def _expire_now(self, resource: str) -> None:
+        del self._expiries[resource]
+        self._expire()
 
     def _cancel_expiry(self, resource: str) -> None:
         if timer := self._expiries.pop(resource, None):

@@ -263,6 +263,7 @@ class Inventory:
     def _remove(self, record: ResourceRecord) -> None:
         """Drop the record; an instance whose stream opens again late is still recognised."""
         del self._records[record.name]
+        self._forget_unreserved(record.name)
         self._lost.update(record.instances)
         while len(self._lost) > _REMEMBERED:
             del self._lost[next(iter(self._lost))]
@@ -301,3 +302,9 @@ class Inventory:
                 freed.append(device_id)
         if freed and (record := self._records.get(resource)) is not None:
             record.devices.unblock(freed)
+        self._forget_unreserved(resource)
+
+    def _forget_unreserved(self, resource: str) -> None:
+        """Names come and go; a record keeps its mapping, because its devices look at it."""
+        if resource not in self._records and not self._reserved.get(resource):
+            self._reserved.pop(resource, None)
