@@ -64,7 +64,8 @@ def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
     ("file", "result", "says"),
     [
         (FILE, Result.OK, "c 195:0, mode 0666"),
-        (HostFile("/dev/w0", problem="no such file or directory"), Result.PROBLEM, "no such file"),
+        (HostFile("/dev/w0"), Result.PROBLEM, "no such file"),
+        (HostFile("/dev/w0", problem="permission denied"), Result.UNKNOWN, "permission denied"),
         (HostFile("/dev/w", "directory"), Result.PROBLEM, "a directory, no device node"),
         (HostFile("/dev/w", "file"), Result.PROBLEM, "a file, no device node"),
     ],

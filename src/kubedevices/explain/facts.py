@@ -169,8 +169,9 @@ class Answers:
 class HostFile:
     """A device file that a container is given, as the host has it.
 
-    `kind` is c, b or p, `directory`, `file`, or empty when it is missing. `link` is its
-    `/dev/char` entry, empty when there is none. `label` is its SELinux context.
+    `kind` is c, b or p, `directory`, `file`, or empty when it is missing; with a `problem` it could
+    not be looked at. `link` is its `/dev/char` entry, empty when there is none. `label` is its
+    SELinux context.
     """
 
     path: str

@@ -29,12 +29,15 @@ def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Fi
 
 def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
     """Say whether a device file is what a container can be given, and keep."""
+    if file.problem:
+        found = f"cannot be looked at: {file.problem}"
+        return [unknown(Step.DEVICE_FILE, file.path, found, "ask again as root")]
     if not file.kind:
         return [
             problem(
                 Step.DEVICE_FILE,
                 file.path,
-                f"not on this host: {file.problem or 'no such file or directory'}",
+                "not on this host: no such file or directory",
                 "containers end in CreateContainerError until it is there: load the driver, or let "
                 "the plugin hand out what exists; the container starts by itself afterwards",
                 f"ls -l {file.path}",

@@ -30,7 +30,9 @@ def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> HostFile:
     try:
         status = place.stat()
     except OSError as error:
-        return HostFile(path, problem=(error.strerror or str(error)).lower())
+        is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        reason = "" if is_missing else (error.strerror or str(error)).lower()
+        return HostFile(path, problem=reason)
     try:
         link = char_link(path, dev_root=dev_root) or ""
     except NotADeviceFile:
