@@ -14,6 +14,7 @@ from kubedevices.cli.manifests import IMAGE, as_yaml
 from kubedevices.manifests import kustomize
 from kubedevices.manifests.workload import Deployment, documents, node_pod
 from tests.deploy.foreign_schemas import BY_KIND
+from tests.docs.pages import read_page
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -90,14 +91,38 @@ def test_an_overlay_makes_what_the_package_prints(name: str) -> None:
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_kustomize_makes_what_the_package_prints(name: str) -> None:
     """So `kubectl apply -k` and `kubedevices manifests | kubectl apply -f -` do the same."""
+    made = kustomized(f"deploy/kustomize/overlays/{name}")
+    made = [each for each in made if each["kind"] not in BY_KIND]
+    assert normal(made) == normal(documents(OVERLAYS[name]))
+
+
+@pytest.mark.needs_host("kubectl 1.21 or newer; Debian 12 has 1.20")
+def test_an_overlay_of_a_users_own_changes_image_and_devices(tmp_path: Path) -> None:
+    """The one of docs/install.md, on top of ours; its configuration is one."""
+    for name, text in read_page(ROOT / "docs/install.md").files.items():
+        if name.startswith("ours/"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+    (config_map,) = yaml.safe_load_all((tmp_path / "ours/config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(config_map["data"]["config.yaml"])
+    check = run(BIN / "kubedevices", "expose", "--check", "--config", tmp_path / "config.yaml")
+    assert check.returncode == 0, check.stderr
+    shutil.copytree(ROOT / "deploy/kustomize", tmp_path / "deploy/kustomize")
+    made = {each["kind"]: each for each in kustomized(tmp_path / "ours")}
+    assert made["ConfigMap"]["data"] == config_map["data"]
+    (container,) = made["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/kubedevices:0.1.0"
+
+
+def kustomized(directory: object) -> list[dict[str, Any]]:
+    """Return what kustomize makes; skips where there is none."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is missing: kubernetes.io says how to get it")
-    done = run("kubectl", "kustomize", f"deploy/kustomize/overlays/{name}")
+    done = run("kubectl", "kustomize", directory)
     if "cannot unmarshal object into Go struct field Kustomization.patches" in done.stderr:
         pytest.skip("this kubectl is older than 1.21: it knows no patches")
     assert (done.returncode, done.stderr) == (0, "")
-    made = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] not in BY_KIND]
-    assert normal(made) == normal(documents(OVERLAYS[name]))
+    return [*yaml.safe_load_all(done.stdout)]
 
 
 def merge(base: Any, patch: Any) -> Any:
