@@ -185,13 +185,13 @@ def test_an_unhealthy_device_is_not_reused() -> None:
 
 
 def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
-    """Requirement 1: after our restart a pod keeps its device, unverified and without a call."""
+    """Requirement 1: after our restart a pod keeps its device without a call."""
     inventory = Inventory()
     inventory.restore(R, 0)
     pod_devices = PodDevices(inventory)
     pod_devices.insert("p", "c", R, HeldDevices({-1: ["d1"]}, ContainerAllocateResponse()))
     request = DeviceRequest("p", "c", R, 1)
-    assert plan(request, inventory, pod_devices) == Chosen(is_unverified=True)
+    assert plan(request, inventory, pod_devices) == Chosen()
     with pytest.raises(NoHealthyDevices):
         plan(request, inventory, pod_devices, compat=True)
     with pytest.raises(RequestChanged):
@@ -199,7 +199,7 @@ def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
     with pytest.raises(NoHealthyDevices):
         plan(DeviceRequest("q", "c", R, 1), inventory, pod_devices)
     generation = inventory.connect(R, PluginOptions()).generation
-    assert plan(request, inventory, pod_devices) == Chosen(is_unverified=True)
+    assert plan(request, inventory, pod_devices) == Chosen()
     inventory.report(R, generation, (ReportedDevice("d2", "Healthy"),))
     with pytest.raises(DevicesNoLongerHealthy):
         plan(request, inventory, pod_devices)

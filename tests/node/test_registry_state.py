@@ -24,7 +24,7 @@ def test_a_socket_is_registered_once() -> None:
     assert state.plan({PATH: 1}, now=1.0) == ((), ())
     state.registered(PATH, PLUGIN, 1)
     assert state.plan({PATH: 1}, now=2.0) == ((), ())
-    assert state.plugin_at(PATH) == PLUGIN
+    assert state.counts() == {PATH: (1, 1)}
 
 
 def test_a_socket_that_is_gone_is_unregistered_and_forgotten() -> None:

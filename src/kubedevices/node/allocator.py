@@ -49,12 +49,10 @@ class DeviceRequest:
 class Chosen:
     """The devices to take, `()` when there is nothing to do.
 
-    `is_unverified`: the container keeps what it has although its plugin has not listed any device
-    since our start. `warnings` say what was wrong with the plugin's preference.
+    `warnings` say what was wrong with the plugin's preference.
     """
 
     device_ids: tuple[str, ...] = ()
-    is_unverified: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -93,7 +91,7 @@ def plan(
     record = inventory.record(request.resource)
     unverified = record is None or not record.has_reported
     if request.is_running or (held and unverified and not compat):
-        return Chosen(is_unverified=unverified)
+        return Chosen()
     if record is None or not record.is_listed:
         raise UnregisteredResource(request.resource)
     healthy = record.devices.healthy

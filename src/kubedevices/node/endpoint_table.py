@@ -180,7 +180,7 @@ class EndpointTable:
 
     def _publish(self, resource: str, change: ListChange, *, is_first: bool) -> None:
         record = self._inventory.record(resource)
-        if record is None or not self._events.has_listeners:
+        if record is None:
             return
         totals = {"capacity": record.devices.capacity, "allocatable": record.devices.allocatable}
         if is_first or change.appeared or change.vanished or change.moved:

@@ -115,11 +115,6 @@ class EventSource:
         """Do so no longer."""
         self._listeners.remove(listener)
 
-    @property
-    def has_listeners(self) -> bool:
-        """Whether anybody would see an event: one about 100,000 devices is work to make."""
-        return bool(self._streams)
-
     def publish(self, event: NodeEvent) -> None:
         """Give `event` to every stream that is open now."""
         for listener in [*self._listeners]:

@@ -274,10 +274,6 @@ class Inventory:
         """Return the devices that are held, or about to be."""
         return self._reserved.get(resource, {}).keys()
 
-    def is_free(self, resource: str, device_id: str) -> bool:
-        """Whether `device_id` is healthy and not reserved."""
-        return device_id in self.healthy(resource) and device_id not in self.reserved(resource)
-
     def reserve(self, resource: str, device_ids: Iterable[str]) -> None:
         """Count one more reason not to give `device_ids` to others."""
         reasons = self._reserved.setdefault(resource, {})

@@ -102,11 +102,6 @@ class RegistryState:
         socket.is_busy, socket.failures, socket.not_before = False, 0, 0.0
         return plugin
 
-    def plugin_at(self, path: Path) -> RegisteredPlugin | None:
-        """Return the plugin that is registered at `path`."""
-        socket = self._sockets.get(path)
-        return socket.plugin if socket else None
-
     def counts(self) -> dict[Path, tuple[int, int]]:
         """Return per path 1 or 0 for desired and for actual: the kubelet's two gauges."""
         return {
