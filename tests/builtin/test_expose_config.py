@@ -194,6 +194,14 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("- name: y", "6:3: resources[1].match: this key is missing"),
         ("scanInterval: 5", "scanInterval: must be text, not a number (for example 5s or 500ms)"),
         ("scanInterval: fast", "scanInterval: 'fast' is not a duration (for example 5s or 500ms)"),
+        ("scanInterval: 9999h", "scanInterval: 9999h is longer than a year (for example 5s"),
+        ('  env: {A: "a\\0b"}', r"resources[0].env.A: 'a\x00b' contains a NUL character"),
+        ("  topology: [1024]", "topology[0]: 1024: NUMA nodes go up to 1023"),
+        ("  health: {command: ['']}", "health.command[0]: this text is empty (the program's name"),
+        (
+            f"- {{name: {'y' * 60}, match: [{{path: /y}}], replicas: 2, renameShared: true}}",
+            ".shared': the part after the slash has 67 characters, at most 63 are allowed",
+        ),
         ("scanInterval: 1ms", "scanInterval: shorter than 100ms"),
         ("resource: []", "resource: unknown key (did you mean 'resources'?)"),
     ],
@@ -213,6 +221,7 @@ def test_one_mistake_gives_one_message(tmp_path: Path, line: str, expected: str)
         ("example.com", "Example", "host.yaml:2:12: namespace: 'Example' is not a domain"),
         ("example.com", "kubernetes.io", "namespace: domains ending in kubernetes.io"),
         ("example.com", "''", "namespace: a namespace is needed"),
+        ("example.com", "a.com/b", "namespace: 'a.com/b': write only the part before the slash"),
     ],
 )
 def test_the_head_of_the_file_is_checked(tmp_path: Path, old: str, new: str, expected: str) -> None:

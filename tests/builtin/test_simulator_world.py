@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from kubedevices.builtin.simulator_config import (
     PreStart,
     SimulatorConfig,
     Timeline,
+    check_timeline,
     merge_resources,
 )
 from kubedevices.builtin.simulator_control import list_simulated, tell
@@ -89,6 +91,14 @@ def test_each_verb_does_what_it_says() -> None:
         ({}, "exactly one of set, count, remove, add is needed"),
         ({"count": 1, "remove": "x"}, "exactly one of"),
         ({"count": -1}, "-1 is not a number of devices"),
+        ({"count": 100_001}, "100001 is not a number of devices"),
+        ({"count": None}, "None is not a number of devices"),
+        ({"remove": 5}, "remove takes a text, not 5"),
+        ({"remove": ""}, "remove takes a text, not ''"),
+        ({"resource": 5, "count": 1}, "resource takes a text, not 5"),
+        ({"set": None}, "write 'set:"),
+        ({"add": []}, "add takes a list of IDs"),
+        ({"add": ["a\0b"]}, r"'a\\x00b' cannot be the ID of a device"),
         ({"count": True}, "True is not a number of devices"),
         ({"set": "x"}, "write 'set:"),
         ({"set": {"health": "Sick"}}, "health must be one of Healthy, Unhealthy"),
@@ -158,6 +168,13 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
         ("/tmp/x", "tmp", "createDeviceFiles: 'tmp' must be an absolute path"),
         ("at: 1s", "at: 1", "timeline[1].at: '1' is not a duration"),
         ("Unhealthy", "Broken", "timeline[0].set.health: 'Broken' is not known"),
+        ("count: 4", "count: 100001", "timeline[1].count: 100001 is more than the 100000 supp"),
+        ("count: 4", "add: ['a\\tb', \"\\0\"]", "timeline[1].add[1]: '\\x00' cannot be the ID of"),
+        (
+            "numaNodes: [0, 1]",
+            "numaNodes: [0, 2147483648]",
+            "numaNodes: 2147483648 is no NUMA",
+        ),
         ("count: 4", "count: 4, remove: x", "timeline[1]: only one of count and remove can be"),
         ("OnNode: 8", "OnNode: x", "resources[0].numberDevicesOnNode: must be a whole number"),
         (
@@ -281,6 +298,31 @@ async def test_a_timeline_is_played() -> None:
     )
     async with simulating(Simulator(GPU, timeline=timeline)) as notifier:
         await until(lambda: seen(notifier) == {"g-n-0": "H", "spare": "H"})
+
+
+def test_a_step_of_a_resource_that_there_is_not(tmp_path: Path) -> None:
+    """Told before it is due, with its place; in the order of the file's lines or not."""
+    configs, timeline = read(tmp_path, FILE.replace("resource: gpu", "resource: gpus"))
+    with pytest.raises(ConfigError, match="there is no resource 'gpus', only gpu, nic") as caught:
+        check_timeline(timeline, configs)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (13, "timeline[1].resource")
+    configs, timeline = read(tmp_path, FILE)
+    check_timeline(timeline, configs)
+
+
+async def test_a_step_that_fails_is_not_kept_quiet(tmp_path: Path) -> None:
+    """A device file that cannot be made ends the simulator, as it would at its start."""
+    made = tmp_path / "dev"
+    config = replace(GPU, device_file_prefix="gpu", create_device_files=str(made))
+    simulator = Simulator(config, timeline=Timeline((TimedStep(at=0.1, count=4),)))
+    notifier = Notifier(wait_stopped=asyncio.Event().wait)
+    scan = asyncio.create_task(simulator.scan(notifier))
+    await until(lambda: notifier.has_tree)
+    shutil.rmtree(made)
+    made.touch()
+    with pytest.raises(CannotAsk, match="cannot make"):
+        await asyncio.wait_for(scan, 10)
 
 
 async def test_a_timeline_in_a_loop_begins_again() -> None:

@@ -108,6 +108,10 @@ elephant: 1
     [
         ("pets: []", "1:1: title: this key is missing (any text)"),
         ("title:", "1:7: title: this key has no value (any text)"),
+        ("title: a\npets: [{petName: x, legs: 08}]", "not text (write 8)"),
+        ('title: a\n"b\\nc": 5', "2:1: 'b\\nc': unknown key"),
+        ("title: a\nx: " + "[" * 5000, "2:103: this is nested more than 100 levels deep"),
+        ("- " * 3000, "1:201: this is nested more than 100 levels deep"),
         ("title: 5", "1:8: title: must be text, not a number (any text)"),
         ("title: [a]", "1:8: title: must be text, not a list (any text)"),
         ("title: a\npets: x", "2:7: pets: must be a list, not text"),

@@ -95,6 +95,25 @@ async def test_a_hang_up_signal_reads_the_file_again(directory: Path) -> None:
             assert kubelet.connected("devices.example.com/camera") == [camera]
 
 
+def test_a_hang_up_signal_while_it_starts_ends_nothing() -> None:
+    """Before the file was read, it means nothing."""
+    program = """
+import os, signal, sys
+from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.cli import main
+def from_file(*_, **__):
+    os.kill(os.getpid(), signal.SIGHUP)
+    print("still here")
+    sys.exit(5)
+ExposeScanner.from_file = from_file
+sys.exit(main(["expose", "--config", "serial.yaml"]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (5, "still here\n")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

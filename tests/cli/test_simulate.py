@@ -103,6 +103,8 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
          ["kubedevices: command line: --cdi: no CDI device can be called a.com/3d=...: the class"]),
         (["--config", "negative.yaml"], 2,
          ["kubedevices: negative.yaml:1:22: numberDevicesOnNode: -2 is negative, a number of"]),
+        (["--config", "steps.yaml"], 2,
+         ["kubedevices: steps.yaml:1:41: timeline[0].resource: there is no resource 'x', only s"]),
         (["--config", "nope.yaml"], 3,
          ["kubedevices: cannot read nope.yaml: No such file or directory"]),
         (["--config", "."], 3, ["kubedevices: cannot read .: Is a directory"]),
@@ -117,6 +119,7 @@ def test_bad_settings_name_their_source(
 ) -> None:
     """All of them at once, before anything is served."""
     (short_dir / "negative.yaml").write_text("numberDevicesOnNode: -2\n")
+    (short_dir / "steps.yaml").write_text("timeline: [{at: 1s, count: 1, resource: x}]\n")
     assert main(["simulate", "--socket-dir", str(short_dir), *arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""

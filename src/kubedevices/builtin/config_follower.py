@@ -8,12 +8,12 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
-from kubedevices.errors import ConfigError, KubedevicesError
+from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
 from kubedevices.spelling import counted
@@ -72,8 +72,7 @@ class ConfigFollower:
         except KubedevicesError as error:
             self.failed_reloads += 1
             self.is_in_force = False
-            problems = error.problems if isinstance(error, ConfigError) else [error]
-            for problem in problems:
+            for problem in self._problems(error):
                 _log.error("%s", problem)  # a message for the operator
             _log.error("the configuration before stays in force")
             return
@@ -84,6 +83,12 @@ class ConfigFollower:
         self.read_at = time.time()
         count = counted(len(config.resources), "resource")
         _log.info("%s: read again, %s", self._file, count)
+
+    def _problems(self, error: KubedevicesError) -> Iterable[object]:
+        """Return every message of `error`, each with the name of the file."""
+        if isinstance(error, ConfigError):
+            return error.problems
+        return [error if isinstance(error, CannotRead) else f"{self._file}: {error}"]
 
 
 def _content_of(file: Path) -> bytes | None:

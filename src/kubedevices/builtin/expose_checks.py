@@ -33,6 +33,8 @@ INJECT = ("nodes", "cdi", "both")
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST_INTERVAL = 0.1
+_LONGEST_DURATION = 366 * 24 * 3600.0
+_LAST_NUMA_NODE = 1023  # of any kernel
 
 
 def version(number: int) -> str:
@@ -42,6 +44,8 @@ def version(number: int) -> str:
 
 def namespace(text: str) -> str:
     """Check the part of resource names before the slash."""
+    if "/" in text:
+        return f"{text!r}: write only the part before the slash, the rest is a resource's name"
     return explain_resource_name(f"{text}/x") if text else "a namespace is needed"
 
 
@@ -78,6 +82,8 @@ def template(*known: str) -> Callable[[str], str]:
     """Return a check: are all placeholders among `known`?"""
 
     def check(text: str) -> str:
+        if "\0" in text:
+            return f"{text!r} contains a NUL character, which nothing can be given"
         for name in placeholders(text):
             if name not in known and not re.fullmatch("[1-9]", name):
                 meant = closest(name, known)
@@ -112,11 +118,14 @@ def companion(text: str) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError."""
+    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError, also above a year."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
     if not found:
         raise ValueError(f"{text!r} is not a duration")
-    return float(found[1]) * _UNITS[found[2]]
+    seconds = float(found[1]) * _UNITS[found[2]]
+    if seconds > _LONGEST_DURATION:
+        raise ValueError(f"{text} is longer than a year")
+    return seconds
 
 
 def interval(seconds: float) -> str:
@@ -164,8 +173,15 @@ def cdi_kind(resource_name: str) -> str:
     return f"no CDI device can be called {resource_name}=...: {problem}" if problem else ""
 
 
+def numa_node(number: int) -> str:
+    """Check the number of a NUMA node."""
+    if number < 0:
+        return f"{number} is negative, a NUMA node cannot be"
+    return "" if number <= _LAST_NUMA_NODE else f"{number}: NUMA nodes go up to {_LAST_NUMA_NODE}"
+
+
 def topology(value: str | int) -> str:
     """Check `auto`, `none`, or one number of a list of NUMA nodes."""
     if isinstance(value, int):
-        return "" if value >= 0 else f"{value} is negative, a NUMA node cannot be"
+        return numa_node(value)
     return one_of("auto", "none")(value)

@@ -172,7 +172,9 @@ class HealthRule:
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that `equals` has something to compare with."""
+        """Check that `equals` has something to compare with, and a program its name."""
+        if values.get("command", ("x",))[0] == "":
+            complain(("command", 0), "this text is empty", "the program's name comes first")
         if "equals" in values and "command" in values:
             complain(("equals",), "a command is judged by its exit code alone", "remove 'equals'")
 
@@ -270,7 +272,12 @@ class ResourceRule:
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that every placeholder of a match has something to stand for."""
+        """Check the name that is served, and that placeholders have something to stand for."""
+        device_type = _device_type(
+            values.get("name", "x"), values.get("rename_shared", False), values.get("replicas", 1)
+        )
+        if problem := checks.resource(device_type):
+            complain(("renameShared",), f"it would be called {device_type!r}: {problem}", "")
         matches = values.get("match", ())
         if not matches:
             return

@@ -86,7 +86,10 @@ class Simulator(Scanner):
         control = await self._listen()
         stopped = asyncio.ensure_future(notifier.wait_stopped())
         try:
-            await stopped
+            await asyncio.wait({stopped, timeline}, return_when=asyncio.FIRST_COMPLETED)
+            if timeline.done():
+                timeline.result()  # raises what a step could not do
+                await stopped
         finally:
             for task in (timeline, stopped):
                 task.cancel()

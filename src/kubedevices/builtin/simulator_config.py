@@ -9,7 +9,7 @@ The file is read by `simulator_file`, so that PyYAML is only imported when there
 """
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -155,7 +155,13 @@ def _parse_switch(text: str) -> bool:
 
 def _check_numa_nodes(nodes: NumaNodes) -> str:
     numbers = [*nodes, *nodes.values()] if isinstance(nodes, Mapping) else nodes
-    return next((f"{number} is negative" for number in numbers if number < 0), "")
+    return next(filter(None, map(_numa_node_problem, numbers)), "")
+
+
+def _numa_node_problem(number: int) -> str:
+    if number < 0:
+        return f"{number} is negative"
+    return "" if number < 2**31 else f"{number} is no NUMA node"
 
 
 SETTINGS = (
@@ -253,6 +259,8 @@ class Timeline(NamedTuple):
 
     steps: tuple["TimedStep", ...] = ()
     loop: bool = False
+    places: tuple[ConfigProblem, ...] = ()
+    """Where each step names its resource."""
 
 
 class FileSettings(NamedTuple):
@@ -335,6 +343,18 @@ def merge_resources(
     if mistakes:
         raise ConfigError(mistakes)
     return tuple(configs)
+
+
+def check_timeline(timeline: Timeline, configs: Sequence[SimulatorConfig]) -> None:
+    """Raise `ConfigError` for steps of a resource that there is not."""
+    known = dict.fromkeys(config.device_type for config in configs)
+    mistakes = [
+        replace(place, problem=f"there is no resource {step.resource!r}, only {', '.join(known)}")
+        for step, place in zip(timeline.steps, timeline.places, strict=False)
+        if step.resource is not None and step.resource not in known
+    ]
+    if mistakes:
+        raise ConfigError(mistakes)
 
 
 def _from_outside(

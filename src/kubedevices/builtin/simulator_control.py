@@ -46,6 +46,8 @@ class SimulatorControl:
             return {"devices": self._take_step(step_of(request))}
         except (ValueError, UsageError) as error:
             raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        except KubedevicesError as error:
+            raise RpcError(StatusCode.INTERNAL, str(error)) from error
 
     async def _devices(self, _: Document) -> Document:
         return self._describe()

@@ -104,13 +104,18 @@ def read_simulator_file(file: Path) -> FileSettings:
     """Read `file`; raises `CannotRead`, and `ConfigError` for what is of the wrong type."""
     content, report = load_config(file, SimulatorFile, lenient=True)
     said = _settings(content, report, ())
-    steps = tuple(sorted(content.timeline, key=lambda step: step.at))
+    in_time = sorted(range(len(content.timeline)), key=lambda i: content.timeline[i].at)
+    timeline = Timeline(
+        tuple(content.timeline[i] for i in in_time),
+        content.timeline_loop,
+        tuple(report.place(("timeline", i, "resource")) for i in in_time),
+    )
     return said._replace(
         warnings=report.warnings,
         resources=tuple(
             _settings(each, report, ("resources", i)) for i, each in enumerate(content.resources)
         ),
-        timeline=Timeline(steps, content.timeline_loop),
+        timeline=timeline,
     )
 
 

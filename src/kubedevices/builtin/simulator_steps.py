@@ -18,7 +18,20 @@ from kubedevices.builtin.yaml_config import key
 from kubedevices.device import Health
 from kubedevices.spelling import counted
 
+COUNT_LIMIT = 100_000
+
 HEALTHS = tuple(str(health) for health in Health)
+
+
+def _check_count(number: int) -> str:
+    if number < 0:
+        return f"{number} is negative"
+    return "" if number <= COUNT_LIMIT else f"{number} is more than the {COUNT_LIMIT} supported"
+
+
+def _check_id(text: str) -> str:
+    """Return why `text` cannot name a device that is added, or an empty string."""
+    return "" if text and text.isprintable() else f"{text!r} cannot be the ID of a device"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +53,9 @@ class Step:
 
     resource: str | None = key(default=None)
     set_: SetRule | None = key(name="set", default=None)  # noqa: RUF009  # makes a field
-    count: int | None = key(default=None, check=lambda n: "" if n >= 0 else f"{n} is negative")
+    count: int | None = key(default=None, check=_check_count)
     remove: str | None = key(default=None, check=some_text)
-    add: tuple[str, ...] = key(default=(), not_empty=True, check=some_text, hint="a list of IDs")
+    add: tuple[str, ...] = key(default=(), not_empty=True, check=_check_id, hint="a list of IDs")
 
     def __str__(self) -> str:
         where = f" of {self.resource}" if self.resource else ""
@@ -71,19 +84,26 @@ def step_of(request: Mapping[str, Any]) -> Step:
     if len(verbs) != 1:
         raise ValueError(f"exactly one of {', '.join(Step.ONE_OF)} is needed")
     rule = request.get("set")
-    if rule is not None and (not isinstance(rule, Mapping) or rule.keys() - {"id", "health"}):
+    if "set" in request and (not isinstance(rule, Mapping) or rule.keys() - {"id", "health"}):
         raise ValueError(SetRule.HINT)
     if rule is not None and rule.get("health") not in HEALTHS:
         raise ValueError(f"health must be one of {', '.join(HEALTHS)}")
     count, added = request.get("count"), request.get("add", [])
-    if count is not None and (type(count) is not int or count < 0):
+    if "count" in request and (type(count) is not int or _check_count(count)):
         raise ValueError(f"{count!r} is not a number of devices")
-    if not isinstance(added, list) or not all(isinstance(each, str) and each for each in added):
+    is_list = isinstance(added, list) and all(isinstance(each, str) for each in added)
+    if not is_list or ("add" in request and not added):
         raise ValueError("add takes a list of IDs")
+    if problem := next(filter(None, map(_check_id, added)), ""):
+        raise ValueError(problem)
+    for name in ("resource", "remove"):
+        text = request.get(name, "x")
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"{name} takes a text, not {text!r}")
     return Step(
         resource=request.get("resource"),
         set_=SetRule(id=str(rule.get("id", "*")), health=str(rule["health"])) if rule else None,
         count=count,
         remove=request.get("remove"),
-        add=tuple(added),
+        add=tuple(dict.fromkeys(added)),
     )

@@ -275,7 +275,7 @@ class _Walker:
             if wanted == "text" and not hint:
                 hint = f'write "{node.value}" in quotes'
             elif wanted in {"a whole number", "a number"} and re.fullmatch("[0-9]+", node.value):
-                hint = "remove the quotes"
+                hint = "remove the quotes" if node.style else f"write {int(node.value)}"
         else:
             got = "a list" if isinstance(node, yaml.SequenceNode) else "keys and values"
         self._report.mistake(node, path, f"must be {wanted}, not {got}", hint)

@@ -17,6 +17,10 @@ KeyPath = tuple[str | int, ...]
 # libyaml is ten times faster and not part of every PyYAML
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_DEPTH_LIMIT = 100
+_SHALLOW = 4000
+"""Characters that cannot nest deep enough to exhaust the stack of libyaml, which has no limit."""
+
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -65,7 +69,10 @@ def format_key(path: KeyPath) -> str:
     """Return `resources[0].match` for `("resources", 0, "match")`."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += ("." if text else "") + (step if step.isprintable() else repr(step))
     return text
 
 
@@ -87,6 +94,8 @@ def parse_yaml(content: bytes, file: Path) -> yaml.Node:
         column = error.start - (before.rfind(b"\n") + 1)
         _refuse(file, before.count(b"\n") + 1, column + 1, "this is not UTF-8 text", error)
     try:
+        if len(text) > _SHALLOW:
+            _check_depth(text, file)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -98,6 +107,20 @@ def parse_yaml(content: bytes, file: Path) -> yaml.Node:
     if node is None:
         _refuse(file, 1, 1, "the file is empty", None)
     return node
+
+
+def _check_depth(text: str, file: Path) -> None:
+    """Refuse what is nested beyond all reason; raises `ConfigError` and what the parser raises."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        mark = event.start_mark
+        if depth > _DEPTH_LIMIT and mark is not None:
+            problem = f"this is nested more than {_DEPTH_LIMIT} levels deep"
+            _refuse(file, mark.line + 1, mark.column + 1, problem, None)
 
 
 def _refuse(file: Path, line: int, column: int, text: str, cause: Exception | None) -> NoReturn:

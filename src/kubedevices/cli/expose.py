@@ -86,6 +86,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.config is None:
         raise UsageError("expose needs --config FILE")
+    if not (args.check or args.dry_run):
+        # Who says "read again" before the file was read gets what it says anyway.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from kubedevices.builtin.expose import ExposeScanner
 
     scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)

@@ -8,7 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_resources
+from kubedevices.builtin.simulator_config import (
+    SETTINGS,
+    SimulatorConfig,
+    check_timeline,
+    merge_resources,
+)
 from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
 from kubedevices.errors import UsageError
 from kubedevices.spelling import counted
@@ -132,6 +137,8 @@ def load_settings(
             _log.warning("%s", warning)
     flags = {setting.field: getattr(args, setting.field) for setting in SETTINGS}
     configs = merge_resources(file, os.environ, flags)
+    if file:
+        check_timeline(file.timeline, configs)
     return configs, file.timeline if file else None
 
 
