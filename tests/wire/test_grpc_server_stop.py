@@ -213,3 +213,18 @@ def test_idle_connection_sleeps(short_dir: Path) -> None:
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         assert runner.run(idle()) <= 1
+
+
+async def test_a_cancelled_start_makes_no_later_socket_deaf(short_dir: Path) -> None:
+    """The next socket gets its number: an event loop that still knew the old one would not ask."""
+    server = GrpcServer({}, name="t")
+    start = asyncio.create_task(server.start(short_dir / "s.sock"))
+    await asyncio.sleep(0)
+    start.cancel()
+    await asyncio.wait({start})
+    assert start.cancelled()
+    assert not (short_dir / "s.sock").exists()
+    await server.start(short_dir / "s.sock")
+    async with dialled(short_dir, timeout=2) as channel:
+        await channel.ping(timeout=5)
+    await server.stop()

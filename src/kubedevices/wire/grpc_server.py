@@ -263,6 +263,8 @@ class GrpcServer:
         try:
             self._listener = await _serve(listening.socket, self._new_link)
         except BaseException:
+            # A number still in the loop's books would leave the next socket that gets it deaf.
+            asyncio.get_running_loop().remove_reader(listening.socket)
             listening.socket.close()
             unlink_own(path, listening.identity)
             raise
