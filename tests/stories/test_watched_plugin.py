@@ -88,6 +88,17 @@ async def test_a_kubelet_that_restarts_finds_the_plugin_again(short_dir: Path) -
                 await until(kubelet.has_found)
 
 
+async def test_a_plugin_whose_kubelet_is_gone_is_not_registered(short_dir: Path) -> None:
+    """Until another one comes; so whoever asks the plugin is not told that all is well."""
+    kubelet = Kubelet(short_dir)
+    async with served(short_dir) as plugin:
+        async with kubelet.running():
+            await until(lambda: plugin.is_registered("widget"))
+        await until(lambda: not plugin.is_registered("widget"))
+        async with kubelet.running():
+            await until(lambda: plugin.is_registered("widget"))
+
+
 async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
     short_dir: Path,
 ) -> None:

@@ -175,7 +175,7 @@ class Registrar:
             yield grpc
             is_lost = True
         finally:
-            self._is_registered = False
+            self._note_loss()
             self._server.end_streams()
             # Who cancels us waits for calls under way. After a loss only for the streams, which
             # ends in a moment: a kubelet shall see the end of the old ones before the new one.
@@ -185,6 +185,11 @@ class Registrar:
             self._retiring.add(retire)
             retire.add_done_callback(self._retiring.discard)
             await asyncio.wait({retire}, timeout=_STREAMS_END if is_lost else None)
+
+    def _note_loss(self) -> None:
+        self._is_registered = False
+        if self._watched is not None:
+            self._watched.is_registered = False
 
     async def _pause_after_loss(self, losses: int, kubelet: FileIdentity | None) -> bool:
         """Pause before we bind again, so that nobody who deletes our socket keeps us busy.
@@ -234,6 +239,8 @@ class Registrar:
             until = None
             if self._watched is not None and streams.opened > before:
                 tenure.observe(streams.opened - before, streams.count_after(before), self._now())
+                if tenure.is_lost:
+                    self._note_loss()
                 until = tenure.again_at
                 if until is not None and self._now() >= until:
                     self._losses = tenure.losses
