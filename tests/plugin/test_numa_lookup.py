@@ -120,6 +120,21 @@ def test_a_device_that_comes_back_is_looked_up_again(sysfs: CountingSysfs) -> No
     assert nodes_in(lookup.complete(tree)) == {"card0": (3,)}
 
 
+def test_a_device_that_recovers_is_looked_up_again(sysfs: CountingSysfs) -> None:
+    """Its file may have been missing so far, or it was unplugged and is elsewhere now."""
+    lookup = NumaLookup(sysfs.reader())
+
+    def nodes_with(health: kd.Health) -> dict[str, object]:
+        return nodes_in(lookup.complete(kd.DeviceTree({"card": [card(2, health=health)]})))
+
+    assert nodes_with(kd.Health.UNHEALTHY) == {"card2": ()}
+    sysfs.device_file("card2", sysfs.directory("pci0000:02/card", "1", "0-7"))
+    assert nodes_with(kd.Health.HEALTHY) == {"card2": (1,)}
+    sysfs.directory("pci0000:02/card", "0")
+    assert nodes_with(kd.Health.UNHEALTHY) == {"card2": (1,)}
+    assert nodes_with(kd.Health.HEALTHY) == {"card2": (0,)}
+
+
 def test_other_paths_are_looked_up_again(sysfs: CountingSysfs) -> None:
     """A device whose files change is another matter."""
     lookup = NumaLookup(sysfs.reader())

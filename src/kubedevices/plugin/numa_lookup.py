@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class NumaLookup:
-    """Looks a device up when it appears or gets other paths, and again when it comes back.
+    """Looks a device up when it appears, gets other paths, comes back or recovers.
 
     For one caller at a time.
     """
@@ -52,7 +52,7 @@ class NumaLookup:
         paths = _paths_of(device)
         if not paths:
             return replace(device, numa_nodes=())
-        if before is not None and _has_same_look_up(before[0], paths):
+        if before is not None and _counts_still(before[0], device, paths):
             return replace(device, numa_nodes=before[1].numa_nodes)
         if paths not in read:  # replicas of one device share its paths
             read[paths] = self._read(device, paths)
@@ -66,8 +66,13 @@ class NumaLookup:
             return ()
 
 
-def _has_same_look_up(device: Device, paths: tuple[str, ...]) -> bool:
-    return device.numa_nodes is None and paths == _paths_of(device)
+def _counts_still(before: Device, now: Device, paths: tuple[str, ...]) -> bool:
+    """Whether the look-up for `before` is good for `now`, which has these paths.
+
+    Not for a device that recovered: its file may have been missing, or it may be elsewhere now.
+    """
+    has_recovered = now.is_healthy and not before.is_healthy
+    return before.numa_nodes is None and paths == _paths_of(before) and not has_recovered
 
 
 def _paths_of(device: Device) -> tuple[str, ...]:
