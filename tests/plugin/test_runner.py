@@ -299,6 +299,33 @@ async def test_stop_from_another_thread(short_dir: Path) -> None:
         runner.stop()  # once more is no mistake
 
 
+async def test_a_scan_that_does_not_end_is_not_waited_for(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An author's `except BaseException` keeps no plugin alive that has failed or was stopped."""
+    may_end = asyncio.Event()
+
+    class Stubborn(Widgets):
+        async def scan(self, notifier: kd.Notifier) -> None:
+            notifier.notify(self.tree)
+            while not may_end.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await may_end.wait()
+
+    runner = PluginRunner(
+        Stubborn(widget=widgets("w1")), domain=DOMAIN, socket_dir=short_dir, registration="none",
+        timing=replace(QUICK, exit_grace=0.1),
+    )  # fmt: skip
+    task = asyncio.create_task(runner.run())
+    await until(lambda: runner.is_ready)
+    runner.stop()
+    await asyncio.wait({task}, timeout=5)
+    assert task.done()
+    assert "Stubborn.scan goes on although it was cancelled" in caplog.text
+    assert sockets(short_dir) == []
+    may_end.set()
+
+
 async def test_stop_before_run(short_dir: Path) -> None:
     """A runner that was stopped before it began does not begin."""
     runner = PluginRunner(Widgets(), domain=DOMAIN, socket_dir=short_dir)

@@ -142,11 +142,17 @@ class PluginRunner:
         finally:
             updates.stop()
             scan.cancel()
-            await asyncio.wait({scan})
-            if not scan.cancelled() and (error := scan.exception()):
-                _log.debug("the scanner ended with an error", exc_info=error)
+            await self._let_end(scan)
             self._cdi.close()
             await hook_threads.settle(self.settings.timing.hook_grace)
+
+    async def _let_end(self, scan: asyncio.Task[None]) -> None:
+        await asyncio.wait({scan}, timeout=self.settings.timing.exit_grace)
+        if not scan.done():
+            name = type(self._scanner).__name__
+            _log.warning("%s.scan goes on although it was cancelled: not waiting for it", name)
+        elif not scan.cancelled() and (error := scan.exception()):
+            _log.debug("the scanner ended with an error", exc_info=error)
 
     async def _wait_stopped(self, updates: TreeUpdates) -> None:
         await self._stopped.wait()
