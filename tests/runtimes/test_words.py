@@ -44,6 +44,7 @@ def test_everything_becomes_one_word_each(
         (ContainerOptions(mounts=(Mount("/a\nb", "/c"),)), "line break"),
         (ContainerOptions(env=(("A=B", "c"),)), "the environment variable name 'A=B'"),
         (ContainerOptions(env=(("", "c"),)), "the environment variable name ''"),
+        (ContainerOptions(annotations=(("a=b", "c"),)), "the annotation name 'a=b'"),
     ],
 )
 def test_what_a_command_line_cannot_say_is_refused(options: ContainerOptions, what: str) -> None:
@@ -59,6 +60,14 @@ def test_env_says_the_variables_alone() -> None:
     """Devices and mounts are there for a program of the host anyway."""
     options = ContainerOptions(env=OPTIONS.env, devices=OPTIONS.devices, mounts=OPTIONS.mounts)
     assert env.words(options) == ["A=x y", "B="]
+
+
+@pytest.mark.parametrize("name", ["", "a=b", "-i"])
+def test_env_refuses_what_would_be_another_variable_or_an_option(name: str) -> None:
+    """`env -i=1` is no assignment."""
+    with pytest.raises(NotExpressible, match=f"variable name '{name}'") as caught:
+        env.words(ContainerOptions(env=((name, "1"),)))
+    assert caught.value.runtime == "env"
 
 
 def test_env_does_not_hide_a_cdi_device() -> None:

@@ -3,7 +3,7 @@
 CDI names need docker 25 (before 28.2 with the feature switched on), annotations docker 24.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.device import DeviceSpec, Mount
@@ -12,23 +12,29 @@ from kubedevices.errors import NotExpressible
 
 def args(options: ContainerOptions) -> list[str]:
     """Return the arguments; printing them for a shell needs quoting (`shlex.join`)."""
-    words = [f"--env={text}" for text in environment("docker", options)]
-    words += [f"--device={device_argument('docker', device)}" for device in options.devices]
-    words += [f"--mount={bind_mount('docker', mount)}" for mount in options.mounts]
-    words += [f"--annotation={key}={value}" for key, value in options.annotations]
+    return arguments("docker", options)
+
+
+def arguments(runtime: str, options: ContainerOptions) -> list[str]:
+    """Return the arguments that docker and podman have in common; `runtime` is for messages."""
+    words = [f"--env={text}" for text in assignments(runtime, "environment variable", options.env)]
+    words += [f"--device={_device(runtime, device)}" for device in options.devices]
+    words += [f"--mount={_bind_mount(runtime, mount)}" for mount in options.mounts]
+    annotations = assignments(runtime, "annotation", options.annotations)
+    words += [f"--annotation={text}" for text in annotations]
     words += [f"--device={name}" for name in options.cdi_devices]
     return words
 
 
-def environment(runtime: str, options: ContainerOptions) -> Iterator[str]:
+def assignments(runtime: str, kind: str, pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Give `NAME=value`; a name that the command line would read otherwise is not expressible."""
-    for name, value in options.env:
+    for name, value in pairs:
         if not name or "=" in name:
-            raise NotExpressible(runtime, f"the environment variable name {name!r}")
+            raise NotExpressible(runtime, f"the {kind} name {name!r}")
         yield f"{name}={value}"
 
 
-def device_argument(runtime: str, device: DeviceSpec) -> str:
+def _device(runtime: str, device: DeviceSpec) -> str:
     """Return `HOST:CONTAINER:PERMISSIONS`; there is no way to quote a colon in it."""
     container_path = device.container_path or device.host_path
     for path in (device.host_path, container_path):
@@ -37,7 +43,7 @@ def device_argument(runtime: str, device: DeviceSpec) -> str:
     return f"{device.host_path}:{container_path}:{device.permissions}"
 
 
-def bind_mount(runtime: str, mount: Mount) -> str:
+def _bind_mount(runtime: str, mount: Mount) -> str:
     """Return the value of `--mount`: fields of a CSV line, which can quote anything but a break."""
     fields = ["type=bind", f"source={mount.host_path}", f"target={mount.container_path}"]
     if mount.read_only:
