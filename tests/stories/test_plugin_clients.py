@@ -11,6 +11,7 @@ from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredR
 from kubedevices.errors import RpcError
 from kubedevices.plugin.runner import serve
 from kubedevices.wire import convert, services
+from tests.interop import go_peer
 from tests.waiting import until
 from tests.widgets import DOMAIN, Widgets
 from tests.wire.peer_clients import (
@@ -49,6 +50,8 @@ async def pair(
 ) -> AsyncIterator[tuple[PeerClient, PeerClient, Plugin]]:
     """Give a foreign client and ours, both connected to one running plugin, and its scanner."""
     scanner = Plugin(widget=devices())
+    if request.param is GrpcGoClient:
+        go_peer.binary()  # skips
     path = short_dir / "example.com-widget.sock"
     async with serve(scanner, domain=DOMAIN, socket_dir=short_dir, registration="none") as runner:
         await until(lambda: runner.is_serving("widget"))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.interop import go_peer
 from tests.wire.behaviour import Behaviour
 from tests.wire.peer_clients import CLIENTS, PeerClient
 from tests.wire.peer_servers import SERVERS, PeerServer
@@ -22,6 +23,17 @@ PAIRS = [
     ("ours", "grpclib"),
     ("ours", "go"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _peer_is_built(request: pytest.FixtureRequest) -> None:
+    """Skip a test with a Go peer, if there is none, before anything of it has started."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and any(
+        "go" in (value if isinstance(value, tuple) else (value,))
+        for value in callspec.params.values()
+    ):
+        go_peer.binary()
 
 
 class Pair(NamedTuple):
