@@ -131,6 +131,8 @@ def test_selinux(selinux: Selinux, label: str, result: Result) -> None:
     finding = only(judge_host_file(replace(FILE, label=label), selinux), Step.SELINUX)
     assert finding.result is result
     assert ("container_use_devices 1" in finding.command) == (result is Result.WARNING)
+    if result is Result.WARNING:
+        assert ("labelled device_t" if label else "in a way that cannot be read") in finding.found
 
 
 # ---------------------------------------------------------------- CDI

@@ -1,9 +1,10 @@
 """`kubedevices explain` names each fault: made by real processes, found by the real command."""
 
+import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerA
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError
 from kubedevices.host.device_files import read_device_files
+from kubedevices.node.control import ControlClient
 from kubedevices.node.pod import Container, Pod
 from kubedevices.runtimes import oci
+from kubedevices.socket_paths import default_state_dir
 from tests.cli.commands import run, running
 from tests.containers import make_root_file_system, need_root_and, two_devices
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
@@ -26,6 +29,7 @@ GPU = "example.com/gpu"
 UID = "5f0c2a54-11aa-4f6e-9f3c-0d2b1a9e7c11"
 
 Findings = list[tuple[str, str, str]]
+Document = dict[str, Any]
 
 
 class Host:
@@ -53,17 +57,26 @@ class Host:
         return self._processes.enter_context(running(command, log=self.directory / f"{verb}.log"))
 
     def devices(self) -> dict[str, dict[str, Any]]:
-        answer = run("devices", "-o", "json", "--socket-dir", self.socket_dir)
-        document = json.loads(answer.stdout or '{"resources": []}')
+        document = self._ask(lambda client: client.devices())
         return {
             each["resource"]: each for each in document["resources"] if each["plugin"] != "starting"
         }
 
     def allocate(self, count: int) -> None:
-        done = run("allocate", f"{GPU}={count}", "--socket-dir", self.socket_dir)
-        assert done.returncode == 0, done.stderr
+        pod = Pod("train", containers=(Container("main", {GPU: count}),))
+        self._ask(lambda client: client.allocate(pod))
         checkpoint = self.socket_dir / "kubelet_internal_checkpoint"
         until_sync(lambda: checkpoint.exists() and b"PodUID" in checkpoint.read_bytes())
+
+    def _ask(
+        self, question: Callable[[ControlClient], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any]:
+        async def connect_and_ask() -> dict[str, Any]:
+            state_dir = default_state_dir(self.socket_dir)
+            async with await ControlClient.connect(self.socket_dir, state_dir) as client:
+                return await question(client)
+
+        return asyncio.run(connect_and_ask())
 
     def explain(self, *arguments: object, code: int = 1) -> Findings:
         """Return what is not ok: step, result, and where and what it is."""
@@ -144,7 +157,7 @@ def test_all_devices_are_taken(host: Host) -> None:
     host.allocate(2)
     ((station, result, text),) = host.explain(GPU, code=0)
     assert (station, result) == ("held", "warning")
-    assert "2 of 2 healthy devices are held, by default/" in text
+    assert "2 of 2 healthy devices are held, by default/train (main)" in text
 
 
 def test_a_device_file_that_is_missing(host: Host) -> None:

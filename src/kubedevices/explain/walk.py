@@ -167,10 +167,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
     ]
     names = [resource] if resource else answers.known
     reports = await asyncio.to_thread(
-        lambda: tuple(
-            _explain_resource(name, places, _plugins_of(name, directory, watched), answers)
-            for name in names
-        )
+        _explain_resources, names, places, directory, watched, answers
     )
     return Report(places.socket_dir, answers.source, in_order(findings), reports)
 
@@ -215,8 +212,27 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
     ]
 
 
+def _explain_resources(
+    names: Iterable[str],
+    places: Places,
+    directory: Directory,
+    watched: Iterable[Watched],
+    answers: Answers,
+) -> tuple[ResourceReport, ...]:
+    """Explain each; blocks, and reads /proc once for all of them."""
+    pods = processes_of_pods({each.pod_uid for each in answers.allocations}, places.proc_root)
+    return tuple(
+        _explain_resource(name, places, _plugins_of(name, directory, watched), answers, pods)
+        for name in names
+    )
+
+
 def _explain_resource(
-    name: str, places: Places, plugins: Sequence[Socket], answers: Answers
+    name: str,
+    places: Places,
+    plugins: Sequence[Socket],
+    answers: Answers,
+    pods: Mapping[str, Sequence[Process]],
 ) -> ResourceReport:
     state = _completed(answers.resources.get(name), plugins, answers.registered, name)
     findings = [judge_name(name), *judge_path_length(places.socket_dir, name)]
@@ -227,7 +243,7 @@ def _explain_resource(
         findings += judge_held(state, source)
         findings += judge_numa(state, answers.topology_policy)
     if name in answers.known:
-        findings += _explain_files(name, places, answers)
+        findings += _explain_files(name, places, answers, pods)
     return ResourceReport(name, state, in_order(findings))
 
 
@@ -262,7 +278,9 @@ def _completed(
     return state
 
 
-def _explain_files(name: str, places: Places, answers: Answers) -> list[Finding]:
+def _explain_files(
+    name: str, places: Places, answers: Answers, pods: Mapping[str, Sequence[Process]]
+) -> list[Finding]:
     allocations = [each for each in answers.allocations if each.resource == name]
     checkpoint = str(answers.checkpoint or places.socket_dir / CHECKPOINT_NAME)
     findings = judge_answers(allocations, checkpoint)
@@ -276,21 +294,20 @@ def _explain_files(name: str, places: Places, answers: Answers) -> list[Finding]
     names = [name for each in allocations for name in each.response.cdi_devices]
     if names:
         findings += judge_cdi(names, read_registry(places.cdi_dirs))
-    running = processes_of_pods({each.pod_uid for each in allocations}, places.proc_root)
-    if not running and not answers.is_kubelet:
+    if not pods and not answers.is_kubelet:
         return findings  # whoever asks a node of ours for devices starts the container
-    return findings + _explain_containers(allocations, running, places, files)
+    return findings + _explain_containers(allocations, pods, places, files)
 
 
 def _explain_containers(
     allocations: Sequence[Allocation],
-    running: Mapping[str, Sequence[Process]],
+    pods: Mapping[str, Sequence[Process]],
     places: Places,
     files: Mapping[str, HostFile],
 ) -> list[Finding]:
     findings = []
     for allocation in allocations:
-        mine = running.get(allocation.pod_uid)
+        mine = pods.get(allocation.pod_uid)
         paths = [each.container_path or each.host_path for each in allocation.response.devices]
         seen = (
             look_inside(mine, paths, proc_root=places.proc_root, sysfs_root=places.sysfs_root)
