@@ -1,5 +1,6 @@
 """`--listen`: what a serving plugin tells about itself."""
 
+import asyncio
 import json
 import re
 import socket
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kubedevices import __version__
 from kubedevices.cli import main
 from tests.cli.commands import run, running
+from tests.fake_kubelet import FakeKubelet
 from tests.prometheus_lint import lint
 from tests.waiting import until_sync
 
@@ -100,6 +102,32 @@ def test_it_is_ready_while_a_kubelet_watches_and_not_without_one(
         with node(short_dir):
             until_sync(lambda: page(url, "/readyz")[0] == 200, what="readiness again")
             assert numbers(url)["kubelet_restarts_total", RESOURCE] == 1
+
+
+async def test_it_is_ready_only_with_every_resource_and_its_stream(short_dir: Path) -> None:
+    """A kubelet that knows a resource but does not ask for its devices gives none away."""
+    (short_dir / "two.yaml").write_text(
+        "resources: [{resourceName: example.com/gpu}, {resourceName: example.com/nic}]\n"
+    )
+    (short_dir / "p").mkdir()
+    async with FakeKubelet(short_dir / "p") as kubelet:
+        kubelet.open_streams = False
+        with listening(short_dir, "simulate", "--config", short_dir / "two.yaml") as url:
+
+            async def wait_for(status: int, *lines: str) -> None:
+                async with asyncio.timeout(10):
+                    while True:
+                        answer = await asyncio.to_thread(page, url, "/readyz")
+                        if answer == (status, "".join(f"{line}\n" for line in lines)):
+                            return
+
+            waiting = [f"example.com/{name}: no open device list" for name in ("gpu", "nic")]
+            await wait_for(503, *waiting)
+            for connected in sorted(kubelet.accepted, key=lambda each: each.resource):
+                await wait_for(503, *waiting)
+                del waiting[0]
+                kubelet.watch(connected)
+            await wait_for(200, "ok")
 
 
 def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[object]) -> None:
