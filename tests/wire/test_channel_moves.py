@@ -168,3 +168,36 @@ async def test_a_call_that_nobody_looked_at(short_dir: Path, last_words: bytes) 
             await anext(messages)
             assert await channel.unary(ECHO, b"question", timeout=5) == b"answer"
         assert len(questions) == 2
+
+
+async def test_a_server_that_does_not_answer_the_second_dial(short_dir: Path) -> None:
+    """Each call waits for a new connection as long as it may itself, not as long as others may."""
+    loop = asyncio.get_running_loop()
+    connections = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 1:
+            writer.write(frames.SERVER_HELLO)
+            await reader.readuntil(frames.message(b"watch"))
+            body = frames.headers(1, frames.RESPONSE) + frames.data(1, frames.message(b"x"))
+            writer.write(body + GOODBYE)
+        await asyncio.Event().wait()
+
+    async with (
+        raw_server(short_dir / "s.sock", talk),
+        dialled(short_dir) as channel,
+        aclosing(channel.stream(WATCH, b"watch")) as messages,
+    ):
+        await anext(messages)
+        await said_goodbye(channel)
+        patient = asyncio.create_task(channel.unary(ECHO, b"", timeout=60), name="patient")
+        await until(lambda: connections == 2, what="the second dial")
+        begun = loop.time()
+        with pytest.raises(RpcError, match="going away"):
+            await channel.unary(ECHO, b"", timeout=0.1)
+        assert loop.time() - begun < 2
+        patient.cancel()
+        await asyncio.wait({patient})
+        assert patient.cancelled()

@@ -222,21 +222,21 @@ class GrpcChannel:
     async def _link_for_calls(self, deadline: float) -> _ClientLink:
         """Return the connection that takes calls; if there is none, the old one will say why."""
         if self._must_move():
-            async with self._moving:
-                await self._move(deadline)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline), self._moving:
+                    await self._move()
         return self._first if self.closed.is_set() else self._link
 
     def _must_move(self) -> bool:
         said_goodbye = self._first.connection.peer_said_goodbye
         return said_goodbye and self._link.connection.is_over and not self.closed.is_set()
 
-    async def _move(self, deadline: float) -> None:
+    async def _move(self) -> None:
         # Another socket file is another server, which knows nothing of the calls that are open.
         if not self._must_move() or not self._is_same_server():
             return
         try:
-            timeout = max(deadline - self._loop.time(), 0.001)
-            link = await _open(self.path, self._first.connection.limits, timeout)
+            link = await _open(self.path, self._first.connection.limits, MOVE_TIMEOUT)
         except DialError:
             return
         if self._must_move() and self._is_same_server():
