@@ -34,8 +34,9 @@ RESOURCES: Document = {
     "requests": {"cpu": "10m", "memory": "40Mi"},
     "limits": {"memory": "128Mi"},
 }
-"""As `python -m benchmarks footprint` measures: the larger plugin, expose with its pages, takes 36 MB
-in a container. With 10,000 devices it takes 90. Idle it needs less than 1 ms of CPU a second."""
+"""From `python -m benchmarks footprint`: the larger plugin, expose with its pages, takes 36 MB in a
+container. With 10,000 devices it takes 90; idle it needs less than 1 ms of CPU a second.
+"""
 _LABEL = "app.kubernetes.io/name"
 _POD_SECURITY = ("enforce", "audit", "warn")
 
