@@ -155,3 +155,25 @@ def test_every_scan_sees_what_is_there_now(
         "example.com/serial: ttyUSB1 appeared",
         "example.com/serial: ttyUSB0 vanished",
     ]
+
+
+def test_many_changes_at_once_are_one_line(
+    tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lists of devices are for debugging; up to ten devices have a line each."""
+    caplog.set_level(logging.DEBUG)
+    resources = "resources:\n- name: serial\n  match: [{path: /dev/ttyUSB*}]\n"
+    scanner = make_scanner(tmp_path, dev, resources)
+    scanner.list_devices()
+    caplog.clear()
+    touch(dev, *(f"ttyUSB{i}" for i in range(11)))
+    scanner.list_devices()
+    for i in range(10):
+        (dev / f"ttyUSB{i}").unlink()
+    scanner.list_devices()
+    everything = ", ".join(f"ttyUSB{i}" for i in range(11))
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("INFO", "example.com/serial: ttyUSB0 … (11 in all) appeared"),
+        ("DEBUG", f"example.com/serial: appeared: {everything}"),
+        *(("INFO", f"example.com/serial: ttyUSB{i} vanished") for i in range(10)),
+    ]

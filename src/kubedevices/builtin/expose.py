@@ -7,7 +7,7 @@ is decided in `expose_tree`, what is there is found by `expose_host`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +18,7 @@ from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_e
 from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, survey
 from kubedevices.builtin.health_checks import HealthChecks
+from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
@@ -25,6 +26,9 @@ from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
 from kubedevices.spelling import counted
+
+_MANY = 10
+"""How many devices to which the same happens at once get a line each."""
 
 _log = logging.getLogger(__name__)
 
@@ -123,16 +127,16 @@ class ExposeScanner(PolledScanner):
             if resource not in self._last:
                 _log.info("%s/%s: %s", config.namespace, resource, counted(len(now), "device"))
                 continue
-            for device_id in now.keys() - before.keys():
-                _log.info("%s/%s: %s appeared", config.namespace, resource, device_id)
-            for device_id in before.keys() - now.keys():
-                _log.info("%s/%s: %s vanished", config.namespace, resource, device_id)
-            for device_id in now.keys() & before.keys():
-                if now[device_id].health is not before[device_id].health:
-                    _log.info(
-                        "%s/%s: %s is now %s",
-                        config.namespace, resource, device_id, now[device_id].health,
-                    )  # fmt: skip
+            name = f"{config.namespace}/{resource}"
+            _log_events(name, "appeared", now.keys() - before.keys())
+            _log_events(name, "vanished", before.keys() - now.keys())
+            for health in Health:
+                turned = {
+                    device_id
+                    for device_id in now.keys() & before.keys()
+                    if now[device_id].health is health is not before[device_id].health
+                }
+                _log_events(name, f"is now {health}", turned)
 
     def _warn_of_files_in_two_resources(self, exposed: Iterable[Exposed]) -> None:
         """Nothing keeps two containers from getting such a device at the same time."""
@@ -158,6 +162,17 @@ class ExposeScanner(PolledScanner):
             problem = cdi_kind(f"{config.namespace}/{rule.device_type}")
             if rule.inject is None and problem:
                 raise UsageError(f"{rule.name}: {problem} (give it the key 'inject: nodes')")
+
+
+def _log_events(resource: str, what: str, device_ids: Collection[str]) -> None:
+    """Write a line per device, unless there are many at once: then the list is for debugging."""
+    in_order = sorted(device_ids, key=natural_key)
+    if len(in_order) <= _MANY:
+        for device_id in in_order:
+            _log.info("%s: %s %s", resource, device_id, what)
+        return
+    _log.info("%s: %s … (%d in all) %s", resource, in_order[0], len(in_order), what)
+    _log.debug("%s: %s: %s", resource, what, ", ".join(in_order))
 
 
 def read_config(file: Path) -> ExposeConfig:
