@@ -51,7 +51,10 @@ def test_a_resource_nobody_knows() -> None:
     finding = only(judge_registration("example.com/wigdet", NODE, ()))
     assert finding.result is Result.PROBLEM
     assert NAME in finding.found
-    assert finding.command == f"kubedevices explain {NAME}"
+    assert (finding.command, finding.looked_at) == (f"kubedevices explain {NAME}", NODE.source)
+    by_checkpoint = Answers(checkpoint=CHECKPOINT, registered={NAME: ()})
+    finding = only(judge_registration("example.com/wigdet", by_checkpoint, ()))
+    assert finding.looked_at == str(CHECKPOINT)
     other = only(judge_registration("vendor.org/fpga", NODE, ()))
     assert "start its plugin" in other.advice
 
@@ -88,6 +91,9 @@ def test_what_a_node_says_of_the_plugin(
     findings = judge_registration(NAME, answers, ())
     assert results(findings) == expected
     assert says in findings[-1].found
+    assert {each.looked_at for each in findings} == {"node of /run/kd, widget.sock"}
+    nameless = replace(NODE, resources={NAME: replace(STATE, plugin=plugin, socket="")})
+    assert judge_registration(NAME, nameless, ())[0].looked_at == "node of /run/kd"
 
 
 def test_a_resource_of_before_that_no_plugin_brought_back() -> None:

@@ -1,0 +1,22 @@
+"""docs/troubleshoot.md knows every station that `kubedevices explain` looks at."""
+
+import re
+
+from kubedevices.explain.finding import Step
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs/troubleshoot.md").read_text()
+
+
+def test_the_stations_are_those_of_the_page() -> None:
+    """In the order of the way."""
+    table = PAGE.partition("| Station |")[2].partition("\n\n")[0]
+    stations = [row.split(", ") for row in re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)]
+    assert [name for row in stations for name in row] == [str(step) for step in Step]
+
+
+def test_links_within_the_page_lead_somewhere() -> None:
+    """Each is a heading, in the spelling of anchors."""
+    headings = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    assert {*re.findall(r"\]\(#([^)]+)\)", PAGE)} <= anchors
