@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubedevices.allocation import ContainerAllocateResponse
-from kubedevices.errors import DirectoryInUse, NotInTime
+from kubedevices.errors import DirectoryInUse, LedgerUnusable, NotInTime, SocketInUse
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind
 from kubedevices.node.inventory import Capacity
@@ -90,6 +90,27 @@ async def test_starting_wipes_the_sockets_of_plugins(short_dir: Path) -> None:
         assert names(short_dir) == {"widget.sock", "notes.txt"}
         async with DeviceManager(short_dir, state_dir=short_dir / "state"):
             assert names(short_dir) == {"kubelet.sock", "notes.txt", "state"}
+
+
+async def test_a_start_that_fails_leaves_the_sockets_of_plugins(plugins: Path) -> None:
+    """Some plugins never come back from a wipe; one for nothing is worse than none."""
+    plugins.mkdir()
+    async with FakePlugin(plugins) as plugin:
+        manager = DeviceManager(plugins)
+        ledger = manager.state_dir / "ledger.db"
+        ledger.mkdir(parents=True)
+        with pytest.raises(LedgerUnusable):
+            await manager.start()
+        assert plugin.socket.exists()
+
+
+async def test_nothing_is_moved_in_from_a_kubelet_that_lives(plugins: Path) -> None:
+    """Its checkpoint is not its last word; what it says when it has ended counts."""
+    async with DeviceManager(plugins):
+        other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
+        with pytest.raises(SocketInUse):
+            await other.start()
+    assert not (other.state_dir / "ledger.db").exists()
 
 
 async def test_it_says_where_it_is(plugins: Path) -> None:

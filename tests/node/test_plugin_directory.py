@@ -40,6 +40,7 @@ def fill(directory: Path) -> None:
     dead_socket(directory / "dead.sock")
     dead_socket(directory / ".kubelet.new")
     (directory / "kubelet_internal_checkpoint").write_text("{}")
+    (directory / "kubelet_internal_checkpoint.corrupt-1").write_text("{")
     (directory / "DEPRECATION").write_text("old")
     (directory / "folder").mkdir()
     dead_socket(directory / "folder" / "inner.sock")
@@ -52,7 +53,12 @@ def names(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*")}
 
 
-KEPT = {"kubelet_internal_checkpoint", "folder", "folder/inner.sock"}
+KEPT = {
+    "kubelet_internal_checkpoint",
+    "kubelet_internal_checkpoint.corrupt-1",
+    "folder",
+    "folder/inner.sock",
+}
 
 
 def test_only_sockets_are_cleaned_away(short_dir: Path) -> None:

@@ -41,6 +41,7 @@ from kubedevices.node.ledger import Ledger
 from kubedevices.node.node_view import HEALTH_CHECK, Allocation, NodeView
 from kubedevices.node.plugin_directory import (
     StateLock,
+    claim_plugin_directory,
     make_directory,
     prepare_plugin_directory,
 )
@@ -154,8 +155,10 @@ class DeviceManager(NodeView):
         make_directory(self.state_dir, 0o700)
         self._lock.acquire()
         try:
-            self.prepare_directory(self._registration.socket)
+            # Nothing is moved in from a kubelet that lives, nothing cleaned if we cannot start.
+            claim_plugin_directory(self._registration.socket)
             resources = await self._load()
+            self.prepare_directory(self._registration.socket)
             await self._registration.start()
         except BaseException:
             await self._endpoints.close()

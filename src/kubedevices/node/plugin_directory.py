@@ -26,15 +26,19 @@ def prepare_plugin_directory(socket_path: Path, *, compat: bool = False) -> None
 
     Raises `SocketInUse` and touches nothing when somebody accepts on `socket_path`.
     """
-    directory = socket_path.parent
-    make_directory(directory, 0o750)
+    claim_plugin_directory(socket_path)
+    clean_plugin_directory(socket_path.parent, compat=compat)
+
+
+def claim_plugin_directory(socket_path: Path) -> None:
+    """Create the directory of `socket_path`; raises `CannotAsk`, `SocketInUse` if it is served."""
+    make_directory(socket_path.parent, 0o750)
     if accepts_connections(socket_path):
         raise SocketInUse(
             str(socket_path),
             "a kubelet or another node serves this directory; stop it, or choose another "
             "--socket-dir",
         )
-    clean_plugin_directory(directory, compat=compat)
 
 
 def make_directory(directory: Path, mode: int) -> None:
@@ -67,8 +71,9 @@ def accepts_connections(path: Path) -> bool:
 def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
     """Delete the sockets in `directory`: plugins watch for that, and register again.
 
-    With `compat` every other file but the kubelet's checkpoint goes too, as before kubelet 1.33.
-    Folders stay. Raises `CannotAsk` at the end when something could not be deleted.
+    With `compat` every other file but the kubelet's checkpoint goes too, as before kubelet 1.33,
+    and what was put aside of it. Folders stay. Raises `CannotAsk` at the end when something could
+    not be deleted.
     """
     problems = []
     try:
@@ -76,7 +81,7 @@ def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
     except OSError as error:
         raise CannotAsk(f"cannot read {directory}: {error.strerror}") from error
     for entry in entries:
-        if entry.name == CHECKPOINT_NAME:
+        if entry.name.startswith(CHECKPOINT_NAME):
             continue
         try:
             if _is_left_over(entry, compat=compat):
