@@ -167,6 +167,17 @@ async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> No
             assert len(kubelet.requests) >= 2
 
 
+async def test_a_socket_that_came_and_went_between_two_looks(short_dir: Path) -> None:
+    """Without file events, the look before the bind and the one after the loss see the same."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.register_gate = asyncio.Event()
+        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
+            await kubelet.wait_requests(1)
+            rig.socket.unlink()
+            rig.watch._look()
+            await kubelet.wait_requests(2, timeout=5)
+
+
 async def test_an_ok_for_a_socket_that_is_gone_is_worth_nothing(short_dir: Path) -> None:
     """Even when Register succeeds, a socket lost meanwhile is bound and registered again."""
     async with FakeKubelet(short_dir) as kubelet:

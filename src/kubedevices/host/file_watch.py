@@ -66,7 +66,7 @@ class Subscription:
         return self._event.is_set()
 
     def look(self) -> None:
-        """Compare every path with its last state; called by the watch."""
+        """Compare every path with its last state; called by the watch, and by who made a file."""
         for path, before in self._signatures.items():
             now = _Signature.of(path)
             if now != before:

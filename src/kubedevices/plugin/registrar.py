@@ -26,7 +26,7 @@ from kubedevices.errors import (
     StatusCode,
     WireError,
 )
-from kubedevices.host.file_watch import FileWatch
+from kubedevices.host.file_watch import FileWatch, Subscription
 from kubedevices.plugin.reminder import Reminder
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.tenure import Tenure
@@ -106,16 +106,16 @@ class Registrar:
 
         Raises `RegistrationRefused`, `SocketInUse` and their like: what waiting cannot mend.
         """
-        paths = [self._socket] if self._kubelet_socket is None else [self._kubelet_socket]
+        paths = [] if self._kubelet_socket is None else [self._kubelet_socket]
         self._server.streams.on_change = self._wake.set
         try:
-            with self._watch.subscribe(self._socket, *paths, event=self._wake):
+            with self._watch.subscribe(self._socket, *paths, event=self._wake) as files:
                 losses = 0
                 while True:
                     await self._wait_for_directory()
                     bound_at, kubelet = self._now(), self._kubelet()
                     try:
-                        async with self._serving() as grpc:
+                        async with self._serving(files) as grpc:
                             await self._stay_registered(grpc)
                     except CannotAsk as error:
                         if not isinstance(error.__cause__, FileNotFoundError):
@@ -162,7 +162,7 @@ class Registrar:
         return True
 
     @contextlib.asynccontextmanager
-    async def _serving(self) -> AsyncIterator[GrpcServer]:
+    async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
         methods = {**device_plugin_methods(self._server)}
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
@@ -171,6 +171,7 @@ class Registrar:
         is_lost = False
         try:
             await grpc.start(self._socket)
+            files.look()  # or the next look might see no socket, as the last one before the bind
             _log.info("%s: serving at %s", self._server.resource, self._socket)
             yield grpc
             is_lost = True
@@ -218,9 +219,7 @@ class Registrar:
             self._is_registered = True
             self._server.counts["registrations"] += 1
             _log.info(
-                "%s: registered at %s with %s",
-                self._server.resource,
-                self._kubelet_socket,
+                "%s: registered at %s with %s", self._server.resource, self._kubelet_socket,
                 counted(len(self._server.devices), "device"),
             )  # fmt: skip
             await self._until_over(grpc, self._kubelet_socket, registration)
