@@ -26,6 +26,7 @@ from kubedevices.errors import (
 )
 from kubedevices.node.control import SERVICE, ControlClient, ControlService
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pod import Container, Pod
 from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -183,6 +184,16 @@ async def test_watching_makes_one_document_of_a_burst(node: Node) -> None:
             capacity = document["resources"][0]["capacity"]
         with pytest.raises(TimeoutError):  # nothing is left to say
             await asyncio.wait_for(anext(documents), 0.3)
+
+
+async def test_a_watcher_that_does_not_read_costs_nothing(node: Node) -> None:
+    """It is shown the present when it goes on, so no event is kept for it."""
+    async with aclosing(node.client.watch_devices()) as documents:
+        await anext(documents)
+        events = node.manager._events
+        for _ in range(100):
+            events.publish(NodeEvent(EventKind.LIST_CHANGED, RESOURCE))
+        assert max(len(stream.backlog) for stream in events._streams) == 1
 
 
 async def test_watching_ends_when_the_node_stops(node: Node) -> None:

@@ -92,7 +92,7 @@ class ControlService:
     async def watch_devices(self, request: Document) -> AsyncIterator[Document]:
         """Send the answer of `Devices` now and after every change."""
         resource = _text(request, "resource")
-        with self._manager.subscribe() as changes:
+        with self._manager.subscribe(backlog=1) as changes:
             yield describe_node(self._manager, resource=resource)
             async for _ in changes:
                 await asyncio.sleep(_WATCH_PAUSE)
