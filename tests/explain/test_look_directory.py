@@ -124,6 +124,8 @@ def test_what_is_no_directory(short_dir: Path) -> None:
     assert look_at_directory(short_dir / "nothing").refusal == MISSING
     (short_dir / "file").touch()
     assert look_at_directory(short_dir / "file").refusal == "it is no directory"
+    (short_dir / "loop").symlink_to("loop")
+    assert look_at_directory(short_dir / "loop").refusal == "Too many levels of symbolic links"
 
 
 def test_a_directory_we_may_not_look_into(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ def look_at_directory(
     path: Path, *, proc_root: Path = PROC_ROOT, elsewhere: Iterable[Path] = ()
 ) -> Directory:
     """Return what is there; `elsewhere` are other directories where a kubelet may listen."""
-    link_to = path.resolve() if path.resolve() != path.absolute() else None
+    real = _real(path)
+    link_to = real if real != path.absolute() else None
     others = tuple(each for each in elsewhere if _serves_another(each, path))
     try:
         status = path.stat()
@@ -76,10 +77,15 @@ def look_at_directory(
 
 
 def _serves_another(directory: Path, ours: Path) -> bool:
-    if directory.resolve() == ours.resolve():
+    if _real(directory) == _real(ours):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         return _connect(probe, directory / KUBELET_SOCKET_NAME) == ""
+
+
+def _real(path: Path) -> Path:
+    """Return where links lead; those that lead in a circle stay as they are."""
+    return Path(os.path.realpath(path))  # Path.resolve would raise
 
 
 def _is_socket(path: Path) -> bool:
