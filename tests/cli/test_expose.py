@@ -230,6 +230,14 @@ def test_a_socket_directory_one_may_not_even_see(directory: Path) -> None:
     assert found.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("option", ["--socket-dir", "--cdi-dir", "--config", "--dev-root"])
+def test_an_empty_path_is_none(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It comes from a variable that is not set, and does not mean the current directory."""
+    assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s", option, ""]) == 2
+    message = f"kubedevices: argument {option}: a path is needed, this is empty (see kubedevices "
+    assert capsys.readouterr().err.startswith(message)
+
+
 def test_a_socket_directory_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     """It will not become one by waiting."""
     assert main(["expose", "--config", "serial.yaml", "--socket-dir", "serial.yaml"]) == 3

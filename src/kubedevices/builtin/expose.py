@@ -20,7 +20,7 @@ from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, su
 from kubedevices.builtin.health_checks import HealthChecks
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import UsageError
+from kubedevices.errors import CannotRead, UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.notifier import Notifier
@@ -64,7 +64,12 @@ class ExposeScanner(PolledScanner):
 
     @classmethod
     def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT, inject: Inject = "nodes") -> Self:
-        """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious."""
+        """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious.
+
+        A `dev_root` that is no directory is such an error, or nothing would ever be found.
+        """
+        if not dev_root.is_dir():
+            raise CannotRead(str(dev_root), "this is no directory in which devices can be")
         follower = ConfigFollower(file)  # before the first reading: no change gets lost
         scanner = cls(read_config(file), dev_root=dev_root, inject=inject)
         follower.apply = scanner.use

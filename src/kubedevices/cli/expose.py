@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import add_output_argument, dump
-from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
+from kubedevices.cli.serving import (
+    add_serving_arguments,
+    runner_options,
+    serve_plugin,
+    some_path,
+)
 from kubedevices.errors import UsageError
 from kubedevices.spelling import counted
 
@@ -44,10 +49,10 @@ LOG_LEVEL = "info"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="which devices, as YAML")
+    parser.add_argument("--config", type=some_path, metavar="FILE", help="which devices, as YAML")
     parser.add_argument(
         "--dev-root",
-        type=Path,
+        type=some_path,
         default=Path("/dev"),
         metavar="DIR",
         help="where the host's /dev is seen, for example in a container (default: /dev)",
@@ -68,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     only.add_argument(
         "--convert",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="turn a file of generic-device-plugin or smarter-device-manager into one of ours",
     )

@@ -17,6 +17,7 @@ from typing import Any
 from kubedevices.cli.loading import add_scanner_argument, load_scanner
 from kubedevices.cli.log_lines import summarize_exception
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
+from kubedevices.cli.serving import some_path
 from kubedevices.device import Device, DeviceSpec, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
@@ -46,10 +47,10 @@ _TIMEOUT = 30.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_scanner_argument(parser, nargs="?")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file of expose")
+    parser.add_argument("--config", type=some_path, metavar="FILE", help="YAML file of expose")
     parser.add_argument(
         "--dev-root",
-        type=Path,
+        type=some_path,
         default=Path("/dev"),
         metavar="DIR",
         help="where the host's /dev is seen, for example in a container (default: /dev)",
@@ -67,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one device tree."""
+    if not args.timeout > 0:
+        raise UsageError(f"--timeout {args.timeout:g} must be a number of seconds above 0")
     scanner, domain = _choose_scanner(args)
     tree = asyncio.run(scan_once(scanner, args.timeout, dev_root=args.dev_root))
     check_tree(tree, domain)

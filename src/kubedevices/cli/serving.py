@@ -24,12 +24,19 @@ _USUAL_INJECT = {
 }
 
 
+def some_path(text: str) -> Path:
+    """Take a path from the command line; an empty one is a shell's variable that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("a path is needed, this is empty")
+    return Path(text)
+
+
 def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" = "both") -> None:
     """Add the options of a serving plugin, see `runner_options`; `inject` is what is usual."""
     group = parser.add_argument_group("serving")
     group.add_argument(
         "--socket-dir",
-        type=Path,
+        type=some_path,
         metavar="DIR",
         help=f"where kubelet.sock is and our socket goes (default: {DEVICE_PLUGIN_DIR}; with "
         f"--registration watch {PLUGIN_REGISTRY_DIR})",
@@ -68,7 +75,7 @@ def _add_cdi_arguments(parser: argparse.ArgumentParser, inject: "Inject") -> Non
     )
     group.add_argument(
         "--cdi-dir",
-        type=Path,
+        type=some_path,
         metavar="DIR",
         help="where CDI files are written, if a device needs one (default: /var/run/cdi)",
     )
@@ -96,7 +103,7 @@ def _add_observation_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--pod-resources",
-        type=Path,
+        type=some_path,
         metavar="SOCKET",
         help="with --listen: add which container holds which device to /metrics, asked of this "
         "podresources socket of the kubelet",

@@ -14,7 +14,12 @@ from kubedevices.builtin.simulator_config import (
     check_timeline,
     merge_resources,
 )
-from kubedevices.cli.serving import add_serving_arguments, runner_options, serve_plugin
+from kubedevices.cli.serving import (
+    add_serving_arguments,
+    runner_options,
+    serve_plugin,
+    some_path,
+)
 from kubedevices.errors import UsageError
 from kubedevices.spelling import counted
 
@@ -48,10 +53,10 @@ _log = logging.getLogger(__name__)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
+    source.add_argument("--config", type=some_path, metavar="FILE", help="YAML file with settings")
     source.add_argument("--preset", metavar="NAME", help="a YAML file of ours: eight-gpus")
     parser.add_argument(
-        "--control-socket", type=Path, metavar="PATH", help="where to take steps while it runs"
+        "--control-socket", type=some_path, metavar="PATH", help="where to take steps while it runs"
     )
     parser.add_argument(
         "--tell",
