@@ -217,3 +217,16 @@ async def test_a_default_that_cannot_be_met_refuses_a_reload(
     assert follower.failed_reloads == 1
     assert "3d: no CDI device can be called example.com/3d=" in caplog.text
     assert scanner.config.resources[0].name == "serial"
+
+
+async def test_a_new_interval_counts_from_the_next_look(directory: Path) -> None:
+    """What comes is found without a restart, and without a word."""
+    file = directory / "host.yaml"
+    file.write_text(HEAD + SERIAL)
+    async with exposed(directory, file) as (scanner, kubelet):
+        await kubelet.wait_for("example.com/serial", USB0)
+        file.write_text(HEAD.replace("1h", "100ms") + SERIAL)
+        await until(lambda: scanner.interval == 0.1)
+        for i in range(1, 4):  # the first may be found by the look that follows a new file
+            (directory / f"dev/ttyUSB{i}").touch()
+            await kubelet.wait_for("example.com/serial", i + 1)
