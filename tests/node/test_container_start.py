@@ -126,9 +126,12 @@ async def test_within_the_grace_period_it_can_unless_the_plugin_wants_to_know(
             await manager.get_device_run_container_options(POD, "c")
 
 
-async def test_a_resource_that_came_later_is_allocated_at_the_start(plugins: Path) -> None:
-    """The pod was admitted before its plugin registered; now it gets its devices."""
-    one = FakePlugin(plugins, devices=healthy("a", "b"))
+@pytest.mark.parametrize("pre_start", [False, True])
+async def test_a_resource_that_came_later_is_allocated_at_the_start(
+    plugins: Path, pre_start: bool
+) -> None:
+    """The pod was admitted before its plugin registered; now it gets its devices, prepared."""
+    one = FakePlugin(plugins, devices=healthy("a", "b"), pre_start=pre_start)
     async with DeviceManager(plugins) as manager, one:
         assert await manager.allocate(POD) == {}
         await one.register()
@@ -136,6 +139,7 @@ async def test_a_resource_that_came_later_is_allocated_at_the_start(plugins: Pat
         options = await manager.get_device_run_container_options(POD, "c")
         assert options is not None
         assert options.env == (("IDS", "a,b"),)
+        assert one.pre_starts == ([("a", "b")] if pre_start else [])
 
 
 async def test_a_released_pod_gets_no_options_and_no_devices(plugins: Path) -> None:

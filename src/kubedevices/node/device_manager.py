@@ -324,9 +324,9 @@ class DeviceManager(NodeView):
         was_admitted = pod.uid in self._admitted
         await self._after_restart.verify_start(pod, container)
         start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)
-        await start.call_plugins()
         if start.lacks_devices and pod.uid in self._admitted:
             await self.allocate(pod)
+        await start.call_plugins()
         if was_admitted and pod.uid not in self._admitted:
             why = f'the pod was released while its container "{container}" was being started'
             raise AdmissionRejected(UNEXPECTED, why)
