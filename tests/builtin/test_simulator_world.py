@@ -242,6 +242,15 @@ async def test_every_third_allocation_fails() -> None:
     ]  # fmt: skip
 
 
+async def test_an_allocation_takes_as_long_as_it_is_told() -> None:
+    """A slow driver, for pods that wait."""
+    config = replace(GPU, faults=Faults(allocate_delay=0.05))
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await answers_for(config, SimulatedDevices([config])).allocate(ask("g-n-0"))
+    assert loop.time() - started >= 0.05
+
+
 async def test_every_second_start_fails() -> None:
     """After its delay."""
     config = replace(GPU, pre_start=PreStart(delay=0.05, fail_every=2))
