@@ -1,4 +1,4 @@
-"""From a device of the host to a container that names it in CDI, with podman as the judge."""
+"""From expose and simulate to a container that names a CDI device, with podman as the judge."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from kubedevices.runtimes import podman
 from tests.cli.commands import running
 from tests.containers import two_devices
 from tests.podman_judge import Podman, podman_judge
+from tests.waiting import until_sync
 
 LOOK = """\
 for path in /dev/mine0 {companion}; do (: <$path) && echo opened $path; done
@@ -24,7 +25,7 @@ def judge(short_dir: Path) -> Podman:
 
 
 async def test_a_container_gets_all_of_an_exposed_device_by_its_name(judge: Podman) -> None:
-    """Device at its place in the container, companion, variable, mount; also when nobody serves it any more."""
+    """Device at its place, companion, variable, mount; also when nobody serves it any more."""
     allocated, companion = two_devices()
     directory = judge.directory
     (directory / "s").mkdir()
@@ -72,3 +73,30 @@ async def test_a_container_gets_all_of_an_exposed_device_by_its_name(judge: Podm
         "hello",
         "read-only",
     ], done.stderr
+
+
+def test_a_container_gets_a_simulated_device_by_its_name(judge: Podman) -> None:
+    """What stands in for its device file: a device like /dev/null, else a plain file, mounted."""
+    directory, cdi = judge.directory, judge.run_cdi
+    for name in ("p", "made"):
+        (directory / name).mkdir()
+    (directory / "made/gpu-1").write_text("plain\n")
+    config = {
+        "resourceName": "example.com/gpu",
+        "deviceIDPrefix": "g",
+        "envPrefix": "GPU",
+        "deviceFilePrefix": "gpu",
+        "createDeviceFiles": f"{directory}/made",
+        "cdi": True,
+    }
+    (directory / "simulate.yaml").write_text(json.dumps(config))
+    arguments = ["simulate", "--config", directory / "simulate.yaml", "--cdi-dir", cdi]
+    arguments += ["--socket-dir", directory / "p", "--registration", "none"]
+    look = "[ -c /dev/gpu-0 ] && : </dev/gpu-0 && read line </dev/gpu-1 && echo $line"
+    with running(arguments, env={"NODE_NAME": "n"}, log=directory / "log"):
+        until_sync(lambda: any(cdi.glob("*.json")), what="the CDI file")
+        names = [f"--device=example.com/gpu=g-n-{i}" for i in range(2)]
+        done = judge.run(names, ["/bin/busybox", "sh", "-c", look])
+        env = judge.run(names, ["/bin/busybox", "env"])  # a shell drops such names
+    assert done.stdout == "plain\n", done.stderr
+    assert {"GPU_g-n-0=/dev/0", "GPU_g-n-1=/dev/1"} <= set(env.stdout.splitlines()), env.stderr
