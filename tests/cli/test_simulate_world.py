@@ -127,7 +127,7 @@ async def test_registration_can_be_held_up(directory: Path) -> None:
     """Until a file is deleted, as the sample plugin of Kubernetes does."""
     hold = directory / "hold"
     hold.touch()
-    env = {"REGISTER_CONTROL_FILE": str(hold)}
+    env = {"REGISTER_CONTROL_FILE": str(hold), "PLUGIN_SOCK_DIR": "elsewhere"}  # the option wins
     log = directory / "log"
     async with FakeKubelet(directory / "s") as kubelet:
         with running(["simulate", "--socket-dir", "s"], env=env, log=log):
