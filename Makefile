@@ -62,7 +62,7 @@ imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
 	$(BIN)/lint-imports
 
 tests: $(VENV)/dev.done  ## pytest, in parallel
-	$(BIN)/pytest -n 4 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/pytest -n 4 $(PYTEST_ARGS)
 
 proto: $(VENV)/dev.done  ## src/kubedevices/wire/generated from wire/proto
 	$(BIN)/python -m tests.wire.generate_descriptors

@@ -11,6 +11,7 @@ TABLES = {
     "plugin": ("benchmarks.plugin_process",),
     "node": ("benchmarks.node_admission", "benchmarks.node_lists"),
     "check": ("benchmarks.check_run",),
+    "footprint": ("benchmarks.footprint",),
 }
 
 

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,6 +39,19 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where everything must run: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each test to any worker, but all that need our image to one, which builds it once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    def together(test: str) -> str:
+        return "image" if test.startswith("tests/deploy/test_image") else test
+
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = together
+    return scheduler
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,7 +19,7 @@ from kubedevices.manifests.workload import KUBELET_DIR, Deployment, documents
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 
-pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 PATIENCE = (
     "registration.absent-kubelet",

@@ -1,0 +1,94 @@
+"""Where a plugin's footprint is measured: as a process of this machine, or in a container.
+
+In both, `began` in the directory of the run says when the process began, by the clock on the wall.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from kubedevices.manifests.workload import Deployment, documents
+from tests.deploy.pod_arguments import podman_arguments
+from tests.image_host import ImageHost
+
+UNDISTURBED = ("--cgroup-parent=/", "--cpu-shares=262144")
+"""What real-time priority is to a process: a container cannot have that."""
+
+NOTE_BEGIN = 'date +%s%N > "$0"; exec "$@"'
+
+
+class Place(Protocol):
+    """Where processes run: which words start a plugin, or a Python, there."""
+
+    plugin: Sequence[str]
+    python: Sequence[str]
+
+    def start(
+        self, command: Sequence[str], directory: Path, env: Mapping[str, str]
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        """Run `command`, with `directory` at its place, until the end of the context."""
+
+
+class Outside:
+    """Processes of this machine."""
+
+    plugin: Sequence[str] = (sys.executable, "-m", "kubedevices.cli")
+    python: Sequence[str] = (sys.executable,)
+
+    @contextlib.asynccontextmanager
+    async def start(
+        self, command: Sequence[str], directory: Path, env: Mapping[str, str]
+    ) -> AsyncIterator[None]:
+        """Run it as our child."""
+        wrapped = ("sh", "-c", NOTE_BEGIN, str(directory / "began"), *command)
+        process = await asyncio.create_subprocess_exec(
+            *wrapped,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={"PATH": "/usr/bin:/bin"} | dict(env),
+        )
+        try:
+            yield
+        finally:
+            process.kill()
+            await process.wait()
+
+
+class Inside:
+    """Containers of the image, as restricted as the manifests have them."""
+
+    plugin: Sequence[str] = ("tini", "--", "kubedevices")
+    python: Sequence[str] = ("python3",)
+
+    def __init__(self, host: ImageHost) -> None:
+        self.host = host
+
+    @contextlib.asynccontextmanager
+    async def start(
+        self, command: Sequence[str], directory: Path, env: Mapping[str, str]
+    ) -> AsyncIterator[None]:
+        """Run it as the only container; it shares the network, so that its pages can be asked.
+
+        `env` may have PYTHONPATH, to which the image's is added.
+        """
+        pod = documents(Deployment("simulate", self.host.image))[-1]["spec"]["template"]["spec"]
+        (plugins,) = (volume["hostPath"]["path"] for volume in pod["volumes"])
+        image = self.host.image
+        arguments = podman_arguments(pod, {plugins: directory / "p"})
+        options = [each for each in arguments[: arguments.index(image)] if "--network" not in each]
+        options += ["--network=host", f"--volume={directory}:{directory}", "--entrypoint=sh"]
+        options += [f"--env={name}={path}:/opt/kubedevices" for name, path in env.items()]
+        options += UNDISTURBED
+        words = ("-c", NOTE_BEGIN, str(directory / "began"), *command)
+        name = f"footprint-{time.monotonic_ns()}"
+        podman = self.host.podman
+        await asyncio.to_thread(
+            podman, "run", "--detach", f"--name={name}", *options, image, *words
+        )
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(podman, "rm", "--force", "--time=0", name)
