@@ -31,6 +31,7 @@ def test_a_socket_that_is_gone_is_unregistered_and_forgotten() -> None:
     """The plugin is named for whoever lets it go, and nothing is left of the path."""
     state = registered()
     assert state.plan({}, now=1.0) == ((PATH,), ())
+    assert state.plan({}, now=1.5) == ((), ())
     assert state.unregistered(PATH) == PLUGIN
     state.plan({}, now=2.0)
     assert state.counts() == {}

@@ -83,8 +83,7 @@ class RegistryState:
     def registered(self, path: Path, plugin: RegisteredPlugin, file: Hashable) -> None:
         """Take note of a success: `file` is what was at `path` when it began."""
         socket = self._sockets[path]
-        socket.plugin, socket.actual = plugin, file
-        socket.is_busy, socket.failures, socket.not_before = False, 0, 0.0
+        socket.plugin, socket.actual, socket.is_busy = plugin, file, False
 
     def failed(self, path: Path, now: float, *, give_up_on: Hashable = None) -> float:
         """Take note of a failure; return the pause. `give_up_on` is a file never to try again."""
