@@ -117,5 +117,15 @@ def test_with_cgroup_version_2_nothing_is_claimed(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ended_is_not_a_container_without_devices(tmp_path: Path) -> None:
-    """None at all means that nobody could be looked at."""
-    assert look_inside([Process(40, "train")], ["/dev/w0"], proc_root=tmp_path) is None
+    """None at all means that nobody could be looked at, or only at half of it."""
+    train = Process(40, "train")
+    assert look_inside([train], ["/dev/w0"], proc_root=tmp_path) is None
+    place = add_process(tmp_path, 40, "0::/pod1\n")
+    os.mkfifo(place / "root" / "dev" / "w0")
+    (place / "cgroup").unlink()
+    assert processes_of_pods([UID], tmp_path) == {}
+    seen = look_inside([train], ["/dev/w0"], proc_root=tmp_path)
+    assert seen is not None
+    assert [(each.kind, each.cgroup) for each in seen] == [("p", None)]
+    (place / "status").unlink()
+    assert look_inside([train], ["/dev/w0"], proc_root=tmp_path) is None

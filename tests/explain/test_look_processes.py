@@ -62,6 +62,7 @@ def test_every_network_namespace_is_read(tmp_path: Path) -> None:
     add_process(tmp_path, 10, "b", unix=UNIX.replace("100", "200"))
     other = UNIX.replace("100", "300").replace("/run/a b.sock", "/run/c.sock")
     add_process(tmp_path, 11, "c", namespace="net:[2]", unix=other)
+    (add_process(tmp_path, 12, "d", namespace="net:[3]") / "net" / "unix").unlink()
     assert all_listening(tmp_path) == {100: "/run/a b.sock", 300: "/run/c.sock"}
 
 
@@ -71,6 +72,13 @@ def test_the_owner_of_a_socket(tmp_path: Path) -> None:
     (place / "fd" / "3").symlink_to("socket:[100]")
     assert owner_of(100, tmp_path) == Process(9, "a")
     assert owner_of(101, tmp_path) is None
+
+
+def test_a_kubelet_that_hides_its_command_line_has_the_usual_root(tmp_path: Path) -> None:
+    """As it is for a user who is not root, where /proc is mounted so."""
+    (add_process(tmp_path, 9, "kubelet", "--root-dir=/data/k") / "cmdline").unlink()
+    (found,) = kubelets(tmp_path)
+    assert found.root_dir == Path("/var/lib/kubelet")
 
 
 @pytest.mark.parametrize(

@@ -100,22 +100,26 @@ def look_inside(
     visible = False
     paths = list(paths)
     for each in seen:
-        root = proc_root / str(each.pid) / "root"
+        place = proc_root / str(each.pid)
+        about = read_text(place / "status")
         try:
-            root.stat()
+            (place / "root").stat()
         except OSError:
             continue
+        if about is None:
+            continue
         visible = True
-        found += [_inside(each, root, path, proc_root, sysfs_root) for path in paths]
+        cgroup = _devices_list(each, proc_root, sysfs_root)
+        found += [_inside(each, place / "root", path, about, cgroup) for path in paths]
     return found if visible else None
 
 
-def _inside(process: Process, root: Path, path: str, proc_root: Path, sysfs_root: Path) -> Inside:
+def _inside(process: Process, root: Path, path: str, about: str, cgroup: str | None) -> Inside:
+    """Look at one device; `about` is the process' status, `cgroup` what it permits."""
     try:
         status = os.lstat(root / path.lstrip("/"))
     except OSError:
         return Inside(process, path)
-    about = read_text(proc_root / str(process.pid) / "status") or ""
     fields = dict(line.split(":\t", 1) for line in about.splitlines() if ":\t" in line)
     user = [int(each) for each in fields.get("Uid", "0 0").split()]
     group = [int(each) for each in fields.get("Gid", "0 0").split()]
@@ -131,7 +135,7 @@ def _inside(process: Process, root: Path, path: str, proc_root: Path, sysfs_root
         status.st_gid,
         user[1],
         tuple(sorted(groups)),
-        _devices_list(process, proc_root, sysfs_root),
+        cgroup,
     )
 
 
