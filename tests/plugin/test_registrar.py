@@ -73,6 +73,17 @@ async def test_waiting_is_repeated_in_the_log_ever_more_rarely(
         assert loop.time() - started >= 0.06 + 0.12 + 0.24
 
 
+async def test_waiting_for_the_next_kubelet_is_told_at_once_again(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was said before a registration that succeeded does not hush what comes after it."""
+    async with registrar(short_dir):
+        for count in range(1, 4):
+            await until(lambda n=count: caplog.text.count("waiting for the kubelet") == n)  # type: ignore[misc]
+            async with FakeKubelet(short_dir) as kubelet:
+                await kubelet.wait_for(RESOURCE, 1)
+
+
 async def test_it_waits_for_a_directory_that_does_not_exist(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

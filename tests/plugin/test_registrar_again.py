@@ -138,6 +138,16 @@ async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_di
         await kubelet.wait_for(RESOURCE, 1)
 
 
+async def test_a_socket_that_lasted_is_bound_again_at_once(short_dir: Path) -> None:
+    """Losses that lie far apart are no fight about the path."""
+    timing = replace(QUICK, rebind_first=60, rebind_last=60, socket_lasted=0.1)
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
+        for count in range(1, 5):
+            await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
+            await asyncio.sleep(2 * timing.socket_lasted)
+            rig.socket.unlink()
+
+
 def once(action: Callable[[], object]) -> Callable[[], object]:
     """Do it the first time and nothing after that."""
     pending = [action]
@@ -313,7 +323,9 @@ async def test_calls_under_way_may_finish_when_it_stops(short_dir: Path) -> None
         assert rig.task is not None
         rig.task.cancel()
         await until(lambda: not connected.is_open)
+        await asyncio.sleep(0.1)
         assert not call.done()
+        assert not rig.task.done()
         may_go_on.set()
         assert await call == PluginOptions(pre_start_required=True)
         await asyncio.wait({rig.task}, timeout=1)

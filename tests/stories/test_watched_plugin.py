@@ -1,5 +1,6 @@
 """A plugin that is found: `registration="watch"` against the node's plugin watcher."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -65,8 +66,12 @@ class Kubelet:
         await self._streams.aclose()
 
 
-def served(directory: Path) -> contextlib.AbstractAsyncContextManager[kd.PluginRunner]:
-    timing = Timing(again_soon=0.05, rebind_first=0.02, rebind_last=0.1, look_interval=0.05)
+RESTLESS = Timing(again_soon=0.05, rebind_first=0.02, rebind_last=0.1, look_interval=0.05)
+
+
+def served(
+    directory: Path, timing: Timing = RESTLESS
+) -> contextlib.AbstractAsyncContextManager[kd.PluginRunner]:
     return kd.serve(
         Widgets(), domain="a.b", socket_dir=directory, registration="watch", timing=timing
     )
@@ -108,6 +113,20 @@ async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
         await until(lambda: len(kubelet.lists) == 1)
         await kubelet.hang_up()
         await until(lambda: len(kubelet.lists) == 2)
+
+
+async def test_streams_that_keep_ending_do_not_make_new_sockets_without_a_pause(
+    short_dir: Path,
+) -> None:
+    """The first loss is mended at once; after the second one only when the pause is over."""
+    kubelet = Kubelet(short_dir)
+    timing = Timing(again_soon=0.02, again_first=60, look_interval=0.05)
+    async with served(short_dir, timing), kubelet.running():
+        for count in (1, 2):
+            await until(lambda n=count: len(kubelet.lists) == n)  # type: ignore[misc]
+            await kubelet.hang_up()
+        await asyncio.sleep(10 * timing.again_soon)
+        assert len(kubelet.lists) == 2
 
 
 async def test_a_registration_that_failed_is_offered_again(short_dir: Path) -> None:

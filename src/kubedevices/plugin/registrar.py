@@ -168,24 +168,22 @@ class Registrar:
             methods |= plugin_registration_methods(self._watched)
         grpc = GrpcServer(methods, name=self._server.resource)
         self._grpc = grpc
-        is_lost = False
         try:
             await grpc.start(self._socket)
             files.look()  # or the next look might see no socket, as the last one before the bind
             _log.info("%s: serving at %s", self._server.resource, self._socket)
             yield grpc
-            is_lost = True
         finally:
             self._note_loss()
             self._server.end_streams()
-            # Who cancels us waits for calls under way. After a loss only for the streams, which
-            # ends in a moment: a kubelet shall see the end of the old ones before the new one.
+            # Calls under way are waited for in the end; the streams now, which takes a moment: a
+            # kubelet shall see the end of the old ones before the new one.
             retire = asyncio.create_task(
                 grpc.stop(grace=self._timing.call_grace), name=f"stop {self._socket.name}"
             )
             self._retiring.add(retire)
             retire.add_done_callback(self._retiring.discard)
-            await asyncio.wait({retire}, timeout=_STREAMS_END if is_lost else None)
+            await asyncio.wait({retire}, timeout=_STREAMS_END)
 
     def _note_loss(self) -> None:
         self._is_registered = False
@@ -260,7 +258,6 @@ class Registrar:
                 self._server.counts["kubelet_restarts"] += self._last_kubelet is not None
                 self._last_kubelet = kubelet
                 failures = self._losses = 0
-                failing_since = self._now()
             registration = _Registration(kubelet, self._server.streams.opened)
             problem = await self._attempt(grpc, kubelet_socket, kubelet)
             if problem is None and not grpc.owns_socket():
