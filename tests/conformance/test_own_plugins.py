@@ -81,8 +81,9 @@ async def test_simulate_passes_everything() -> None:
 
 
 async def test_simulate_passes_when_it_is_watched() -> None:
-    """`kubedevices simulate --registration watch`, found by the plugin watcher."""
+    """`kubedevices simulate --registration watch`, found by the plugin watcher; with CDI."""
     options = ("--registration", "watch", "--socket-dir", "{registry_dir}")
-    results = await run_checks(Target((*KUBEDEVICES, "simulate", *options)), ALL, OURS)
+    cdi = ("--cdi", "--cdi-dir", "{cdi_dir}")
+    results = await run_checks(Target((*KUBEDEVICES, "simulate", *options, *cdi)), ALL, OURS)
     assert not found(results)
-    assert not WATCHER & skipped(results)
+    assert not (WATCHER | CDI) & skipped(results)
