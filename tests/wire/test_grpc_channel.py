@@ -1,6 +1,8 @@
 """Our channel: dialling what is there and what is not, calls at their edges."""
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -70,6 +72,18 @@ async def test_nobody_listens(short_dir: Path) -> None:
         dead.bind(str(path))
     with pytest.raises(DialError, match="connection refused"):
         await GrpcChannel.dial(path)
+
+
+async def test_no_file_is_left_to_open(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong on our side is a `DialError` too: whoever dials tries again later."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    with pytest.raises(DialError, match="too many open files") as caught:
+        await GrpcChannel.dial(short_dir / "s.sock")
+    assert caught.value.errno == errno.EMFILE
 
 
 async def test_path_too_long(short_dir: Path) -> None:

@@ -327,6 +327,9 @@ async def _open(path: Path, limits: Limits, timeout: float) -> _ClientLink:
     except TimeoutError:
         lack = "no HTTP/2 SETTINGS" if connected else "its queue is full, not accepted"
         raise DialError(str(path), f"{lack} within {timeout:g} s") from None
+    except OSError as error:  # on our side: no file is left to open, for example
+        reason = (error.strerror or str(error)).lower()
+        raise DialError(str(path), reason, error.errno or 0) from error
     if not is_ready:
         raise DialError(str(path), link.reason)
     return link
