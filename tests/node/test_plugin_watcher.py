@@ -1,6 +1,8 @@
 """kubedevices.node.plugin_watcher, over sockets"""
 
 import contextlib
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -236,6 +238,26 @@ async def test_a_dead_socket_file_is_no_plugin_and_is_left_alone(short_dir: Path
         await until(lambda: watcher.counts() == {short_dir / "p.sock": (1, 0)})
         async with WatchedPlugin(short_dir / "p.sock") as plugin:
             await until(lambda: plugin.told)
+
+
+async def test_a_directory_that_cannot_be_read_now_says_nothing_about_plugins(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No file is left to open, for example: nobody is disconnected, and looking goes on."""
+    table = Table()
+    scandir = os.scandir
+
+    def refuse(_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with WatchedPlugin(short_dir / "p.sock") as plugin, watching(short_dir, table):
+        await until(lambda: plugin.told)
+        monkeypatch.setattr(os, "scandir", refuse)
+        await until(lambda: "Too many open files" in caplog.text)
+        monkeypatch.setattr(os, "scandir", scandir)
+        async with WatchedPlugin(short_dir / "q.sock", name="a.b/new") as new:
+            await until(lambda: new.told)
+        assert "disconnect" not in table.verbs[:2]
 
 
 def test_only_sockets_without_a_dot_are_found(short_dir: Path) -> None:

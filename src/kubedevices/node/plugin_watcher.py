@@ -92,18 +92,22 @@ class PluginWatcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            found = find_sockets(self.directory)
-            plan = self._state.plan(found, loop.time())
-            for path in plan.unregister:
-                self._unregister(path)
-            for path in plan.register:
-                name = f"registering {path}"
-                task = asyncio.create_task(self._register(path, found[path]), name=name)
-                self._operations.add(task)
-                task.add_done_callback(self._operations.discard)
+            try:
+                self._act_on(find_sockets(self.directory))
+            except OSError as error:  # which says nothing about the plugins
+                logger.warning("%s cannot be read now: %s", self.directory, error.strerror)
             await asyncio.sleep(self._timing.interval)
+
+    def _act_on(self, found: dict[Path, FileIdentity]) -> None:
+        plan = self._state.plan(found, asyncio.get_running_loop().time())
+        for path in plan.unregister:
+            self._unregister(path)
+        for path in plan.register:
+            name = f"registering {path}"
+            task = asyncio.create_task(self._register(path, found[path]), name=name)
+            self._operations.add(task)
+            task.add_done_callback(self._operations.discard)
 
     def _unregister(self, path: Path) -> None:
         plugin = self._state.unregistered(path)
@@ -186,10 +190,16 @@ def explain_plugin(info: PluginInfo) -> RegistrationError | None:
 def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
     """Return every socket in `directory` and below, with which file it is.
 
-    Names that begin with a dot are somebody's unfinished business. Links are not followed.
+    Names that begin with a dot are somebody's unfinished business. Links are not followed. Raises
+    `OSError` when it could not look; a folder that is gone or not for us has no sockets.
     """
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            raise error
+
     found: dict[Path, FileIdentity] = {}
-    for folder, folders, names in os.walk(directory):
+    for folder, folders, names in os.walk(directory, onerror=failed):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(folder, name)
