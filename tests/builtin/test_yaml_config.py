@@ -109,6 +109,8 @@ elephant: 1
         ("pets: []", "1:1: title: this key is missing (any text)"),
         ("title:", "1:7: title: this key has no value (any text)"),
         ("title: a\npets: [{petName: x, legs: 08}]", "not text (write 8)"),
+        ("title: a\npets: [{petName: x, legs: 010}]", "pets[0].legs: YAML reads 010 as 8 (write a"),
+        ("title: a\npets: [{petName: x, legs: 1:30}]", "pets[0].legs: YAML reads 1:30 as 90 (wri"),
         ('title: a\n"b\\nc": 5', "2:1: 'b\\nc': unknown key"),
         ("title: a\nx: " + "[" * 5000, "2:103: this is nested more than 100 levels deep"),
         ("- " * 3000, "1:201: this is nested more than 100 levels deep"),

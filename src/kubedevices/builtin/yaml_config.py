@@ -38,6 +38,9 @@ _STR, _INT, _FLOAT, _BOOL, _NULL = (
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")
 )
 _TAG_OF = {str: _STR, int: _INT, float: _FLOAT, bool: _BOOL}
+_PLAIN = re.compile("[-+]?(0|[1-9][0-9]*)")
+"""Whole numbers that everybody reads alike; YAML has octal ones and those to the base of 60."""
+
 _WANTED = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 _NAMES = {
     _STR: "text",
@@ -247,6 +250,10 @@ class _Walker:
             return _BROKEN
         if not self._has_type(node, wanted):
             return self._wrong(node, path, _WANTED[wanted], rules.hint)
+        if node.tag == _INT and not self._lenient and not _PLAIN.fullmatch(node.value):
+            meant = f"YAML reads {node.value} as {_convert(node, int)}"
+            self._report.mistake(node, path, meant, "write a number without leading zeros")
+            return _BROKEN
         return self._judge(node, node.value, path, rules, wanted)
 
     def _judge(
