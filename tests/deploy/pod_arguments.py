@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 NODE_NAME = "node-1"
+SAID = {"name", "image", "args", "env", "securityContext", "volumeMounts"}
+ELSEWHERE = {"ports", "resources", "readinessProbe", "livenessProbe"}
+"""What podman is not told: the only network is the container's own, and tests ask its pages."""
 
 
 def podman_arguments(pod: Mapping[str, Any], host: Mapping[str, object]) -> list[str]:
@@ -13,6 +16,7 @@ def podman_arguments(pod: Mapping[str, Any], host: Mapping[str, object]) -> list
     The container has no network but its own loopback: nothing needs more.
     """
     (container,) = pod["containers"]
+    assert container.keys() == SAID | ELSEWHERE  # a new key has to be said, too
     rights, security = container["securityContext"], pod["securityContext"]
     assert not rights["privileged"]
     assert security["seccompProfile"]["type"] == "RuntimeDefault"  # podman's too, if not told

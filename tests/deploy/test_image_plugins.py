@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kubedevices.manifests.workload import KUBELET_DIR, METRICS_PORT, Deployment, documents
+from kubedevices.node import pod as pods
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 from tests.node_process import NodeProcess, node_process
@@ -41,6 +42,7 @@ resources:
 """
 
 
+POD = pods.Pod("train", containers=(pods.Container("main", {"devices.example.com/widget": 1}),))
 TRY_TO_WRITE = (
     "for d in / /opt /tmp /run /var/tmp; do touch $d/x 2>/dev/null && echo $d; done; true"
 )
@@ -102,16 +104,19 @@ def pod_of(deployment: Deployment) -> Any:
 @contextlib.asynccontextmanager
 async def node_beside(directory: Path) -> AsyncIterator[tuple[NodeProcess, dict[str, Path]]]:
     """Run a node on this host; also return what stands for the host's paths in a pod."""
-    async with node_process(directory) as node:
-        devices, cdi = directory / "dev", directory / "cdi"
-        for each in (devices, cdi):
-            each.mkdir()
+    devices, cdi, pod_resources = directory / "dev", directory / "cdi", directory / "r"
+    for each in (devices, cdi, pod_resources):
+        each.mkdir()
+    async with node_process(
+        directory, "--pod-resources", str(pod_resources / "kubelet.sock")
+    ) as node:
         yield (
             node,
             {
                 PLUGINS: directory / "p",
                 "/dev": devices,
                 "/var/run/cdi": cdi,
+                f"{KUBELET_DIR}/pod-resources": pod_resources,
                 "configMap": directory / "config",
             },
         )
@@ -178,8 +183,8 @@ async def test_the_container_may_do_nothing_it_need_not(built: ImageHost, short_
 
 
 async def test_expose_serves_from_a_config_map(built: ImageHost, short_dir: Path) -> None:
-    """It follows the ConfigMap, sees devices that are plugged in, and writes a CDI file."""
-    pod = pod_of(Deployment("expose", built.image, cdi=True))
+    """It follows the ConfigMap, sees what is plugged in, writes CDI files, asks who holds what."""
+    pod = pod_of(Deployment("expose", built.image, cdi=True, metrics=True))
     put_config(short_dir / "config", CONFIG.format(name="widget"))
     async with node_beside(short_dir) as (node, places), started(built, pod, places) as container:
         (places["/dev"] / "widget0").touch()
@@ -187,6 +192,10 @@ async def test_expose_serves_from_a_config_map(built: ImageHost, short_dir: Path
         (places["/dev"] / "widget1").touch()
         await allocatable(node, "devices.example.com/widget", 2)
         assert [*places["/var/run/cdi"].glob("*.json")]
+        async with await node.ask() as client:
+            await client.allocate(POD)
+        held = "kubedevices_plugin_device_allocated{"
+        await container.until(lambda: held in container.page("/metrics"), "who holds what")
         put_config(short_dir / "config", CONFIG.format(name="gadget"))
         await allocatable(node, "devices.example.com/gadget", 2)
         assert await stop(container) < pod["terminationGracePeriodSeconds"] - 1
