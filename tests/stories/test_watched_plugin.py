@@ -27,7 +27,7 @@ class Widgets(kd.Scanner):
 
 
 class Kubelet:
-    """A watcher and the streams it opens, one per registration."""
+    """A watcher that tries each socket once, as before 1.36, and the streams it opens."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class Kubelet:
     async def running(self, connect: Callable[[str, Path], Awaitable[None]] | None = None,
                       ) -> AsyncIterator[None]:  # fmt: skip
         watcher = PluginWatcher(
-            self.directory, connect or self.connect, lambda *_: None, timing=QUICK
+            self.directory, connect or self.connect, lambda *_: None, timing=QUICK, compat=True
         )
         await watcher.start()
         try:
@@ -113,6 +113,25 @@ async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
         await until(lambda: len(kubelet.lists) == 1)
         await kubelet.hang_up()
         await until(lambda: len(kubelet.lists) == 2)
+
+
+async def test_a_kubelet_that_never_asks_for_the_devices_is_met_again(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It registered the plugin and something went wrong then: only a new socket makes it look."""
+    met: list[str] = []
+    kubelet = Kubelet(short_dir)
+
+    async def forget_first(resource: str, socket: Path) -> None:
+        met.append(resource)
+        if len(met) > 1:
+            await kubelet.connect(resource, socket)
+
+    timing = Timing(again_first=0.1, look_interval=60)
+    async with served(short_dir, timing) as plugin, kubelet.running(forget_first):
+        await until(lambda: plugin.is_registered("widget") and kubelet.lists == [1])
+        assert met == ["a.b/widget"] * 2
+    assert "does not ask for the devices" in caplog.text
 
 
 async def test_streams_that_keep_ending_do_not_make_new_sockets_without_a_pause(

@@ -108,6 +108,8 @@ class Registrar:
         """
         paths = [] if self._kubelet_socket is None else [self._kubelet_socket]
         self._server.streams.on_change = self._wake.set
+        if self._watched is not None:
+            self._watched.on_change = self._wake.set
         try:
             with self._watch.subscribe(self._socket, *paths, event=self._wake) as files:
                 losses = 0
@@ -226,24 +228,26 @@ class Registrar:
     async def _stay_found(self, grpc: GrpcServer) -> None:
         """Serve until our socket is lost. A kubelet that found it looks again at a new one only.
 
-        So a stream that ended and is not opened again takes a new socket; without a kubelet there
-        is no stream, and nothing happens.
+        So a stream that ended, or never began, and is not opened again takes a new socket; without
+        a kubelet there is no stream, and nothing happens.
         """
-        streams = self._server.streams
+        streams, watched = self._server.streams, self._watched
         before = streams.opened
-        tenure = Tenure(self._timing, self._now(), self._losses)
+        tenure: Tenure | None = None
         while grpc.owns_socket():
-            until = None
-            if self._watched is not None and streams.opened > before:
+            if watched is not None and (streams.opened > before or watched.is_registered):
+                tenure = tenure or Tenure(self._timing, self._now(), self._losses)
+            if tenure is not None:
                 tenure.observe(streams.opened - before, streams.count_after(before), self._now())
                 if tenure.is_lost:
                     self._note_loss()
-                until = tenure.again_at
-                if until is not None and self._now() >= until:
+                if tenure.again_at is not None and self._now() >= tenure.again_at:
+                    if not tenure.had_stream:
+                        self._log_no_stream()
                     self._losses = tenure.losses
                     self.unlink_socket()
                     return
-            await self._wait(until)
+            await self._wait(tenure.again_at if tenure else None)
 
     async def _register(self, grpc: GrpcServer, kubelet_socket: Path) -> _Registration | None:
         """Try until a kubelet accepts us; None when our socket was lost meanwhile."""

@@ -36,6 +36,7 @@ class WatchedPlugin:
         self._resource, self._try_again = resource, try_again
         self._refused: asyncio.Future[RpcError] = asyncio.get_running_loop().create_future()
         self.is_registered = False
+        self.on_change: Callable[[], None] | None = None
 
     async def get_info(self) -> PluginInfo:
         """Say what is served and where."""
@@ -44,6 +45,8 @@ class WatchedPlugin:
     async def notify_registration_status(self, registered: bool, error: str) -> None:
         """Learn whether a kubelet accepted the plugin."""
         self.is_registered = registered
+        if self.on_change is not None:
+            self.on_change()
         if registered:
             _log.info("%s: registered by the kubelet that found it", self._resource)
         elif any(part in error for part in _LASTING):
