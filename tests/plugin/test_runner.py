@@ -15,6 +15,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.allocation import ContainerAllocateRequest
+from kubedevices.cdi import ContainerEdits
 from kubedevices.errors import (
     DeviceListTooLarge,
     InvalidResourceName,
@@ -509,19 +510,22 @@ async def test_serve_after_a_scanner_that_ended(short_dir: Path) -> None:
         await until(lambda: not runner.servers)
 
 
-async def test_a_hundred_starts_and_stops_leave_nothing_behind(short_dir: Path) -> None:
+async def test_a_hundred_starts_and_stops_leave_nothing_behind(
+    short_dir: Path, tmp_path: Path
+) -> None:
     """T-31: after 100 cycles there are as many threads, file descriptors and sockets as before."""
 
     class Polled(kd.PolledScanner):
         def list_devices(self) -> kd.DeviceTree:
-            return kd.DeviceTree({"widget": widgets("w1"), "other": []})
+            widget = kd.Device("w1", cdi=ContainerEdits(env=("A=1",)))
+            return kd.DeviceTree({"widget": [widget], "other": []})
 
     logging.getLogger("kubedevices").setLevel(logging.ERROR)
     try:
         async with FakeKubelet(short_dir) as kubelet:
             before: tuple[int, int, int] | None = None
             for cycle in range(100):
-                async with running(Polled(), short_dir):
+                async with running(Polled(), short_dir, cdi_dir=tmp_path):
                     await kubelet.wait_for(RESOURCE, 1)
                 await until(lambda: not any(each.is_open for each in kubelet.accepted))
                 for connected in kubelet.accepted:

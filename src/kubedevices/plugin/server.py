@@ -138,10 +138,7 @@ class PluginServer:
 
     def publish(self, devices: DeviceList) -> None:
         """Make `devices` the current list; open streams send it unless they already sent it."""
-        is_news = devices.encoded != self._list.encoded
         self._list = devices
-        if not is_news:  # the node hears of health and NUMA nodes only
-            return
         self._version += 1
         self._wake_streams()
 
