@@ -21,7 +21,7 @@ for source in pathlib.Path("/opt/kubedevices").rglob("*.py"):
 """
 LEFTOVERS = """
 for path in /var/lib/apt/lists/* /var/cache/apt/archives/*.deb /var/cache/apt/*.bin /var/log/apt \\
-    /build /root/.cache /root/.local /opt/kubedevices/setuptools /opt/kubedevices/rich; do
+    /build ~/.cache ~/.local /opt/kubedevices/setuptools /opt/kubedevices/rich; do
   [ -e "$path" ] && echo "$path"
 done
 command -v pip3 gcc curl
