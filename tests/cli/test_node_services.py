@@ -8,8 +8,6 @@ import pytest
 
 from kubedevices import __version__
 from kubedevices.cli import main
-from kubedevices.cli.kubelet_devices import describe_pod_resources
-from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
 from tests.cli.commands import run, running
 from tests.prometheus_lint import lint
 from tests.waiting import until_sync
@@ -108,26 +106,3 @@ def test_a_kubelet_that_does_not_answer_is_told(
     assert main(["devices", "--pod-resources", str(socket)]) == 3
     assert f"no kubelet answers at {socket}" in capsys.readouterr().err
     assert main(["devices", "--watch", "--pod-resources", str(socket)]) == 2
-
-
-def test_both_answers_of_a_kubelet_make_one_listing() -> None:
-    """A device on two NUMA nodes is one device; held and not healthy is Unknown."""
-    allocatable = [DeviceEntry(GPU, ("a",), (0,)), DeviceEntry(GPU, ("a",), (1,))]
-    held = (*allocatable, DeviceEntry(GPU, ("b",)))
-    pods = [PodEntry("p", "default", (ContainerEntry("c", held),))]
-    holder = {"namespace": "default", "pod": "p", "uid": "", "container": "c"}
-    assert describe_pod_resources(allocatable, pods) == {
-        "resources": [
-            {
-                "resource": GPU,
-                "capacity": None,
-                "allocatable": 1,
-                "held": 2,
-                "plugin": None,
-                "devices": [
-                    {"id": "a", "health": "Healthy", "numa_nodes": [0, 1], "held_by": [holder]},
-                    {"id": "b", "health": "Unknown", "numa_nodes": [], "held_by": [holder]},
-                ],
-            }
-        ]
-    }

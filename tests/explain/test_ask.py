@@ -1,7 +1,6 @@
 """Asking a node, a kubelet, a checkpoint and plugins, over real sockets."""
 
 import socket as sockets
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import HeldDevices, Holding
 from kubedevices.node.pod_resources import PodResourcesServer
 from kubedevices.wire.convert import container_response_to_wire
-from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
 from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
@@ -103,23 +101,6 @@ def test_a_holder_without_a_name_is_told_by_its_uid() -> None:
     holder = {"namespace": "", "pod": "", "uid": "uid-1", "container": "main"}
     document = {"id": "w0", "health": "Healthy", "numa_nodes": [], "held_by": [holder]}
     assert ask._device(document).held_by == ("uid-1 (main)",)
-
-
-@pytest.mark.parametrize(
-    ("allocatable", "expected"),
-    [
-        ([DeviceEntry("r", ("w0",), (0,)), DeviceEntry("r", ("w0",), (1,))], [("Healthy", (0, 1))]),
-        ([], [("Unknown", ())]),
-    ],
-)
-def test_what_a_kubelet_says_is_put_together(
-    allocatable: Sequence[DeviceEntry], expected: list[tuple[str, tuple[int, ...]]]
-) -> None:
-    """A device on two nodes comes twice; one that is held and not healthy is Unknown."""
-    pods = [PodEntry("p", "ns", (ContainerEntry("c", (DeviceEntry("r", ("w0",)),)),))]
-    devices = ask.resources_of(allocatable, pods)["r"].devices
-    assert [(each.health, each.numa_nodes) for each in devices] == expected
-    assert devices[0].held_by == ("ns/p (c)",)
 
 
 def test_a_checkpoint_says_what_containers_were_given(short_dir: Path) -> None:

@@ -147,7 +147,7 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "cli.kubelet_devices cli.plugin_pages metrics wire.http_pages",
+        "cli.plugin_pages metrics wire.http_pages",
         "prometheus_client",
         """
         email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref

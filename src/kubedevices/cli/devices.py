@@ -108,7 +108,7 @@ def _ask(args: argparse.Namespace) -> Document:
         return ask(args, lambda client: client.devices())
     import asyncio
 
-    from kubedevices.cli.kubelet_devices import ask_kubelet
+    from kubedevices.wire.kubelet_devices import ask_kubelet
 
     return asyncio.run(ask_kubelet(args.pod_resources))
 

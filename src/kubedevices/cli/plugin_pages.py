@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices import __version__, metrics
-from kubedevices.cli.kubelet_devices import ask_kubelet
 from kubedevices.device import Health
 from kubedevices.errors import CannotAsk
 from kubedevices.metrics import PrometheusMetrics, Sample
@@ -107,6 +106,8 @@ class PluginPages:
         """Ask the kubelet who holds our devices; nothing while it does not answer."""
         if self._pod_resources is None:
             return []
+        from kubedevices.wire.kubelet_devices import ask_kubelet
+
         ours = {server.resource for server in runner.servers.values()}
         try:
             async with asyncio.timeout(_KUBELET_PATIENCE):

@@ -6,13 +6,13 @@ because some plugins lose an update when a second reader comes.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from kubedevices.device import natural_key
 from kubedevices.errors import CannotAsk, DialError, KubedevicesError, NodeError, WireError
 from kubedevices.explain.facts import (
     Allocation,
@@ -29,7 +29,7 @@ from kubedevices.node.control import ControlClient
 from kubedevices.node.plugin_watcher import find_sockets
 from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.wire.convert import container_response_from_wire
-from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.wire.kubelet_devices import ask_kubelet
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 5.0
@@ -57,23 +57,34 @@ async def _ask_node(socket_dir: Path, state_dir: Path) -> Answers:
             registrations = await client.registrations()
         except (CannotAsk, NodeError):  # a node of an older version
             registrations = {}
-    sockets = registrations.get("sockets", {})
     return Answers(
         f"node of {socket_dir}",
-        resources={
-            each["resource"]: ResourceState(
-                each["resource"],
-                tuple(_device(device) for device in each["devices"]),
-                each["capacity"],
-                each["allocatable"],
-                each["plugin"],
-                Path(sockets.get(each["resource"], "")).name,
-            )
-            for each in document["resources"]
-        },
+        resources=_resources_of(document, registrations.get("sockets", {})),
         refusals=tuple(Refusal(**each) for each in registrations.get("refused", ())),
         topology_policy=registrations.get("topology_policy"),
     )
+
+
+async def _ask_kubelet(socket: Path) -> Answers:
+    resources = _resources_of(await ask_kubelet(socket))
+    return Answers(f"kubelet at {socket}", is_kubelet=True, resources=resources)
+
+
+def _resources_of(
+    document: Mapping[str, Any], sockets: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, ResourceState]:
+    """Read what `kubedevices devices` shows; `sockets` are those of the plugins."""
+    return {
+        each["resource"]: ResourceState(
+            each["resource"],
+            tuple(_device(device) for device in each["devices"]),
+            each["capacity"],
+            each["allocatable"],
+            each["plugin"],
+            Path(sockets.get(each["resource"], "")).name,
+        )
+        for each in document["resources"]
+    }
 
 
 def _device(document: Mapping[str, Any]) -> DeviceState:
@@ -83,63 +94,6 @@ def _device(document: Mapping[str, Any]) -> DeviceState:
         for each in document["held_by"]
     )
     return DeviceState(document["id"], document["health"], tuple(document["numa_nodes"]), holders)
-
-
-# ---------------------------------------------------------------- kubelet
-
-
-async def _ask_kubelet(socket: Path) -> Answers:
-    try:
-        async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
-            client = PodResourcesClient(channel)
-            allocatable = await client.get_allocatable(timeout=DEADLINE)
-            pods = await client.list_pods(timeout=DEADLINE)
-    except DialError as error:
-        raise CannotAsk(f"no kubelet answers at {socket}: {error.reason}") from error
-    except WireError as error:
-        raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
-    return Answers(
-        f"kubelet at {socket}", is_kubelet=True, resources=resources_of(allocatable, pods)
-    )
-
-
-def resources_of(
-    allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
-) -> dict[str, ResourceState]:
-    """Put both answers together; a device that is held and not among the healthy is Unknown."""
-    health: dict[tuple[str, str], str] = {}
-    nodes: dict[tuple[str, str], set[int]] = {}
-    holders: dict[tuple[str, str], dict[str, None]] = {}
-
-    def note(entry: DeviceEntry, word: str) -> list[tuple[str, str]]:
-        keys = [(entry.resource, device_id) for device_id in entry.device_ids]
-        for key in keys:
-            health.setdefault(key, word)
-            nodes.setdefault(key, set()).update(entry.numa_nodes or ())
-        return keys
-
-    for entry in allocatable:
-        note(entry, "Healthy")
-    for pod in pods:
-        for container in pod.containers:
-            for entry in container.devices:
-                for key in note(entry, "Unknown"):
-                    name = f"{pod.namespace}/{pod.name} ({container.name})"
-                    holders.setdefault(key, {})[name] = None
-    found: dict[str, list[DeviceState]] = {}
-    for key in sorted(health, key=lambda each: (each[0], natural_key(each[1]))):
-        device = DeviceState(
-            key[1], health[key], tuple(sorted(nodes[key])), tuple(holders.get(key, ()))
-        )
-        found.setdefault(key[0], []).append(device)
-    return {
-        name: ResourceState(
-            name,
-            tuple(devices),
-            allocatable=sum(each.health == "Healthy" for each in devices),
-        )
-        for name, devices in found.items()
-    }
 
 
 # ---------------------------------------------------------------- checkpoint

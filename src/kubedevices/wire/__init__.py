@@ -4,6 +4,7 @@ From the values down to the bytes; each line uses only lines below it:
 
 services           offer one of our objects as a gRPC service
 clients            call the other side: values in, values out
+kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
 pod_resources      the podresources API: values, messages, service and client
 convert            messages ⇄ our values
 messages           message classes from our descriptors, in a private pool

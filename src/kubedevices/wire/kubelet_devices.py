@@ -1,27 +1,24 @@
 """What a kubelet's podresources socket says, in the form of `kubedevices devices`.
 
-It tells less than a node of ours: healthy devices and held ones. A device that is held and not
-among the healthy is Unknown; capacity and the state of plugins are not told (null).
+For that verb, for `explain` and for the metrics of a plugin. It tells less than a node of ours:
+healthy devices and held ones. A device that is held and not among the healthy is Unknown; capacity
+and the state of plugins are not told (null).
 """
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubedevices.device import natural_key
-from kubedevices.errors import CannotAsk, DialError, RpcError
-
-if TYPE_CHECKING:
-    from kubedevices.wire.pod_resources import DeviceEntry, PodEntry
+from kubedevices.errors import CannotAsk, DialError, WireError
+from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 10.0
 
 
 async def ask_kubelet(socket: Path) -> dict[str, Any]:
     """Return the document; raises `CannotAsk`."""
-    from kubedevices.wire.pod_resources import PodResourcesClient
-    from kubedevices.wire.unix_grpc import GrpcChannel
-
     try:
         async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
             client = PodResourcesClient(channel)
@@ -29,17 +26,17 @@ async def ask_kubelet(socket: Path) -> dict[str, Any]:
             return describe_pod_resources(allocatable, await client.list_pods(timeout=DEADLINE))
     except DialError as error:
         raise CannotAsk(f"no kubelet answers at {socket}: {error.reason}") from error
-    except RpcError as error:
-        raise CannotAsk(f"the kubelet at {socket} did not answer: {error.message}") from error
+    except WireError as error:
+        raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
 
 
 def describe_pod_resources(
-    allocatable: Iterable["DeviceEntry"], pods: Iterable["PodEntry"]
+    allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
 ) -> dict[str, Any]:
     """Put both answers together: an entry per device, its NUMA nodes united, its holders listed."""
     resources: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def note(entry: "DeviceEntry", health: str) -> list[dict[str, Any]]:
+    def note(entry: DeviceEntry, health: str) -> list[dict[str, Any]]:
         devices = resources.setdefault(entry.resource, {})
         noted = []
         for device_id in entry.device_ids:
