@@ -115,6 +115,27 @@ async def test_a_stream_that_ends_under_a_running_kubelet_takes_a_new_socket(
         await until(lambda: len(kubelet.lists) == 2)
 
 
+async def test_a_kubelet_may_ask_for_the_devices_after_its_yes(short_dir: Path) -> None:
+    """It does both at once; the plugin is registered in either order, also after a restart."""
+    kubelet = Kubelet(short_dir)
+    late: list[asyncio.Task[None]] = []
+
+    async def connect_late(resource: str, socket: Path) -> None:
+        async def connect() -> None:
+            await asyncio.sleep(0.1)
+            await kubelet.connect(resource, socket)
+
+        late.append(asyncio.create_task(connect(), name="late"))
+
+    async with served(short_dir, Timing(again_soon=60, again_first=60)) as plugin:
+        for count in (1, 2):
+            async with kubelet.running(connect_late):
+                await until(lambda n=count: len(kubelet.lists) == n)  # type: ignore[misc]
+                await until(lambda: plugin.is_registered("widget"))
+            await until(lambda: not plugin.is_registered("widget"))
+    await asyncio.gather(*late)
+
+
 async def test_a_kubelet_that_never_asks_for_the_devices_is_met_again(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -94,7 +94,7 @@ class Registrar:
     @property
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and nothing has ended that since."""
-        return self._is_registered or (self._watched is not None and self._watched.is_registered)
+        return self._is_registered
 
     def unlink_socket(self) -> None:
         """Remove our socket file, if it is ours: for an exit that cannot wait for `run`."""
@@ -176,7 +176,9 @@ class Registrar:
             _log.info("%s: serving at %s", self._server.resource, self._socket)
             yield grpc
         finally:
-            self._note_loss()
+            self._is_registered = False
+            if self._watched is not None:
+                self._watched.is_registered = False
             self._server.end_streams()
             # Calls under way are waited for in the end; the streams now, which takes a moment: a
             # kubelet shall see the end of the old ones before the new one.
@@ -186,11 +188,6 @@ class Registrar:
             self._retiring.add(retire)
             retire.add_done_callback(self._retiring.discard)
             await asyncio.wait({retire}, timeout=_STREAMS_END)
-
-    def _note_loss(self) -> None:
-        self._is_registered = False
-        if self._watched is not None:
-            self._watched.is_registered = False
 
     async def _pause_after_loss(self, losses: int, kubelet: FileIdentity | None) -> bool:
         """Pause before we bind again, so that nobody who deletes our socket keeps us busy.
@@ -235,12 +232,11 @@ class Registrar:
         before = streams.opened
         tenure: Tenure | None = None
         while grpc.owns_socket():
-            if watched is not None and (streams.opened > before or watched.is_registered):
+            has_news = tenure is not None or streams.opened > before
+            if watched is not None and (has_news or watched.is_registered):
                 tenure = tenure or Tenure(self._timing, self._now(), self._losses)
-            if tenure is not None:
                 tenure.observe(streams.opened - before, streams.count_after(before), self._now())
-                if tenure.is_lost:
-                    self._note_loss()
+                self._is_registered = watched.is_registered and not tenure.is_lost
                 if tenure.again_at is not None and self._now() >= tenure.again_at:
                     if not tenure.had_stream:
                         self._log_no_stream()
