@@ -1,6 +1,6 @@
-"""A misspelt word leads to the one that was meant."""
+"""Words for people: what was meant, how many there are, the first few."""
 
-from kubedevices.spelling import closest, counted, did_you_mean
+from kubedevices.spelling import closest, counted, did_you_mean, some_of
 
 
 def test_the_nearest_word_is_meant() -> None:
@@ -32,3 +32,9 @@ def test_one_thing_is_not_several() -> None:
         "1 device",
         "2 devices",
     ]
+
+
+def test_many_names_are_shortened() -> None:
+    """The first of them, and how many more."""
+    assert some_of("abc") == "a, b, c"
+    assert some_of("abcdefg") == "a, b, c, d, e and 2 more"

@@ -1,4 +1,4 @@
-"""Words for people: what a misspelt one was meant to be, and how many there are of a thing."""
+"""Words for people: what a misspelt one was meant to be, how many there are, and the first few."""
 
 from collections.abc import Iterable
 
@@ -24,3 +24,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def counted(number: int, thing: str) -> str:
     """Return `1 device`, `2 devices`."""
     return f"{number} {thing}{'s' * (number != 1)}"
+
+
+def some_of(words: Iterable[str], limit: int = 5) -> str:
+    """Return words with commas, or the first of them and how many more there are."""
+    listed = list(words)
+    more = len(listed) - limit
+    return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -9,7 +9,6 @@ from kubedevices.explain.finding import (
     in_order,
     ok,
     problem,
-    some_of,
     unknown,
     warning,
     worst,
@@ -52,9 +51,3 @@ def test_a_finding_for_programs() -> None:
         "advice": "mend",
         "command": "mend it",
     }
-
-
-def test_many_names_are_shortened() -> None:
-    """The first of them, and how many more."""
-    assert some_of("abc") == "a, b, c"
-    assert some_of("abcdefg") == "a, b, c, d, e and 2 more"

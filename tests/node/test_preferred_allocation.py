@@ -97,4 +97,4 @@ def test_a_bad_preference_is_reported() -> None:
     assert warnings("d0", "d1", "d1") == ("names a device twice",)
     assert warnings("d0", "d8") == ("names devices that are not available: d8",)
     bogus = [f"x{n}" for n in range(6)]
-    assert warnings("d0", *bogus)[0].endswith("not available: x0, x1, x2, x3, x4 …")
+    assert warnings("d0", *bogus)[0].endswith("not available: x0, x1, x2, x3, x4 and 1 more")

@@ -13,7 +13,7 @@ from kubedevices.cdi.names import CdiName, explain_name
 from kubedevices.cdi.rules import readers_too_old_for
 from kubedevices.cdi.values import CdiDevice, CdiSpec, ContainerEdits
 from kubedevices.errors import CdiProblem, UnresolvableCdiDevices
-from kubedevices.spelling import closest
+from kubedevices.spelling import closest, some_of
 
 _OTHERS_MAY_READ = 0o004
 
@@ -190,8 +190,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     if meant := closest(name, names):
         return f"did you mean {meant}?"
-    shown = ", ".join(names[:5])
-    return f"there is {shown}" + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"there is {some_of(names)}"
 
 
 def _warnings(definition: Definition) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from kubedevices.cli.output import Column, add_output_argument, print_document, 
 from kubedevices.errors import CannotRead, CdiProblem, UsageError
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry, read_spec_file
 from kubedevices.host.device_files import read_device_file
+from kubedevices.spelling import counted
 
 NAME = "cdi"
 HELP = """\
@@ -180,8 +181,7 @@ def _report(file: SpecFile, registry: CdiRegistry, strict: bool) -> dict[str, An
 def _rows_of_report(report: dict[str, Any]) -> Iterable[dict[str, Any]]:
     common = {"path": report["path"], "version": report["version"]}
     if report["valid"]:
-        count = report["devices"]
-        text = f"{report['kind']}, {count} device{'s' * (count != 1)}"
+        text = f"{report['kind']}, {counted(report['devices'], 'device')}"
         yield common | {"result": "valid", "where": None, "text": text}
     for each in report["problems"]:
         yield common | {"result": "invalid", "where": each["pointer"], "text": each["problem"]}

@@ -24,6 +24,7 @@ from kubedevices.cli.output import (
     print_listing,
     print_styled,
 )
+from kubedevices.spelling import some_of
 
 if TYPE_CHECKING:
     from kubedevices.explain.finding import Finding
@@ -148,7 +149,7 @@ def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
     """Say once what was found of several devices alike; the command is that of the first."""
     from dataclasses import replace
 
-    from kubedevices.explain.finding import in_order, some_of
+    from kubedevices.explain.finding import in_order
 
     alike: dict[object, list[Finding]] = {}
     for each in in_order(findings):

@@ -15,6 +15,7 @@ from kubedevices.device import Health, natural_key
 from kubedevices.errors import RpcError, WireError
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.session import DeviceList, PluginSession, Stream
+from kubedevices.spelling import some_of
 from kubedevices.wire.raw_http2 import DEFAULT_WINDOW, RawConnection
 
 if TYPE_CHECKING:
@@ -189,9 +190,7 @@ class Plugin:
 
 def shorten(ids: Iterable[str], limit: int = 3) -> str:
     """Return a few IDs as text."""
-    ids = list(ids)
-    more = f" and {len(ids) - limit} more" if len(ids) > limit else ""
-    return ", ".join(repr(each) for each in ids[:limit]) + more
+    return some_of(map(repr, ids), limit)
 
 
 def content_of(answer: ContainerAllocateResponse) -> tuple[object, ...]:

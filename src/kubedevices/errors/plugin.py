@@ -1,6 +1,7 @@
 """Why a plugin process cannot go on."""
 
 from kubedevices.errors.shared import KubedevicesError, RpcError, StatusCode, UsageError
+from kubedevices.spelling import counted
 
 
 class PluginError(KubedevicesError):
@@ -29,7 +30,7 @@ class DeviceListTooLarge(PluginError):
     def __init__(self, resource: str, devices: int, size: int, limit: int) -> None:
         self.resource, self.devices, self.size, self.limit = resource, devices, size, limit
         super().__init__(
-            f"{resource}: a list of {devices} device{'s' * (devices != 1)} has {size} bytes, "
+            f"{resource}: a list of {counted(devices, 'device')} has {size} bytes, "
             f"a kubelet accepts {limit} (report fewer devices or shorter IDs)"
         )
 

@@ -102,10 +102,3 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return them in the order of the stations."""
     stations = tuple(Step)
     return tuple(sorted(findings, key=lambda each: stations.index(each.step)))
-
-
-def some_of(names: Iterable[str], limit: int = 5) -> str:
-    """Return names with commas, or the first of them and how many more there are."""
-    listed = list(names)
-    more = len(listed) - limit
-    return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from kubedevices.device import Health
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
-from kubedevices.explain.finding import Finding, Step, ok, problem, some_of, unknown, warning
+from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
-from kubedevices.spelling import closest, counted
+from kubedevices.spelling import closest, counted, some_of
 
 _STRICT = ("restricted", "single-numa-node")
 _LOG = "journalctl --unit kubelet --grep device"

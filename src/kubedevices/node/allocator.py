@@ -22,9 +22,7 @@ from kubedevices.node.inventory import Inventory, ResourceRecord
 from kubedevices.node.pod_devices import PodDevices
 from kubedevices.node.resource_devices import mask_of_device
 from kubedevices.numa import mask_of
-from kubedevices.spelling import counted
-
-_SHOWN = 5
+from kubedevices.spelling import counted, some_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +176,8 @@ def _check(
     return tuple(f"{record.name}: the preferred allocation {problem}" for problem in problems)
 
 
-def _listed(device_ids: Collection[str]) -> str:
-    shown = sorted(device_ids, key=natural_key)[:_SHOWN]
-    return ", ".join(shown) + (" …" if len(device_ids) > _SHOWN else "")
+def _listed(device_ids: Iterable[str]) -> str:
+    return some_of(sorted(device_ids, key=natural_key))
 
 
 # ---------------------------------------------------------------- affinity

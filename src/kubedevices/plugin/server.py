@@ -34,7 +34,7 @@ from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import Timing
-from kubedevices.spelling import counted
+from kubedevices.spelling import counted, some_of
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Awaitable[tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
@@ -335,17 +335,12 @@ def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, .
     if not chosen:
         return ""
     if foreign := chosen - set(asked.available):
-        return f"{_some(foreign)} not available"
+        return f"{some_of(sorted(foreign))} not available"
     if missing := set(asked.must_include) - chosen:
-        return f"{_some(missing)} missing, though they must be included"
+        return f"{some_of(sorted(missing))} missing, though they must be included"
     if len(chosen) != asked.size:
         return f"{counted(len(chosen), 'device')} instead of {asked.size}"
     return ""
-
-
-def _some(ids: set[str], limit: int = 5) -> str:
-    first = sorted(ids)[:limit]
-    return ", ".join(first) + (f" and {len(ids) - limit} more" if len(ids) > limit else "")
 
 
 def _describe(error: Exception) -> str:
