@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.asking import add_node_arguments, ask
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
+from kubedevices.cli.serving import some_path
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.resource_name import ResourceName
 from kubedevices.runtimes import FORMATS
@@ -61,7 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "requests", nargs="*", metavar="RESOURCE=N", help=f"what the container gets, {_EXAMPLE}"
     )
     parser.add_argument(
-        "--pod", type=Path, metavar="FILE", help="a Kubernetes Pod manifest; - is standard input"
+        "--pod",
+        type=some_path,
+        metavar="FILE",
+        help="a Kubernetes Pod manifest; - is standard input",
     )
     parser.add_argument(
         "--pod-name", metavar="NAME", help="name of the pod (default: one that is not taken)"
@@ -81,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--oci-config",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="with --format oci: the configuration to add to, such as that of `runc spec` "
         "(default: an empty one)",

@@ -9,6 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from kubedevices.cli.serving import some_path
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR, default_state_dir
 
 if TYPE_CHECKING:
@@ -24,25 +25,23 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which node")
     group.add_argument(
         "--socket-dir",
-        type=directory,
+        type=absolute_path,
         default=DEVICE_PLUGIN_DIR,
         metavar="DIR",
         help=f"where its kubelet.sock and the plugins' sockets are (default: {DEVICE_PLUGIN_DIR})",
     )
     group.add_argument(
         "--state-dir",
-        type=directory,
+        type=absolute_path,
         metavar="DIR",
         help="where it keeps its state and listens for these commands (default: DIR.state beside "
         f"--socket-dir, {STATE_DIR} beside the kubelet's)",
     )
 
 
-def directory(text: str) -> Path:
-    """Return the absolute path meant by an argument; nothing is no directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return Path(text).absolute()
+def absolute_path(text: str) -> Path:
+    """Take a path from the command line, and where it is from here."""
+    return some_path(text).absolute()
 
 
 def state_directory(args: argparse.Namespace) -> Path:

@@ -25,6 +25,7 @@ from kubedevices.cdi import (
     to_dict,
 )
 from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
+from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotRead, CdiProblem, UsageError
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry, read_spec_file
 from kubedevices.host.device_files import read_device_file
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every device that an engine would find")
     checking = actions.add_parser("validate", help="check files, or whole directories")
-    checking.add_argument("paths", nargs="*", type=Path, metavar="FILE|DIR")
+    checking.add_argument("paths", nargs="*", type=some_path, metavar="FILE|DIR")
     checking.add_argument(
         "--strict", action="store_true", help="also what readers accept and runtimes stumble over"
     )
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--cdi-dir",
             action="append",
-            type=Path,
+            type=some_path,
             metavar="DIR",
             help="instead of /etc/cdi and /var/run/cdi; several: later ones override earlier ones",
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
+from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
@@ -78,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="stretch all times, for a slow machine",
     )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML, too")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page, too")
+    parser.add_argument("--junit", type=some_path, metavar="FILE", help="write JUnit XML, too")
+    parser.add_argument("--html", type=some_path, metavar="FILE", help="write one HTML page, too")
     parser.add_argument("--list", action="store_true", help="list all checks and leave")
     parser.add_argument("--explain", metavar="ID", help="explain one check and leave")
     add_output_argument(parser)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask, directory
+from kubedevices.cli.asking import absolute_path, add_node_arguments, ask
 from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
 from kubedevices.errors import NodeError, UsageError
 from kubedevices.resource_name import ResourceName
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_node_arguments(parser)
     parser.add_argument(
         "--pod-resources",
-        type=directory,
+        type=absolute_path,
         metavar="SOCKET",
         help="ask this podresources socket, a kubelet's for example, instead of a node of ours; "
         "it knows healthy and held devices only",

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.asking import add_node_arguments, directory, state_directory
+from kubedevices.cli.asking import absolute_path, add_node_arguments, state_directory
 from kubedevices.cli.output import (
     Column,
     add_output_argument,
@@ -71,30 +71,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     places = parser.add_argument_group("where to look")
     places.add_argument(
         "--pod-resources",
-        type=directory,
+        type=absolute_path,
         metavar="SOCKET",
         help="the kubelet's podresources socket (default: pod-resources/kubelet.sock beside "
         "--socket-dir, or in the kubelet's root directory)",
     )
     places.add_argument(
         "--plugin-registry",
-        type=directory,
+        type=absolute_path,
         metavar="DIR",
         help="where a kubelet finds plugins by their sockets (default: plugins_registry likewise)",
     )
-    places.add_argument(
-        "--dev-root", type=directory, metavar="DIR", help="where the host's /dev is (default: /dev)"
-    )
-    places.add_argument(
-        "--proc-root", type=directory, metavar="DIR", help="where its /proc is (default: /proc)"
-    )
-    places.add_argument(
-        "--sysfs-root", type=directory, metavar="DIR", help="where its /sys is (default: /sys)"
-    )
+    for name, usual in (("dev", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")):
+        places.add_argument(
+            f"--{name}-root",
+            type=absolute_path,
+            metavar="DIR",
+            help=f"where the host's {usual} is (default: {usual})",
+        )
     places.add_argument(
         "--cdi-dir",
         action="append",
-        type=directory,
+        type=absolute_path,
         metavar="DIR",
         help="instead of /etc/cdi and /var/run/cdi; several: later ones override earlier ones",
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import add_output_argument, dump
 from kubedevices.cli.serving import (
+    add_host_arguments,
     add_serving_arguments,
     runner_options,
     serve_plugin,
@@ -49,14 +50,7 @@ LOG_LEVEL = "info"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("--config", type=some_path, metavar="FILE", help="which devices, as YAML")
-    parser.add_argument(
-        "--dev-root",
-        type=some_path,
-        default=Path("/dev"),
-        metavar="DIR",
-        help="where the host's /dev is seen, for example in a container (default: /dev)",
-    )
+    add_host_arguments(parser)
     group = parser.add_argument_group("instead of serving")
     only = group.add_mutually_exclusive_group()
     only.add_argument(

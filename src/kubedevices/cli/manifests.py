@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices import __version__
+from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, CannotRead, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", help="default: kubedevices with our version as tag")
     parser.add_argument(
         "--config",
-        type=Path,
+        type=some_path,
         metavar="FILE",
         help="simulate, expose: the configuration (expose without one: an example)",
     )
@@ -94,7 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only on nodes with this label; may be given several times",
     )
     parser.add_argument(
-        "--directory", type=Path, metavar="DIR", help="kustomize: where to write base and overlays"
+        "--directory",
+        type=some_path,
+        metavar="DIR",
+        help="kustomize: where to write base and overlays",
     )
 
 

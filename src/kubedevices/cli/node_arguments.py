@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.asking import directory
+from kubedevices.cli.asking import absolute_path
 
 if TYPE_CHECKING:
     from kubedevices.node.topology_options import TopologySettings
@@ -14,13 +14,13 @@ def add_service_arguments(parser: argparse.ArgumentParser) -> None:
     services = parser.add_argument_group("services")
     services.add_argument(
         "--plugin-registry",
-        type=directory,
+        type=absolute_path,
         metavar="DIR",
         help="also register plugins whose sockets appear in DIR, like a kubelet's plugins_registry",
     )
     services.add_argument(
         "--pod-resources",
-        type=directory,
+        type=absolute_path,
         metavar="SOCKET",
         help="serve the podresources API there: which pod holds which device",
     )

@@ -17,7 +17,7 @@ from typing import Any
 from kubedevices.cli.loading import add_scanner_argument, load_scanner
 from kubedevices.cli.log_lines import summarize_exception
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
-from kubedevices.cli.serving import some_path
+from kubedevices.cli.serving import add_host_arguments
 from kubedevices.device import Device, DeviceSpec, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
@@ -47,14 +47,7 @@ _TIMEOUT = 30.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_scanner_argument(parser, nargs="?")
-    parser.add_argument("--config", type=some_path, metavar="FILE", help="YAML file of expose")
-    parser.add_argument(
-        "--dev-root",
-        type=some_path,
-        default=Path("/dev"),
-        metavar="DIR",
-        help="where the host's /dev is seen, for example in a container (default: /dev)",
-    )
+    add_host_arguments(parser)
     parser.add_argument("--domain", help="say full resource names, DOMAIN/TYPE")
     parser.add_argument(
         "--timeout",

@@ -31,6 +31,20 @@ def some_path(text: str) -> Path:
     return Path(text)
 
 
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which devices of this host are meant: `--config`, `--dev-root`."""
+    parser.add_argument(
+        "--config", type=some_path, metavar="FILE", help="which devices of this host, as YAML"
+    )
+    parser.add_argument(
+        "--dev-root",
+        type=some_path,
+        default=Path("/dev"),
+        metavar="DIR",
+        help="where the host's /dev is seen, for example in a container (default: /dev)",
+    )
+
+
 def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" = "both") -> None:
     """Add the options of a serving plugin, see `runner_options`; `inject` is what is usual."""
     group = parser.add_argument_group("serving")
