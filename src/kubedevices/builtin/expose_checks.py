@@ -34,7 +34,7 @@ INJECT = ("nodes", "cdi", "both")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST_INTERVAL = 0.1
 _LONGEST_DURATION = 366 * 24 * 3600.0
-_LAST_NUMA_NODE = 1023  # of any kernel
+_LAST_NUMA_NODE = 1023  # of any kernel; `numa` knows it too, but is more than a plugin needs
 
 
 def version(number: int) -> str:

@@ -108,7 +108,8 @@ def _whole_number(text: str) -> int:
         raise ValueError(f"{text!r} is not a whole number") from None
 
 
-def _check_count(count: int) -> str:
+def check_count(count: int) -> str:
+    """Check a number of devices."""
     if count < 0:
         return f"{count} is negative, a number of devices cannot be"
     return "" if count <= DEVICE_LIMIT else f"{count} is more than the {DEVICE_LIMIT} supported"
@@ -178,7 +179,7 @@ SETTINGS = (
         "numberDevicesOnNode",
         "how many devices, 0 is allowed",
         _whole_number,
-        _check_count,
+        check_count,
     ),
     Setting(
         "plugin_name",

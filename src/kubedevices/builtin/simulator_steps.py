@@ -14,19 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kubedevices.builtin.expose_checks import one_of, parse_duration, some_text
+from kubedevices.builtin.simulator_config import check_count
 from kubedevices.builtin.yaml_config import key
 from kubedevices.device import Health
 from kubedevices.spelling import counted
 
-COUNT_LIMIT = 100_000
-
 HEALTHS = tuple(str(health) for health in Health)
-
-
-def _check_count(number: int) -> str:
-    if number < 0:
-        return f"{number} is negative"
-    return "" if number <= COUNT_LIMIT else f"{number} is more than the {COUNT_LIMIT} supported"
 
 
 def _check_id(text: str) -> str:
@@ -53,7 +46,7 @@ class Step:
 
     resource: str | None = key(default=None)
     set_: SetRule | None = key(name="set", default=None)  # noqa: RUF009  # makes a field
-    count: int | None = key(default=None, check=_check_count)
+    count: int | None = key(default=None, check=check_count)
     remove: str | None = key(default=None, check=some_text)
     add: tuple[str, ...] = key(default=(), not_empty=True, check=_check_id, hint="a list of IDs")
 
@@ -89,7 +82,7 @@ def step_of(request: Mapping[str, Any]) -> Step:
     if rule is not None and rule.get("health") not in HEALTHS:
         raise ValueError(f"health must be one of {', '.join(HEALTHS)}")
     count, added = request.get("count"), request.get("add", [])
-    if "count" in request and (type(count) is not int or _check_count(count)):
+    if "count" in request and (type(count) is not int or check_count(count)):
         raise ValueError(f"{count!r} is not a number of devices")
     is_list = isinstance(added, list) and all(isinstance(each, str) for each in added)
     if not is_list or ("add" in request and not added):

@@ -12,7 +12,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.cli.output import Column, Row, print_listing
-from kubedevices.cli.scan import cdi_as_text
+from kubedevices.cli.scan import cdi_as_text, path_as_text
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
@@ -93,14 +93,10 @@ def _rows(document: dict[str, Any]) -> Iterator[Row]:
     for name, value in document["env"].items():
         yield {"option": "env", "value": f"{name}={value}"}
     for device in document["devices"]:
-        path = _path(device["host_path"], device["container_path"])
+        path = path_as_text(device["host_path"], device["container_path"])
         yield {"option": "device", "value": f"{path} ({device['permissions']})"}
     for mount in document["mounts"]:
-        path = _path(mount["host_path"], mount["container_path"])
+        path = path_as_text(mount["host_path"], mount["container_path"])
         yield {"option": "mount", "value": f"{path} ({'ro' if mount['read_only'] else 'rw'})"}
     for name, edits in document["cdi_devices"].items():
         yield {"option": "cdi", "value": f"{name}: {cdi_as_text(edits)}"}
-
-
-def _path(host_path: str, container_path: str) -> str:
-    return host_path if host_path == container_path else f"{host_path} -> {container_path}"

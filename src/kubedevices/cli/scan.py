@@ -116,19 +116,16 @@ def check_tree(tree: DeviceTree, domain: str | None) -> None:
     Without a domain only what is wrong in any of them.
     """
     for device_type in tree:
-        problem = explain_resource_name(f"{domain or 'example.com'}/{device_type}")
-        if problem:
+        kind = f"{domain or 'example.com'}/{device_type}"
+        if problem := explain_resource_name(kind):
             raise InvalidResourceName(f"{domain or '…'}/{device_type}", problem)
-        devices = tree.devices(device_type).values()
-        if any(device.cdi is not None for device in devices):
+        by_cdi = [each for each in tree.devices(device_type).values() if each.cdi is not None]
+        if by_cdi:
             from kubedevices.cdi import CdiSpec
             from kubedevices.host.cdi_specs import text_of
             from kubedevices.plugin.cdi_form import cdi_device
 
-            kind = f"{domain or 'example.com'}/{device_type}"
-            by_cdi = (cdi_device(device) for device in devices if device.cdi is not None)
-            defined = tuple(each for each in by_cdi if each is not None)
-            if defined:
+            if defined := tuple(filter(None, map(cdi_device, by_cdi))):
                 text_of(CdiSpec(kind=kind, devices=defined), kind)
 
 
@@ -226,7 +223,7 @@ def _columns(rows: Sequence[Row], domain: str | None) -> list[Column]:
 def _paths_as_text(specs: Sequence[dict[str, str]]) -> str:
     texts = []
     for spec in specs:
-        text = _path_as_text(spec["host_path"], spec["container_path"])
+        text = path_as_text(spec["host_path"], spec["container_path"])
         if spec["permissions"] != "rw":
             text += f" ({spec['permissions']})"
         texts.append(text)
@@ -236,7 +233,7 @@ def _paths_as_text(specs: Sequence[dict[str, str]]) -> str:
 def _mounts_as_text(mounts: Sequence[dict[str, Any]]) -> str:
     texts = []
     for mount in mounts:
-        text = _path_as_text(mount["host_path"], mount["container_path"])
+        text = path_as_text(mount["host_path"], mount["container_path"])
         texts.append(text + (" (ro)" if mount["read_only"] else ""))
     return ", ".join(texts) or "-"
 
@@ -257,13 +254,14 @@ def cdi_as_text(given: Any) -> str:
     edits = dict(given.get("containerEdits", given))
     texts = list(edits.pop("env", ()))
     for node in edits.pop("deviceNodes", ()):
-        text = _path_as_text(node.get("hostPath", node["path"]), node["path"])
+        text = path_as_text(node.get("hostPath", node["path"]), node["path"])
         texts.append(f"{text} ({node.get('permissions', 'rwm')})")
     for mount in edits.pop("mounts", ()):
-        text = _path_as_text(mount["hostPath"], mount["containerPath"])
+        text = path_as_text(mount["hostPath"], mount["containerPath"])
         texts.append(text + (" (ro)" if "ro" in mount.get("options", ()) else ""))
     return ", ".join(texts + [f"{key}: {json.dumps(value)}" for key, value in edits.items()])
 
 
-def _path_as_text(host_path: str, container_path: str) -> str:
+def path_as_text(host_path: str, container_path: str) -> str:
+    """Return a path of the host, and where a container sees it if that is elsewhere."""
     return host_path if container_path == host_path else f"{host_path} -> {container_path}"
