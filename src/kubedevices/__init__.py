@@ -27,6 +27,8 @@ if TYPE_CHECKING:
         ContainerPreStarter,
         PostAllocator,
         PreferredAllocator,
+        TypeStarter,
+        TypeStopper,
     )
     from kubedevices.plugin.notifier import Notifier
     from kubedevices.plugin.runner import PluginRunner, run, serve
@@ -54,6 +56,8 @@ _HOMES = {
         "ContainerPreStarter",
         "PostAllocator",
         "PreferredAllocator",
+        "TypeStarter",
+        "TypeStopper",
     ),
     "plugin.notifier": ("Notifier",),
     "plugin.runner": ("PluginRunner", "run", "serve"),
@@ -85,6 +89,8 @@ __all__ = [
     "PreferredAllocationResponse",
     "PreferredAllocator",
     "Scanner",
+    "TypeStarter",
+    "TypeStopper",
     "run",
     "serve",
 ]

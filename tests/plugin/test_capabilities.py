@@ -23,6 +23,8 @@ from kubedevices.plugin.capabilities import (
         (PostAllocator, "post_allocate"),
         (PreferredAllocator, "get_preferred_allocation"),
         (ContainerPreStarter, "pre_start_container"),
+        (kd.TypeStarter, "on_type_added"),
+        (kd.TypeStopper, "on_type_removed"),
         (kd.PolledScanner, "list_devices"),
         (kd.Scanner, "scan"),
     ],

@@ -33,7 +33,8 @@
     │   ├── RegistrationRefused
     │   ├── DeviceListTooLarge
     │   ├── BadHookAnswer                  an ability that returned something else than it should
-    │   ├── HookHangs                      an ability that never ends
+    │   ├── HookFailed                     one that raised
+    │   ├── HookHangs                      one that never ends
     │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
     │       ├── ConflictingDevices         two devices that want the same place
@@ -105,6 +106,7 @@ from kubedevices.errors.plugin import (
     BadHookAnswer,
     ConflictingDevices,
     DeviceListTooLarge,
+    HookFailed,
     HookHangs,
     ImpossiblePreference,
     NoDevicesNamed,
@@ -170,6 +172,7 @@ __all__ = [
     "EndpointNotFound",
     "EndpointStopped",
     "GetInfoFailed",
+    "HookFailed",
     "HookHangs",
     "ImpossiblePreference",
     "InvalidCdiAnnotation",

@@ -68,6 +68,14 @@ class BadHookAnswer(PluginError):
         super().__init__(f"{plugin}.{method}() must return {expected}, not {_what(answer)}")
 
 
+class HookFailed(PluginError):
+    """A method of the plugin author raised; `__cause__` has the reason."""
+
+    def __init__(self, plugin: str, method: str, error: Exception) -> None:
+        self.plugin, self.method, self.error = plugin, method, error
+        super().__init__(f"{plugin}.{method}() failed: {type(error).__name__}: {error}")
+
+
 class HookHangs(PluginError):
     """A method of the plugin author did not end so often that it is not called any more."""
 

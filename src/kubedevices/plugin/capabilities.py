@@ -78,3 +78,23 @@ class ContainerPreStarter(ABC):
 
         A kubelet waits for 30 seconds.
         """
+
+
+class TypeStarter(ABC):
+    """Is called before a device type is served, first of all or again."""
+
+    @abstractmethod
+    def on_type_added(self, device_type: str) -> Awaitable[None] | None:
+        """Make ready what the type needs; an exception fails its server."""
+
+
+class TypeStopper(ABC):
+    """Is called when a device type is no longer served: it went away, or the plugin ends."""
+
+    @abstractmethod
+    def on_type_removed(self, device_type: str) -> Awaitable[None] | None:
+        """Let go of what the type needed.
+
+        An exception is logged. Waited for no longer than half a second (`Timing.removed_grace`):
+        a plugin that was told to stop must end.
+        """

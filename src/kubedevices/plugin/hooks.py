@@ -4,6 +4,7 @@ The only place that asks an object what it can do, and that calls its methods. W
 a hook raises is the server's decision: exceptions pass through.
 """
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from kubedevices.allocation import (
     PreferredAllocationResponse,
     PreStartContainerRequest,
 )
-from kubedevices.errors import BadHookAnswer
+from kubedevices.errors import BadHookAnswer, HookFailed, KubedevicesError
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
@@ -26,6 +27,8 @@ from kubedevices.plugin.capabilities import (
     ContainerPreStarter,
     PostAllocator,
     PreferredAllocator,
+    TypeStarter,
+    TypeStopper,
     UseDefault,
 )
 
@@ -34,6 +37,8 @@ _METHODS: dict[str, type] = {
     "post_allocate": PostAllocator,
     "get_preferred_allocation": PreferredAllocator,
     "pre_start_container": ContainerPreStarter,
+    "on_type_added": TypeStarter,
+    "on_type_removed": TypeStopper,
 }
 
 _log = logging.getLogger(__name__)
@@ -55,6 +60,8 @@ class Hooks:
         self._pre_start = (
             plugin.pre_start_container if isinstance(plugin, ContainerPreStarter) else None
         )
+        self._type_added = plugin.on_type_added if isinstance(plugin, TypeStarter) else None
+        self._type_removed = plugin.on_type_removed if isinstance(plugin, TypeStopper) else None
         self._warn_of_methods_without_ability(plugin)
 
     @property
@@ -106,6 +113,28 @@ class Hooks:
         """Let the plugin prepare the devices, if it wants to (see `can_pre_start`)."""
         if self._pre_start is not None:
             await hook_threads.call(self._pre_start, request)
+
+    async def on_type_added(self, device_type: str) -> None:
+        """Let the plugin make ready what a device type needs; raises `HookFailed`."""
+        if self._type_added is None:
+            return
+        try:
+            await hook_threads.call(self._type_added, device_type)
+        except KubedevicesError:
+            raise
+        except Exception as error:
+            raise HookFailed(self.name, "on_type_added", error) from error
+
+    async def on_type_removed(self, device_type: str, timeout: float) -> None:
+        """Tell the plugin that a device type is no longer served; logs what goes wrong."""
+        if self._type_removed is None:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await hook_threads.call(self._type_removed, device_type)
+        except Exception as error:  # whatever it is, the type is gone
+            failure = HookFailed(self.name, "on_type_removed", error)
+            _log.exception("%s: %s", device_type, failure)
 
     def _warn_of_methods_without_ability(self, plugin: object) -> None:
         for method, ability in _METHODS.items():

@@ -81,10 +81,12 @@ class ServedType:
         while True:
             started = loop.time()
             try:
+                await self._hooks.on_type_added(self._type)
                 try:
                     await self._serve()
                 finally:
                     self.server = self.registrar = None
+                    await self._hooks.on_type_removed(self._type, timing.removed_grace)
             except (KubedevicesError, OSError) as error:
                 if self._settings.on_server_error == "exit":
                     if isinstance(error, KubedevicesError):

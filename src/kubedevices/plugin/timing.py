@@ -54,6 +54,9 @@ class Timing:
     call_grace: float = 0.9
     """For Allocate calls under way when a plugin stops; streams end at once."""
 
+    removed_grace: float = 0.5
+    """For `on_type_removed`; a thread of it goes on unheard if the process lives on."""
+
     hook_grace: float = 0.3
     """After that, for threads that still run code of the author's; then they are left behind."""
 
