@@ -257,6 +257,34 @@ async def test_a_scan_that_blocks_does_not_stop_the_loop() -> None:
     assert await hook_threads.settle(10) == ()
 
 
+async def test_a_scan_that_does_not_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Once for each, and what it means for the devices."""
+    goes_on = asyncio.Event()
+
+    class Widgets(kd.PolledScanner):
+        interval = slow_scan = 0.01
+        scans = 0
+
+        async def list_devices(self) -> kd.DeviceTree:
+            self.scans += 1
+            await goes_on.wait()
+            goes_on.clear()
+            return tree_of("w")
+
+    def told() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "waited for" in record.msg]
+
+    scanner = Widgets()
+    async with scanning(scanner):
+        await until(lambda: len(told()) == 1, what="a warning of the first scan")
+        assert "Widgets.list_devices() has run for 0.01 s" in told()[0]
+        assert told()[0].endswith("nothing is served until it returns")
+        goes_on.set()
+        await until(lambda: len(told()) == 2, what="a warning of the second scan")
+        assert told()[1].endswith("the devices found before stay")
+    assert scanner.scans == len(told()) == 2
+
+
 async def test_a_scanner_with_its_own_loop() -> None:
     """A `Scanner` notifies once, waits for the end and returns."""
 

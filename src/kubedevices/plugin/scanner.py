@@ -61,6 +61,9 @@ class PolledScanner(Scanner):
     on_error: OnError = "keep"
     """After a failure, `keep` the devices found before, report every type `empty`, or `raise`."""
 
+    slow_scan: float = 60.0
+    """Seconds after which the log says that a scan has not come to an end."""
+
     failed_scans: int = 0
     """How many scans failed so far."""
 
@@ -112,7 +115,11 @@ class PolledScanner(Scanner):
     async def _scan_once(self, notifier: Notifier) -> None:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        tree: object = await hook_threads.call(self.list_devices)
+        slow = loop.call_later(self.slow_scan, self._log_slow, notifier.has_tree)
+        try:
+            tree: object = await hook_threads.call(self.list_devices)
+        finally:
+            slow.cancel()
         self.last_scan_seconds = loop.time() - started
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
@@ -136,6 +143,13 @@ class PolledScanner(Scanner):
             raise UsageError(f"{name}.on_error must be keep, empty or raise, not {self.on_error!r}")
         if not isinstance(self.jitter, int | float) or not self.jitter >= 0:
             raise UsageError(f"{name}.jitter must be 0 seconds or more, not {self.jitter!r}")
+
+    def _log_slow(self, has_devices: bool) -> None:
+        _log.warning(
+            "%s.list_devices() has run for %g s and is still waited for: %s",
+            type(self).__name__, self.slow_scan,
+            _CONSEQUENCES["keep"] if has_devices else "nothing is served until it returns",
+        )  # fmt: skip
 
     def _log_failure(self, failures: int, error: Exception) -> None:
         if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th … in a row
