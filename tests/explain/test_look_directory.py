@@ -61,10 +61,11 @@ def test_a_socket_seen_under_another_path_is_found_by_name(
     short_dir: Path, open_sockets: ExitStack
 ) -> None:
     """As it is with a plugin in a container, which has the directory elsewhere."""
+    name = f"{short_dir.name}.sock"  # by name alone: no other process may have one like it
     (short_dir / "inside").mkdir()
-    listen(short_dir / "inside" / "w.sock", open_sockets)
-    os.link(short_dir / "inside" / "w.sock", short_dir / "w.sock")
-    assert look_at_socket(short_dir / "w.sock").connections == 0
+    listen(short_dir / "inside" / name, open_sockets)
+    os.link(short_dir / "inside" / name, short_dir / name)
+    assert look_at_socket(short_dir / name).connections == 0
 
 
 @pytest.mark.parametrize("kind", [MISSING, NO_SOCKET, NOBODY])

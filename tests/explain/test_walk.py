@@ -56,10 +56,14 @@ def test_a_plugin_that_was_asked_completes_what_a_kubelet_says() -> None:
 
 
 async def test_a_checkpoint_that_nobody_can_read_is_a_problem(short_dir: Path) -> None:
-    """Whatever else is known; one that is missing is none."""
+    """Whatever else is known; one that cannot be opened is unknown, one that is missing is none."""
     places = Places(short_dir, short_dir / "s", short_dir / "nobody.sock", short_dir / "none")
     assert not [each for each in (await explain(places)).findings if each.step == "held"]
     (short_dir / "kubelet_internal_checkpoint").write_text("{}")
     (told,) = [each for each in (await explain(places)).findings if each.step == "held"]
     assert str(told.result) == "problem"
     assert told.command == f"kubedevices checkpoint show {short_dir}/kubelet_internal_checkpoint"
+    (short_dir / "kubelet_internal_checkpoint").unlink()
+    (short_dir / "kubelet_internal_checkpoint").mkdir()
+    (told,) = [each for each in (await explain(places)).findings if each.step == "held"]
+    assert (str(told.result), "cannot read" in told.found) == ("unknown", True)

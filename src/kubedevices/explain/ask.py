@@ -60,7 +60,10 @@ async def _ask_node(socket_dir: Path, state_dir: Path) -> Answers:
     return Answers(
         f"node of {socket_dir}",
         resources=_resources_of(document, registrations.get("sockets", {})),
-        refusals=tuple(Refusal(**each) for each in registrations.get("refused", ())),
+        refusals=tuple(
+            Refusal(each["resource"], each["socket"], each["reason"])
+            for each in registrations.get("refused", ())
+        ),
         topology_policy=registrations.get("topology_policy"),
     )
 

@@ -144,7 +144,7 @@ class Answers:
     """What was said about resources; `source` names who said it, empty when nobody did.
 
     `registered` is the checkpoint's list: the IDs that were healthy when it was written.
-    `unasked` says why others were not asked.
+    `unasked` says why others were not asked. `checkpoint` is None when it could not be opened.
     """
 
     source: str = ""

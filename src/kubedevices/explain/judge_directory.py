@@ -37,9 +37,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
                 "it does not exist",
                 _elsewhere(directory, kubelets)
                 or "a kubelet makes it when it starts, and so does a node of ours",
-                f"kubedevices node --socket-dir {path}"
-                if directory.path != DEVICE_PLUGIN_DIR
-                else "systemctl status kubelet",
+                _start_of(directory),
             )
         ]
     if directory.refusal == NO_PERMISSION:
@@ -68,17 +66,12 @@ def judge_kubelet_socket(directory: Directory, kubelets: Iterable[Kubelet]) -> l
     socket = directory.kubelet
     if socket is None:
         return []
-    path, kubelets = str(socket.path), list(kubelets)
+    path = str(socket.path)
     elsewhere = _elsewhere(directory, kubelets)
-    start = (
-        "systemctl status kubelet"
-        if directory.path == DEVICE_PLUGIN_DIR
-        else f"kubedevices node --socket-dir {directory.path}"
-    )
     if socket.refusal == MISSING:
         found = "it does not exist: neither a kubelet nor a kubedevices node serves this directory"
         advice = elsewhere or "start one; plugins that run register by themselves"
-        return [problem(Step.KUBELET_SOCKET, path, found, advice, start)]
+        return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
         advice = "remove it and restart the kubelet"
         return [problem(Step.KUBELET_SOCKET, path, "it is no socket", advice, f"rm {path}")]
@@ -90,9 +83,16 @@ def judge_kubelet_socket(directory: Directory, kubelets: Iterable[Kubelet]) -> l
     if socket.refusal:
         found = "nobody listens on it: a kubelet that ends leaves its file behind"
         advice = elsewhere or "start the kubelet, or the node, again"
-        return [problem(Step.KUBELET_SOCKET, path, found, advice, start)]
+        return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     who = str(socket.listener) if socket.listener else "somebody"
     return [ok(Step.KUBELET_SOCKET, path, f"{who} accepts registrations")]
+
+
+def _start_of(directory: Directory) -> str:
+    """Return the command for who serves such a directory."""
+    if directory.path == DEVICE_PLUGIN_DIR:
+        return "systemctl status kubelet"
+    return f"kubedevices node --socket-dir {directory.path}"
 
 
 def _elsewhere(directory: Directory, kubelets: Iterable[Kubelet]) -> str:

@@ -41,16 +41,18 @@ def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> HostFile:
         label = os.getxattr(place, "security.selinux").decode().rstrip("\0")
     except OSError:
         label = ""
-    return HostFile(
-        path,
+    return HostFile(path, *_node(status), link, label)
+
+
+def _node(status: os.stat_result) -> tuple[str, int, int, int, int, int]:
+    """Return kind, major, minor, mode, user and group: on the host as in a container."""
+    return (
         _KINDS.get(stat.S_IFMT(status.st_mode), "file"),
         os.major(status.st_rdev),
         os.minor(status.st_rdev),
         stat.S_IMODE(status.st_mode),
         status.st_uid,
         status.st_gid,
-        link,
-        label,
     )
 
 
@@ -124,19 +126,7 @@ def _inside(process: Process, root: Path, path: str, about: str, cgroup: str | N
     user = [int(each) for each in fields.get("Uid", "0 0").split()]
     group = [int(each) for each in fields.get("Gid", "0 0").split()]
     groups = {group[1], *(int(each) for each in fields.get("Groups", "").split())}
-    return Inside(
-        process,
-        path,
-        _KINDS.get(stat.S_IFMT(status.st_mode), "file"),
-        os.major(status.st_rdev),
-        os.minor(status.st_rdev),
-        stat.S_IMODE(status.st_mode),
-        status.st_uid,
-        status.st_gid,
-        user[1],
-        tuple(sorted(groups)),
-        cgroup,
-    )
+    return Inside(process, path, *_node(status), user[1], tuple(sorted(groups)), cgroup)
 
 
 def _devices_list(process: Process, proc_root: Path, sysfs_root: Path) -> str | None:

@@ -23,7 +23,7 @@ from kubedevices.explain.facts import (
     Socket,
     Watched,
 )
-from kubedevices.explain.finding import Finding, Result, Step, in_order, problem, worst
+from kubedevices.explain.finding import Finding, Result, Step, in_order, problem, unknown, worst
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -198,8 +198,10 @@ async def _with_plugins_asked(directory: Directory) -> Directory:
 
 def _judge_checkpoint(answers: Answers) -> list[Finding]:
     """A checkpoint that cannot be read hides what containers got."""
-    if not answers.checkpoint_problem or answers.checkpoint is None:
+    if not answers.checkpoint_problem:
         return []
+    if answers.checkpoint is None:
+        return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, "ask again as root")]
     path = str(answers.checkpoint)
     return [
         problem(
