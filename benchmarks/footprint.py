@@ -43,6 +43,7 @@ IMPORTS = (
 )
 BARE = """\
 import {modules}
+open({path!r} + ".at", "w").write(str(time.time_ns()))
 listener = _socket.socket(_socket.AF_UNIX)
 listener.bind({path!r})
 listener.listen(1)
@@ -78,7 +79,7 @@ class Row(NamedTuple):
 
     title: str
     arguments: str
-    beside: str = ""
+    beside: str = TRANSPORT
     env: Mapping[str, str] = {}
     page: str = "kubedevices_plugin_devices{"
 
@@ -195,30 +196,32 @@ def free_port() -> int:
         return port
 
 
-async def bare(place: Place, modules: str) -> float:
-    """Return the PSS in MB of a Python that imports `modules` and waits."""
+async def bare(place: Place, modules: str) -> Sample:
+    """Run a Python that imports `modules` and waits; its time is that of the imports' end."""
     with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as name:
         directory = Path(name)
         (directory / "p").mkdir()
         path = directory / "bare.sock"
-        program = BARE.format(modules=f"_socket, {modules}".rstrip(", "), path=str(path))
+        program = BARE.format(modules=f"_socket, time, {modules}".rstrip(", "), path=str(path))
         async with place.start([*place.python, "-c", program], directory, {}):
             await until(lambda: listening_process(path), DEADLINE)
-            return measure.memory(listening_process(path))["pss"]
+            pss = measure.memory(listening_process(path))["pss"]
+            began, ended = ((directory / name).read_text() for name in ("began", "bare.sock.at"))
+            return Sample(pss, (int(ended) - int(began)) / 1e6)
 
 
 class Weights(NamedTuple):
-    """Medians of one place: PSS in MB of a Python alone and with imports, and every row."""
+    """Medians of one place: of a Python alone, with imports, and every row."""
 
-    python: float
-    imports: float
+    python: Sample
+    imports: Sample
     rows: Mapping[str, Sample]
 
 
 async def weigh(place: Place, size: Size, rows: Sequence[Row] = ROWS) -> Weights:
     """Measure the rows in turn, round after round."""
-    pythons: list[float] = []
-    imports: list[float] = []
+    pythons: list[Sample] = []
+    imports: list[Sample] = []
     samples: dict[str, list[Sample]] = {row.title: [] for row in rows}
     for _ in range(size.rounds):
         pythons.append(await bare(place, ""))
@@ -226,22 +229,21 @@ async def weigh(place: Place, size: Size, rows: Sequence[Row] = ROWS) -> Weights
         for row in rows:
             samples[row.title].append(await sample(place, row, size))
     found = {title: middle(each) for title, each in samples.items()}
-    return Weights(measure.median(pythons), measure.median(imports), found)
+    return Weights(middle(pythons), middle(imports), found)
 
 
 def print_weights(title: str, weights: Weights, rows: Sequence[Row] = ROWS) -> None:
     """Print each row beside the row it adds something to."""
-    python, imports = weights.python, weights.imports
+    known = {PYTHON: weights.python, TRANSPORT: weights.imports, **weights.rows}
     lines = [
-        [PYTHON, "", f"{python:.1f}", "", "", "", ""],
-        [TRANSPORT, PYTHON, f"{imports:.1f}", f"{imports - python:+.1f}", "", "", ""],
+        [PYTHON, "", f"{weights.python.pss:.1f}", "", f"{weights.python.register:.0f}", "", ""]
     ]
-    for row in rows:
-        here, other = weights.rows[row.title], weights.rows.get(row.beside, Sample(imports))
-        more = f"{here.register - other.register:+.0f}" if row.beside else ""
+    for name, beside in [(TRANSPORT, PYTHON), *((row.title, row.beside) for row in rows)]:
+        here, other = known[name], known.get(beside, weights.imports)
         pss = [f"{here.pss:.1f}", f"{here.pss - other.pss:+.1f}"]
-        times = [f"{here.register:.0f}", more, f"{here.first_list:.0f}"]
-        lines.append([row.title, row.beside or TRANSPORT, *pss, *times])
+        times = [f"{here.register:.0f}", f"{here.register - other.register:+.0f}"]
+        listed = f"{here.first_list:.0f}" if here.first_list else ""
+        lines.append([name, beside, *pss, *times, listed])
     header = ["", "beside", "PSS", "difference", "to Register", "difference", "to the first list"]
     measure.table(
         f"{title}: memory in MB, milliseconds from the start of the process", header, lines

@@ -19,9 +19,10 @@ async def test_a_plugin_in_a_container_is_small(
     """Little more than its transport; and the page has the tables that are printed."""
     rows = [row for row in ROWS if row.title in {"simulate", "expose, --listen"}]
     weights = await weigh(Inside(built), QUICK, rows)
-    assert 2 < weights.python < weights.imports < weights.rows["simulate"].pss
-    assert weights.rows["simulate"].pss <= weights.imports + MORE_THAN_IMPORTS
-    assert 0 < weights.rows["simulate"].register < weights.rows["simulate"].first_list
+    simulate = weights.rows["simulate"]
+    assert 2 < weights.python.pss < weights.imports.pss < simulate.pss
+    assert simulate.pss <= weights.imports.pss + MORE_THAN_IMPORTS
+    assert 0 < weights.python.register < simulate.register < simulate.first_list
     print_weights("In a container", weights, rows)
     print_sizes(built)
     printed = shapes(capsys.readouterr().out)
