@@ -1,7 +1,7 @@
 """CDI names in container annotations: the transport from before the CRI had a field for them.
 
-Only for kubelets below 1.28 and on request; the plugin framework calls `annotations_for`. The rules
-are those by which containerd and CRI-O read them back.
+Only for kubelets before 1.29 (1.28 has a gate, DevicePluginCDIDevices) and on request; the plugin
+framework calls `annotations_for`. The rules are those by which containerd and CRI-O read them back.
 """
 
 import hashlib

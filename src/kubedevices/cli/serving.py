@@ -103,7 +103,7 @@ def _add_cdi_arguments(parser: argparse.ArgumentParser, inject: "Inject") -> Non
     group.add_argument(
         "--cdi-annotations",
         action="store_true",
-        help="name CDI devices in annotations too, for kubelets before 1.28",
+        help="name CDI devices in annotations too, for kubelets before 1.29",
     )
 
 

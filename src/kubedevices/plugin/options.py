@@ -51,7 +51,7 @@ class RunnerOptions(TypedDict, total=False):
     cdi_dir: where CDI files are written (default: /var/run/cdi).
     cdi_errors: a CDI file cannot be written: `fail` (default) the Allocate call, or `log` it and
         answer without the CDI device.
-    cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.28.
+    cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.29.
     socket_name: device type → name of its socket file (default: from domain and type).
     on_allocated: called with the resource and the seconds that an Allocate call took.
     wrap_lists: resource and its lists → the lists that a stream gets, to simulate faults.
