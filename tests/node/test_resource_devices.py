@@ -175,8 +175,8 @@ def test_a_change_among_100_000_devices_is_quick() -> None:
     devices = ResourceDevices({})
     devices.replace(many(-1))
     second, third = many(5), many(-1)
-    began = time.perf_counter()
+    began = time.thread_time()
     assert devices.replace(second).changed == ("dev-5",)
     assert devices.replace(third).changed == ("dev-5",)
-    assert time.perf_counter() - began < 1
+    assert time.thread_time() - began < 1
     assert devices.allocatable == 100_000

@@ -274,9 +274,9 @@ def full(nodes: int, best: int) -> ProviderHints:
 def test_the_merge_does_not_explode(policy: str) -> None:
     """Eight providers with all 255 sets of eight nodes: 255**8 combinations, a moment's work."""
     providers = [full(8, 1 + each % 3) for each in range(8)]
-    began = time.perf_counter()
+    began = time.thread_time()
     decide(settings(policy, range(8)), providers)
-    assert time.perf_counter() - began < 2
+    assert time.thread_time() - began < 2
 
 
 @pytest.mark.parametrize("nodes", [(0, 1, 2, 3, 4), (0, 2, 5, 8, 9)])

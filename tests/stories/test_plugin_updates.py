@@ -120,7 +120,7 @@ async def test_restarts_without_file_events(
             await kubelet.restart(wipe=turn != 1)
             back = loop.time()
             await kubelet.wait_for(RESOURCE, 8)
-            assert loop.time() - back <= 2.5  # 1 s, and a busy machine
+            assert loop.time() - back < 10  # 1 s on an idle machine, and 60 without looks
 
 
 @contextlib.asynccontextmanager

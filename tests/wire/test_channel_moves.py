@@ -197,7 +197,7 @@ async def test_a_server_that_does_not_answer_the_second_dial(short_dir: Path) ->
         begun = loop.time()
         with pytest.raises(RpcError, match="going away"):
             await channel.unary(ECHO, b"", timeout=0.1)
-        assert loop.time() - begun < 2
+        assert loop.time() - begun < 5  # a move may take 10
         patient.cancel()
         await asyncio.wait({patient})
         assert patient.cancelled()

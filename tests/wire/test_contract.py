@@ -113,7 +113,7 @@ async def test_deadline(pair: Pair) -> None:
     with pytest.raises(RpcError) as caught:
         await pair.client.unary("Hang", b"", timeout=0.2)
     assert caught.value.code is StatusCode.DEADLINE_EXCEEDED
-    assert 0.15 < loop.time() - begun < 2
+    assert 0.15 < loop.time() - begun < 10
     await until(lambda: pair.behaviour.cancelled == 1, what="the handler is cancelled")
 
 

@@ -89,7 +89,7 @@ async def test_server_freezes(short_dir: Path, kind: str) -> None:
             await GrpcChannel.dial(path, timeout=0.1)
         begun = loop.time()
         await channel.close()
-        assert loop.time() - begun < 2
+        assert loop.time() - begun < 10
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
@@ -156,7 +156,7 @@ async def test_our_server_stops_with_grace(short_dir: Path, kind: str) -> None:
     server.behaviour.release.set()
     assert await call == b"late"
     await stopping
-    assert loop.time() - begun < 5
+    assert loop.time() - begun < 10  # and not the 20 of the grace period
     await client.close()
 
 

@@ -365,6 +365,6 @@ async def test_close_with_a_full_socket(short_dir: Path) -> None:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await channel.close()
-        assert loop.time() - begun < 2
+        assert loop.time() - begun < 10
         with pytest.raises(RpcError, match="closed"):
             await call

@@ -155,7 +155,7 @@ async def test_stop_does_not_wait_for_stubborn_handlers(
         await anext(messages)
         begun = loop.time()
         await server.stop()
-        assert loop.time() - begun < 2
+        assert loop.time() - begun < 10
         with pytest.raises(RpcError, match="t is stopping"):
             await anext(messages)
     assert "does not end although cancelled" in caplog.text
@@ -225,6 +225,6 @@ async def test_a_cancelled_start_makes_no_later_socket_deaf(short_dir: Path) -> 
     assert start.cancelled()
     assert not (short_dir / "s.sock").exists()
     await server.start(short_dir / "s.sock")
-    async with dialled(short_dir, timeout=2) as channel:
+    async with dialled(short_dir, timeout=10) as channel:
         await channel.ping(timeout=5)
     await server.stop()
