@@ -22,25 +22,6 @@ def pod_of(documents: list[dict[str, Any]]) -> dict[str, Any]:
     return pod
 
 
-def test_it_is_unprivileged(capsys: pytest.CaptureFixture[str]) -> None:
-    """No capability, no token, nothing writable but the plugin directory; one pod at a time."""
-    documents = printed(capsys, "simulate")
-    pod = pod_of(documents)
-    (container,) = pod["containers"]
-    assert container["securityContext"] == {
-        "privileged": False,
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert pod["automountServiceAccountToken"] is False
-    writable = [each for each in container["volumeMounts"] if not each.get("readOnly")]
-    assert [each["mountPath"] for each in writable] == ["/var/lib/kubelet/device-plugins"]
-    update = documents[-1]["spec"]["updateStrategy"]["rollingUpdate"]
-    assert update == {"maxSurge": 0, "maxUnavailable": 1}
-    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-
-
 def test_the_simulator_gets_the_variables_that_are_set(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

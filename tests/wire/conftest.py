@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from kubedevices.wire.unix_grpc import GrpcChannel
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, StreamMethod, UnaryMethod
 from tests.interop import go_peer
 from tests.wire.behaviour import Behaviour
+from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 from tests.wire.peer_clients import CLIENTS, PeerClient
 from tests.wire.peer_servers import SERVERS, PeerServer
 
@@ -82,3 +83,12 @@ async def dialled(directory: Path, **options: int) -> AsyncIterator[GrpcChannel]
     """Dial `s.sock` in `directory`."""
     async with await GrpcChannel.dial(directory / "s.sock", **options) as channel:
         yield channel
+
+
+@pytest.fixture
+async def server(short_dir: Path) -> AsyncIterator[GrpcServer]:
+    """Give a server with one method of each kind."""
+    server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
+    await server.start(short_dir / "s.sock")
+    yield server
+    await server.stop()

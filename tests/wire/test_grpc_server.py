@@ -15,7 +15,6 @@ from kubedevices.errors import (
 from kubedevices.wire import grpc_server
 from kubedevices.wire.unix_grpc import (
     GrpcServer,
-    Methods,
     StreamMethod,
     UnaryMethod,
 )
@@ -23,32 +22,7 @@ from tests.waiting import until
 from tests.wire import frames
 from tests.wire.by_hand import raw_client
 from tests.wire.conftest import dialled
-
-CALL = "/t.T/Call"
-WATCH = "/t.T/Watch"
-
-
-async def echo(payload: bytes) -> bytes:
-    return payload
-
-
-async def watch(_payload: bytes) -> AsyncIterator[bytes]:
-    yield b"first"
-    await asyncio.Event().wait()
-
-
-def server_of(methods: Methods, **options: int) -> GrpcServer:
-    return GrpcServer(methods, name="t", **options)
-
-
-@pytest.fixture
-async def server(short_dir: Path) -> AsyncIterator[GrpcServer]:
-    """Give a server with one method of each kind."""
-    server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
-    await server.start(short_dir / "s.sock")
-    yield server
-    await server.stop()
-
+from tests.wire.echo_server import CALL, WATCH, echo, server_of
 
 # ---------------------------------------------------------------- handlers
 

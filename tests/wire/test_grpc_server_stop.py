@@ -13,37 +13,12 @@ from kubedevices.wire.unix_grpc import (
     FileIdentity,
     GrpcChannel,
     GrpcServer,
-    Methods,
     StreamMethod,
     UnaryMethod,
 )
 from tests.waiting import until
 from tests.wire.conftest import dialled
-
-CALL = "/t.T/Call"
-WATCH = "/t.T/Watch"
-
-
-async def echo(payload: bytes) -> bytes:
-    return payload
-
-
-async def watch(_payload: bytes) -> AsyncIterator[bytes]:
-    yield b"first"
-    await asyncio.Event().wait()
-
-
-def server_of(methods: Methods, **options: int) -> GrpcServer:
-    return GrpcServer(methods, name="t", **options)
-
-
-@pytest.fixture
-async def server(short_dir: Path) -> AsyncIterator[GrpcServer]:
-    """Give a server with one method of each kind."""
-    server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
-    await server.start(short_dir / "s.sock")
-    yield server
-    await server.stop()
+from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 
 
 async def test_start_and_stop_again(server: GrpcServer, short_dir: Path) -> None:
