@@ -1,0 +1,36 @@
+"""The page on architecture draws the tree and the layers that there are."""
+
+import re
+import tomllib
+
+from tests.docs.pages import ROOT
+
+PAGE = (ROOT / "docs/architecture.md").read_text()
+PACKAGE = ROOT / "src/kubedevices"
+
+
+def drawn(heading: str) -> list[str]:
+    """Return the lines of the first drawing behind `heading`."""
+    return PAGE.partition(heading)[2].partition("```text\n")[2].partition("\n```")[0].splitlines()
+
+
+def test_the_layers_are_those_that_are_checked() -> None:
+    """In the same order, strangers on one line."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = [each["layers"] for each in contracts if each["id"] == "direction"]
+    checked = [re.sub(r"kubedevices\.|[()]", "", line) for line in layers]
+    assert [line.partition("←")[0].strip() for line in drawn("## Which way imports")] == checked
+
+
+def test_the_tree_has_every_package_and_module() -> None:
+    """Those of the first level; the package's own files need no line."""
+    lines = (line.partition("── ")[2] for line in drawn("# Architecture")[1:])
+    named = {
+        word.strip("/,").removesuffix(".py")
+        for line in lines
+        for word in re.split(r"  +", line)[0].split()
+    }
+    there = {path.stem for path in PACKAGE.glob("[!_]*.py")}
+    there |= {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert named == there
