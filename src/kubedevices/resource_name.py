@@ -10,10 +10,12 @@ from typing import Self
 
 from kubedevices.errors import InvalidResourceName
 
-_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_DEVICE_TYPE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+"""What Kubernetes takes before and behind a slash, for resources and for labels of nodes."""
+
 _DOMAIN_LIMIT = 253 - len("requests.")
-_DEVICE_TYPE_LIMIT = 63
+LABEL_LIMIT = 63
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +57,7 @@ def suggest_resource_name(text: str) -> str:
         domain, device_type = "example.com", domain
     domain = re.sub(r"[^-a-z0-9.]+", "-", domain.lower().replace("kubernetes.io", "example.com"))
     domain = ".".join(filter(None, (label.strip("-") for label in domain.split("."))))
-    device_type = re.sub(r"[^-A-Za-z0-9_.]+", "-", device_type)[:_DEVICE_TYPE_LIMIT].strip("-_.")
+    device_type = re.sub(r"[^-A-Za-z0-9_.]+", "-", device_type)[:LABEL_LIMIT].strip("-_.")
     better = f"{domain}/{device_type}"
     return better if is_resource_name(better) else ""
 
@@ -75,14 +77,14 @@ def explain_resource_name(text: str) -> str:
         return "there must be something on both sides of the slash"
     if len(domain) > _DOMAIN_LIMIT:
         return f"the domain has {len(domain)} characters, at most {_DOMAIN_LIMIT} are allowed"
-    if not _DOMAIN.fullmatch(domain):
+    if not DOMAIN.fullmatch(domain):
         return f"{domain!r} is not a domain of lower-case letters, digits, '-' and '.'"
-    if len(device_type) > _DEVICE_TYPE_LIMIT:
+    if len(device_type) > LABEL_LIMIT:
         return (
             f"the part after the slash has {len(device_type)} characters, "
-            f"at most {_DEVICE_TYPE_LIMIT} are allowed"
+            f"at most {LABEL_LIMIT} are allowed"
         )
-    if not _DEVICE_TYPE.fullmatch(device_type):
+    if not LABEL_VALUE.fullmatch(device_type):
         return (
             f"{device_type!r} must be letters, digits, '-', '_' or '.', "
             "with a letter or digit at both ends"

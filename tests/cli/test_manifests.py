@@ -225,6 +225,8 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["node", "--plugin-dir", "k"], 2, "--plugin-dir 'k' is no absolute path"),
         (["expose", "--node-label", "a b=c"], 2, "no node can have such a label"),
         (["expose", "--node-label", "_/b=c"], 2, "no node can have such a label"),
+        (["expose", "--node-label", "a..b/c=d"], 2, "no node can have such a label"),
+        (["expose", "--node-label", "a=" + 64 * "b"], 2, "no node can have such a label"),
         (["expose", "--config", "none.yaml"], 3, "cannot read none.yaml"),
         (["expose", "--node-label", "a"], 2, "--node-label 'a' is not KEY=VALUE"),
         (["kustomize"], 2, "--directory goes with kustomize, which needs it"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kubedevices import __version__
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, CannotRead, UsageError
+from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ _GO_WITH = {
     "image": ("simulate", "expose", "node"),
 }
 _DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_DNS_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
@@ -215,12 +214,17 @@ def _label(text: str) -> tuple[str, str]:
     prefix, slash, name = key.rpartition("/")
     if not equals or not key:
         raise UsageError(f"--node-label {text!r} is not KEY=VALUE")
-    if (
-        not _LABEL_NAME.fullmatch(name)
-        or (slash and not _DNS_NAME.fullmatch(prefix))
-        or not (value == "" or _LABEL_NAME.fullmatch(value))
-    ):
-        raise UsageError(f"--node-label {text!r}: no node can have such a label")
+    is_possible = (
+        LABEL_VALUE.fullmatch(name)
+        and (not slash or DOMAIN.fullmatch(prefix))
+        and (not value or LABEL_VALUE.fullmatch(value))
+        and max(len(name), len(value)) <= LABEL_LIMIT
+    )
+    if not is_possible:
+        raise UsageError(
+            f"--node-label {text!r}: no node can have such a label (see `kubectl get nodes "
+            "--show-labels`)"
+        )
     return key, value
 
 
