@@ -30,21 +30,6 @@ SOON = 8
 it really takes is measured by the benchmarks."""
 
 
-@pytest.fixture
-def socket_dir(short_dir: Path) -> Path:
-    directory = short_dir / "s"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def devices(short_dir: Path) -> Path:
-    directory = short_dir / "d"
-    directory.mkdir()
-    (directory / "w1").touch()
-    return directory
-
-
 async def change(devices: Path, kubelet: FakeKubelet, plugin: PluginProcess, name: str) -> None:
     """Plug one device in and see that the kubelet hears of it, and that nobody died."""
     (devices / name).touch()

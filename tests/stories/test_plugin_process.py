@@ -17,22 +17,6 @@ from tests.plugin_process import plugin_process
 from tests.waiting import until
 from tests.widgets import RESOURCE, healthy
 
-
-@pytest.fixture
-def socket_dir(short_dir: Path) -> Path:
-    directory = short_dir / "s"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def devices(short_dir: Path) -> Path:
-    directory = short_dir / "d"
-    directory.mkdir()
-    (directory / "w1").touch()
-    return directory
-
-
 NO_ERRORS = ("Traceback", "ERROR", "Exception")
 
 
