@@ -12,6 +12,7 @@ process passes through this file on its way to the kubelet.
 
 import argparse
 import errno
+import io
 import logging
 import os
 import sys
@@ -73,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code (design: 0 done, 1 no, 2 usage, 3 could not ask)."""
     if sys.stdout is None:  # closed by the caller, as by `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as we live
+    _print_anywhere()
     try:
         try:
             return _main(sys.argv[1:] if argv is None else list(argv))
@@ -95,6 +97,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write_no_more()
         print(f"kubedevices: cannot write the output: {error.strerror}", file=sys.stderr)
         return 3
+
+
+def _print_anywhere() -> None:
+    """Print what the locale has no letter for as stderr does, as an escape that JSON has too."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _write_no_more() -> None:
