@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.explain import look_directory
 from kubedevices.explain.facts import MISSING, NO_PERMISSION, NO_SOCKET, NOBODY
 from kubedevices.explain.look_directory import look_at_directory, look_at_socket
 
@@ -115,6 +116,22 @@ def test_a_renamed_socket_is_not_a_deleted_one(short_dir: Path, open_sockets: Ex
     seen = look_at_directory(short_dir)
     assert seen.kubelet is not None
     assert (seen.kubelet.refusal, seen.deleted) == ("", ())
+    listen(short_dir / "w.sock", open_sockets)
+    (short_dir / "w.sock").unlink()
+    assert [each.path.name for each in look_at_directory(short_dir).deleted] == ["w.sock"]
+
+
+@pytest.mark.parametrize("may_connect", [True, False])
+def test_a_renamed_socket_is_none_without_root_either(
+    short_dir: Path, open_sockets: ExitStack, monkeypatch: pytest.MonkeyPatch, may_connect: bool
+) -> None:
+    """Whoever may not see owners may not be able to connect either."""
+    monkeypatch.setattr(look_directory, "owner_of", lambda inode, proc_root: None)
+    if not may_connect:
+        monkeypatch.setattr(look_directory, "_connect", lambda probe, path: NO_PERMISSION)
+    listen(short_dir / ".new", open_sockets)
+    (short_dir / ".new").rename(short_dir / "kubelet.sock")
+    assert look_at_directory(short_dir).deleted == ()
     listen(short_dir / "w.sock", open_sockets)
     (short_dir / "w.sock").unlink()
     assert [each.path.name for each in look_at_directory(short_dir).deleted] == ["w.sock"]

@@ -151,12 +151,15 @@ def _deleted(
     """Return the sockets that somebody listens on in this directory although their files are gone.
 
     By path alone: a process in a container that sees the directory elsewhere is not found. A socket
-    that was renamed keeps its old path here; its owner listens on one that has none.
+    that was renamed keeps its old path here; its owner listens on one that has none. Without root
+    owners are unknown, on either side.
     """
     listening = all_listening(proc_root)
     paths = {*listening.values()}
     renamed = Counter(
-        each.listener for each in sockets if each.listener and str(each.path) not in paths
+        each.listener
+        for each in sockets
+        if each.refusal in ("", NO_PERMISSION) and str(each.path) not in paths
     )
     found = [
         DeletedSocket(path, owner_of(inode, proc_root))
@@ -166,8 +169,9 @@ def _deleted(
     deleted = []
     # Hidden files come first, as a name to rename from mostly is one.
     for each in sorted(found, key=lambda each: each.path):
-        if each.listener is not None and renamed[each.listener]:
-            renamed[each.listener] -= 1
+        owner = each.listener or next((who for who, left in renamed.items() if left), None)
+        if renamed[owner]:
+            renamed[owner] -= 1
         else:
             deleted.append(each)
     return tuple(deleted)
