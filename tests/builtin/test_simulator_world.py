@@ -207,6 +207,14 @@ def test_the_preset_is_eight_gpus_on_two_nodes() -> None:
     assert concerned == [1, 1, 1, 1, 4, 8]
 
 
+async def test_the_preset_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It has no variables, as their names would be none for a shell."""
+    settings = read_simulator_file(preset_file("eight-gpus"))
+    configs = merge_resources(settings, {"NODE_NAME": "n"}, {})
+    await Simulator(*configs).scan(Notifier())
+    assert caplog.messages == []
+
+
 # ---------------------------------------------------------------- answers
 
 

@@ -74,7 +74,8 @@ async def test_a_running_simulator_can_be_told_what_to_do(directory: Path) -> No
             ended = run(*tell, "{remove: nothing}")
             assert (ended.returncode, ended.stdout) == (1, "0 devices\n")
             ended = run(*tell, "{cuont: 3}")
-            assert (ended.returncode, ended.stderr) == (2, "kubedevices: unknown: cuont\n")
+            problem = "kubedevices: unknown: cuont (a step has one of set, count, remove, add)\n"
+            assert (ended.returncode, ended.stderr) == (2, problem)
 
 
 async def test_cdi_files_follow_what_happens(directory: Path) -> None:

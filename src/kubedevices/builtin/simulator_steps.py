@@ -70,9 +70,10 @@ class TimedStep(Step):
 
 def step_of(request: Mapping[str, Any]) -> Step:
     """Return the step that a JSON object means; raises ValueError."""
-    known = {"resource", "set", "count", "remove", "add"}
-    if unknown := request.keys() - known:
-        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    known = ("resource", *Step.ONE_OF)
+    if unknown := request.keys() - set(known):
+        words = ", ".join(sorted(unknown))
+        raise ValueError(f"unknown: {words} (a step has one of {', '.join(Step.ONE_OF)})")
     verbs = [name for name in Step.ONE_OF if name in request]
     if len(verbs) != 1:
         raise ValueError(f"exactly one of {', '.join(Step.ONE_OF)} is needed")
