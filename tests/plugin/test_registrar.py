@@ -280,14 +280,21 @@ async def test_a_refusal_is_final(short_dir: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED]
+    ("code", "text"),
+    [
+        (StatusCode.UNAVAILABLE, "starting"),
+        (StatusCode.DEADLINE_EXCEEDED, "starting"),
+        (StatusCode.CANCELLED, "starting"),
+        (StatusCode.UNKNOWN, "failed to dial device plugin: context deadline exceeded"),
+        (StatusCode.UNKNOWN, "failed to get device plugin options: rpc error: code = Canceled"),
+    ],
 )
 async def test_a_passing_failure_is_tried_again_with_growing_pauses(
-    short_dir: Path, code: StatusCode
+    short_dir: Path, code: StatusCode, text: str
 ) -> None:
     """UNAVAILABLE and its like are retried, each time later, until the kubelet is ready."""
     async with FakeKubelet(short_dir) as kubelet:
-        kubelet.refuse_with = RpcError(code, "starting")
+        kubelet.refuse_with = RpcError(code, text)
         async with registrar(short_dir) as rig:
             await kubelet.wait_requests(5)
             kubelet.refuse_with = None

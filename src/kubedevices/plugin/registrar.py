@@ -38,6 +38,8 @@ from kubedevices.wire.services import device_plugin_methods, plugin_registration
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
 
 _TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
+_NOT_REACHED = ("failed to dial device plugin", "failed to get device plugin options")
+"""How a kubelet begins when it could not reach us, which is no refusal: it or we are too busy."""
 
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 _STREAMS_END = 0.02
@@ -318,7 +320,7 @@ class Registrar:
             call.result()
         except RpcError as error:
             is_stale = not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != kubelet
-            if error.code in _TRANSIENT or is_stale:
+            if error.code in _TRANSIENT or is_stale or error.message.startswith(_NOT_REACHED):
                 return error
             raise RegistrationRefused(self._server.resource, error) from error
         except WireError as error:
