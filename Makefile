@@ -70,7 +70,7 @@ proto: $(VENV)/dev.done  ## src/kubedevices/wire/generated from wire/proto
 bench: $(VENV)/dev.done  ## what docs/performance.md quotes
 	$(BIN)/python -m benchmarks
 
-build: $(VENV)/dev.done  ## dist/*.whl
+build: venv  ## dist/*.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE

@@ -122,6 +122,7 @@ def test_a_file_in_two_resources_is_warned_of_once(
     tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Replicas of one resource are meant to share, two resources hardly are."""
+    caplog.set_level(logging.WARNING)
     touch(dev, "ttyUSB0", "kvm")
     scanner = make_scanner(
         tmp_path,

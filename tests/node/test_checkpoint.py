@@ -375,9 +375,9 @@ def test_a_thousand_pods_take_a_moment() -> None:
         for i in range(1000)
     )
     checkpoint = Checkpoint(rows, {"v.example/gpu": tuple(f"gpu-{i}" for i in range(1000))})
-    began = time.perf_counter()
+    began = time.thread_time()  # other processes may have the processor meanwhile
     data = format_checkpoint(checkpoint)
-    first = time.perf_counter() - began
+    first = time.thread_time() - began
     again = min(timed(checkpoint) for _ in range(5))
     assert len(data) > 400_000
     assert first < 1
@@ -385,6 +385,6 @@ def test_a_thousand_pods_take_a_moment() -> None:
 
 
 def timed(checkpoint: Checkpoint) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     format_checkpoint(checkpoint)
-    return time.perf_counter() - began
+    return time.thread_time() - began

@@ -17,7 +17,7 @@ from tests.waiting import until
 
 @pytest.fixture
 async def probe(short_dir: Path) -> AsyncIterator[Probe]:
-    async with Probe(short_dir, dial_limit=0.5) as probe:
+    async with Probe(short_dir, dial_limit=2) as probe:
         await probe.start()
         yield probe
 

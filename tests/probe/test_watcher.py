@@ -39,7 +39,7 @@ class Watched(FakePlugin):
 async def probe(short_dir: Path) -> AsyncIterator[Probe]:
     for name in ("plugins", "registry"):
         (short_dir / name).mkdir()
-    async with Probe(short_dir / "plugins", short_dir / "registry", dial_limit=0.5) as probe:
+    async with Probe(short_dir / "plugins", short_dir / "registry", dial_limit=2) as probe:
         await probe.start()
         yield probe
 
