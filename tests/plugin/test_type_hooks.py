@@ -103,16 +103,17 @@ class Clinging(Widgets, kd.TypeStopper):
 
 
 @pytest.mark.parametrize(
-    ("hangs", "reason"), [(False, "RuntimeError: widget clings"), (True, "TimeoutError")]
+    ("hangs", "reason"),
+    [(False, "failed: RuntimeError: widget clings"), (True, "has not returned after 0.5 s")],
 )
 async def test_what_does_not_let_go_is_let_go_of(
     short_dir: Path, caplog: pytest.LogCaptureFixture, hangs: bool, reason: str
 ) -> None:
     """The log says why, and the plugin ends all the same."""
-    caplog.set_level(logging.ERROR)
+    caplog.set_level(logging.WARNING)
     async with FakeKubelet(short_dir) as kubelet, asyncio.timeout(20):
         plugin = Clinging(hangs=hangs)
         async with kd.serve(plugin, domain=DOMAIN, socket_dir=short_dir, timing=QUICK):
             await kubelet.wait_for(RESOURCE, healthy("w1"))
     (said,) = [each.getMessage() for each in caplog.records if "on_type" in each.getMessage()]
-    assert f"Clinging.on_type_removed() failed: {reason}" in said
+    assert f"Clinging.on_type_removed() {reason}" in said

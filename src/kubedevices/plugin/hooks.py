@@ -132,6 +132,11 @@ class Hooks:
         try:
             async with asyncio.timeout(timeout):
                 await hook_threads.call(self._type_removed, device_type)
+        except TimeoutError:
+            _log.warning(
+                "%s: %s.on_type_removed() has not returned after %g s: not waited for",
+                device_type, self.name, timeout,
+            )  # fmt: skip
         except Exception as error:  # whatever it is, the type is gone
             failure = HookFailed(self.name, "on_type_removed", error)
             _log.exception("%s: %s", device_type, failure)
