@@ -1,6 +1,8 @@
 """Our server's start and stop, and its rest in between. With our own channel."""
 
 import asyncio
+import contextlib
+import resource
 import selectors
 import socket
 from collections.abc import AsyncIterator
@@ -190,16 +192,41 @@ def test_idle_connection_sleeps(short_dir: Path) -> None:
         assert runner.run(idle()) <= 1
 
 
-async def test_a_cancelled_start_makes_no_later_socket_deaf(short_dir: Path) -> None:
-    """The next socket gets its number: an event loop that still knew the old one would not ask."""
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_connection_that_comes_as_the_server_stops_is_ended(
+    short_dir: Path, steps: int
+) -> None:
+    """At whichever step of its making: nobody is left to wait for an answer."""
     server = GrpcServer({}, name="t")
-    start = asyncio.create_task(server.start(short_dir / "s.sock"))
-    await asyncio.sleep(0)
-    start.cancel()
-    await asyncio.wait({start})
-    assert start.cancelled()
-    assert not (short_dir / "s.sock").exists()
     await server.start(short_dir / "s.sock")
-    async with dialled(short_dir, timeout=10) as channel:
-        await channel.ping(timeout=5)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(short_dir / "s.sock"))
+        client.setblocking(False)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await server.stop()
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(ConnectionResetError):
+            async with asyncio.timeout(5):
+                while await loop.sock_recv(client, 1000):
+                    pass  # what it had said before
+
+
+async def test_a_server_out_of_files_accepts_again_later(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Asking again at once would take the whole processor."""
+    monkeypatch.setattr("kubedevices.wire.acceptor.PAUSE", 0.05)
+    server = server_of({CALL: UnaryMethod(echo)})
+    await server.start(short_dir / "s.sock")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    dialling = asyncio.create_task(GrpcChannel.dial(short_dir / "s.sock", timeout=10))
+    await asyncio.sleep(0)  # it has its socket, and waits to be accepted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        await until(lambda: "no connections for" in caplog.text, what="a word about it")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    async with await dialling as channel:
+        assert await channel.unary(CALL, b"x", timeout=5) == b"x"
     await server.stop()

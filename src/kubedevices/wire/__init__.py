@@ -22,6 +22,7 @@ grpc_framing       messages in a byte stream
 http2_session      the only module that calls h2
 header_codec       HPACK for a socket on the same host
 http2_limits       what h2 leaves unbounded
+acceptor           takes connections on a listening socket
 unix_socket        socket files: whose is it, bind, rename, unlink
 http_pages         a few pages over HTTP/1.1: metrics, health
 raw_http2          HTTP/2 frames by hand, for probes that misbehave on purpose

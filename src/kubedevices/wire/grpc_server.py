@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode
+from kubedevices.wire.acceptor import Acceptor
 from kubedevices.wire.grpc_events import (
     Call,
     CallEnded,
@@ -20,7 +19,7 @@ from kubedevices.wire.grpc_events import (
 )
 from kubedevices.wire.grpc_link import GrpcLink
 from kubedevices.wire.server_connection import ServerConnection
-from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
+from kubedevices.wire.unix_socket import FileIdentity, listen, unlink_own
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +227,7 @@ class GrpcServer:
         )
         self._max_connections = max_connections
         self._links: set[_ServerLink] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener: Acceptor | None = None
         self._path: Path | None = None
         self._identity: FileIdentity | None = None
 
@@ -260,14 +259,7 @@ class GrpcServer:
         if self._listener is not None:
             raise RuntimeError(f"{self.name} is already started")
         listening = listen(path, mode=mode, rename_from=rename_from)
-        try:
-            self._listener = await _serve(listening.socket, self._new_link)
-        except BaseException:
-            # A number still in the loop's books would leave the next socket that gets it deaf.
-            asyncio.get_running_loop().remove_reader(listening.socket)
-            listening.socket.close()
-            unlink_own(path, listening.identity)
-            raise
+        self._listener = Acceptor(listening.socket, self._new_link, self.name)
         self._path, self._identity = path, listening.identity
 
     def _new_link(self) -> _ServerLink:
@@ -325,13 +317,3 @@ class GrpcServer:
     def forget(self, link: _ServerLink) -> None:
         """Let go of a connection that has ended."""
         self._links.discard(link)
-
-
-async def _serve(listener: socket.socket, new_link: Callable[[], _ServerLink]) -> asyncio.Server:
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 13):
-        # asyncio would unlink by inode alone, and inodes are used again at once.
-        return await loop.create_unix_server(
-            new_link, sock=listener, backlog=BACKLOG, cleanup_socket=False
-        )
-    return await loop.create_unix_server(new_link, sock=listener, backlog=BACKLOG)
