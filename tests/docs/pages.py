@@ -84,7 +84,9 @@ def run_page(page: Page, directory: Path, timeout: float = 100) -> None:
         script = ["set -e", "trap 'kill $(jobs -p) 2>/dev/null || :; wait || :' EXIT"]
         for number, (command, _) in enumerate(page.commands):
             script += [f"echo '<<<{number}>>>'", command]
-        printed = _execute(["bash", "-c", "\n".join(script)], directory, environment, timeout)
+        # Should the tests be killed, nobody else would end a loop that waits for something.
+        bounded = ["timeout", "--signal=KILL", f"{timeout + 10}", "bash", "-c", "\n".join(script)]
+        printed = _execute(bounded, directory, environment, timeout)
         _compare(page, printed)
 
 
