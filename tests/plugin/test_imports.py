@@ -119,11 +119,11 @@ PARTS = {
         plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks plugin.notifier
         plugin.numa_lookup plugin.options plugin.registrar plugin.reminder plugin.runner
         plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.tenure
-        plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
-        wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection wire.grpc_events
+        plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor wire.client_connection
+        wire.clients wire.convert wire.grpc_channel wire.grpc_connection wire.grpc_events
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_codec
-        wire.http2_limits wire.http2_session wire.messages wire.server_connection wire.services wire.unix_grpc
-        wire.unix_socket
+        wire.http2_limits wire.http2_session wire.messages wire.server_connection wire.services
+        wire.unix_grpc wire.unix_socket
         """,
         "asyncinotify google h2 hpack hyperframe",
         """
