@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.node_thread import NodeThread, node_thread
 from tests.waiting import until_sync
 
 GPU = "example.com/gpu"
-UID = "5f0c2a54-11aa-4f6e-9f3c-0d2b1a9e7c11"
+UID = str(uuid.uuid4())  # names a cgroup, and tests run side by side
 
 Findings = list[tuple[str, str, str]]
 Document = dict[str, Any]
