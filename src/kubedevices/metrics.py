@@ -296,7 +296,9 @@ class PrometheusMetrics:
             families[metric] = whole
         for (metric, labels), value in (self._counts | values).items():
             named = dict(zip(metric.labels, map(_text, labels), strict=True))
-            families.setdefault(metric, _family(metric)).add_sample(metric.name, named, value)
+            if metric not in families:
+                families[metric] = _family(metric)
+            families[metric].add_sample(metric.name, named, value)
         for _, family in sorted(families.items(), key=lambda each: each[0].name):
             yield family
 
