@@ -95,6 +95,14 @@ async def test_a_hang_up_signal_reads_the_file_again(directory: Path) -> None:
             assert kubelet.connected("devices.example.com/camera") == [camera]
 
 
+def test_a_hang_up_signal_means_afterwards_what_it_meant_before(tmp_path: Path) -> None:
+    """A program that was told to ignore it would hand that on to all that it starts."""
+    (tmp_path / "bad.yaml").write_text("version: 1")
+    before = signal.getsignal(signal.SIGHUP)
+    assert main(["expose", "--config", str(tmp_path / "bad.yaml")]) == 2
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
 def test_a_hang_up_signal_while_it_starts_ends_nothing() -> None:
     """Before the file was read, it means nothing."""
     program = """

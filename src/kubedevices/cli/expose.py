@@ -85,31 +85,38 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.config is None:
         raise UsageError("expose needs --config FILE")
-    if not (args.check or args.dry_run):
-        # Who says "read again" before the file was read gets what it says anyway.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from kubedevices.builtin.expose import ExposeScanner
-
-    scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)
     if args.check:
-        count = counted(len(scanner.config.resources), "resource")
+        count = counted(len(_scanner_of(args).config.resources), "resource")
         print(f"{args.config}: {count}, no mistakes")
     elif args.dry_run:
         from kubedevices.cli.expose_answer import print_answer
 
-        print_answer(scanner, args)
+        print_answer(_scanner_of(args), args)
     else:
-        serve(scanner, args)
+        serve(args)
     return 0
 
 
-def serve(scanner: "ExposeScanner", args: argparse.Namespace) -> None:
+def serve(args: argparse.Namespace) -> None:
     """Serve until told to stop; SIGHUP reads the file again."""
-    options = runner_options(args)
-    options["dev_root"] = args.dev_root
-    options["inject"] = "both"  # the scanner has said it of every device
-    signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
-    serve_plugin(args, scanner, scanner.config.namespace, options)
+    # Who says "read again" before the file was read gets what it says anyway.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        scanner = _scanner_of(args)
+        options = runner_options(args)
+        options["dev_root"] = args.dev_root
+        options["inject"] = "both"  # the scanner has said it of every device
+        signal.signal(signal.SIGHUP, lambda *_: scanner.reload())
+        serve_plugin(args, scanner, scanner.config.namespace, options)
+    finally:
+        # Whoever called us, and every program that is started then, would go on ignoring it.
+        signal.signal(signal.SIGHUP, before)
+
+
+def _scanner_of(args: argparse.Namespace) -> "ExposeScanner":
+    from kubedevices.builtin.expose import ExposeScanner
+
+    return ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)
 
 
 def print_schema() -> None:
