@@ -108,7 +108,7 @@ async def test_a_blocked_event_loop_does_not_stop_the_end(socket_dir: Path, devi
         assert plugin.sockets
         code, took = await plugin.terminate()
         assert code == 1
-        assert 1.5 < took < 3
+        assert 1.5 < took < 10  # without the watchdog it would hang for ever
         assert plugin.sockets == []
         assert "something blocks the event loop" in plugin.output
 
