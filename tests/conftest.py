@@ -1,5 +1,6 @@
 """Fixtures for every test, and the rule that nothing is skipped in CI."""
 
+import logging
 import os
 import shutil
 import tempfile
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kubedevices.cli.log_lines import JsonLines, TextLines
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,6 +26,20 @@ def short_dir() -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Take back what `cli.main` told logging, which would write to the captured stderr of a test
+    that is over.
+    """
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [*root.handlers]:
+        if isinstance(handler.formatter, (TextLines, JsonLines)):
+            root.removeHandler(handler)
 
 
 @pytest.hookimpl(wrapper=True)
