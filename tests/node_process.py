@@ -13,6 +13,7 @@ from kubedevices.node.control import ControlClient
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[1]
+LINE_LIMIT = 16 * 1024 * 1024  # an event names every device of a list that changed
 COMMAND = (sys.executable, "-W", "error", "-m", "kubedevices.cli", "node", "-o", "json")
 
 
@@ -45,6 +46,7 @@ class NodeProcess:
             cwd=ROOT,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            limit=LINE_LIMIT,
         )
         return cls(directory, process)
 

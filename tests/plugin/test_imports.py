@@ -45,7 +45,7 @@ OURS = {
     "plugin",
     "resource_name",
     "socket_paths",
-    "spelling",
+    "words",
     "wire",
 }
 NOT_NEEDED = {
@@ -112,7 +112,7 @@ PARTS = {
         "simulate --number-devices 1",
         """
         allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
-        socket_paths spelling errors errors.check errors.container errors.node errors.plugin
+        socket_paths words errors errors.check errors.container errors.node errors.plugin
         errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
         host.sysfs plugin plugin.allocate_response plugin.allocation_policy plugin.capabilities

@@ -16,7 +16,7 @@ from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 SETTLE = 0.1
 """Seconds to let a change come to its end: who writes a file may do so in several steps."""

@@ -25,7 +25,7 @@ from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 _MANY = 10
 """How many devices to which the same happens at once get a line each."""

@@ -11,7 +11,7 @@ from kubedevices.builtin.path_patterns import path_problem, placeholders
 from kubedevices.device import DeviceSpec
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.resource_name import explain_resource_name
-from kubedevices.spelling import closest
+from kubedevices.words import closest
 
 PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
     {

@@ -19,7 +19,7 @@ from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
 from kubedevices.device_tree import DeviceTree
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import Step

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.resource_name import explain_resource_name
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import TimedStep

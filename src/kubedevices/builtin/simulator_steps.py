@@ -17,7 +17,7 @@ from kubedevices.builtin.expose_checks import one_of, parse_duration, some_text
 from kubedevices.builtin.simulator_config import check_count
 from kubedevices.builtin.yaml_config import key
 from kubedevices.device import Health
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 HEALTHS = tuple(str(health) for health in Health)
 

@@ -23,7 +23,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import yaml
 
 from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, read_yaml
-from kubedevices.spelling import closest
+from kubedevices.words import closest
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kubedevices.cdi.values import CdiSpec, JsonField, Shape, json_fields, to_dict
 from kubedevices.errors import CdiProblem, InvalidCdiSpec
-from kubedevices.spelling import did_you_mean
+from kubedevices.words import did_you_mean
 
 _UINT32 = 2**32
 _INT64 = 2**63

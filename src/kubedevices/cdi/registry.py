@@ -13,7 +13,7 @@ from kubedevices.cdi.names import CdiName, explain_name
 from kubedevices.cdi.rules import readers_too_old_for
 from kubedevices.cdi.values import CdiDevice, CdiSpec, ContainerEdits
 from kubedevices.errors import CdiProblem, UnresolvableCdiDevices
-from kubedevices.spelling import closest, some_of
+from kubedevices.words import closest, some_of
 
 _OTHERS_MAY_READ = 0o004
 

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from kubedevices import __version__
 from kubedevices.errors import ConfigError, KubedevicesError
-from kubedevices.spelling import did_you_mean
+from kubedevices.words import did_you_mean
 
 VERBS = {
     "scan": "run a scanner once and print what it finds; needs no root and no kubelet",

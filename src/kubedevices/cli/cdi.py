@@ -29,7 +29,7 @@ from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotRead, CdiProblem, UsageError
 from kubedevices.host.cdi_specs import DIRECTORIES, read_registry, read_spec_file
 from kubedevices.host.device_files import read_device_file
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 NAME = "cdi"
 HELP = """\

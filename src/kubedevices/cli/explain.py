@@ -24,7 +24,7 @@ from kubedevices.cli.output import (
     print_listing,
     print_styled,
 )
-from kubedevices.spelling import some_of
+from kubedevices.words import some_of
 
 if TYPE_CHECKING:
     from kubedevices.explain.finding import Finding

@@ -18,7 +18,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.capabilities import UseDefault
-from kubedevices.spelling import did_you_mean
+from kubedevices.words import did_you_mean
 
 
 def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from kubedevices.cli.log_lines import summarize_exception
 from kubedevices.errors import KubedevicesError, ScanFailed, UsageError
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.spelling import closest, did_you_mean
+from kubedevices.words import closest, did_you_mean
 
 EXAMPLE = "for example widgets.py:Widgets or mypackage.widgets:Widgets"
 

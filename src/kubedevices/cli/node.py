@@ -20,7 +20,7 @@ from kubedevices.cli.node_arguments import (
     check_directories,
     topology_settings,
 )
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 NAME = "node"
 HELP = """\

@@ -21,7 +21,7 @@ from kubedevices.cli.serving import (
     some_path,
 )
 from kubedevices.errors import UsageError
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_config import Timeline

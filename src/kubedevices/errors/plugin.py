@@ -1,7 +1,7 @@
 """Why a plugin process cannot go on."""
 
 from kubedevices.errors.shared import KubedevicesError, RpcError, StatusCode, UsageError
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 
 class PluginError(KubedevicesError):

@@ -19,7 +19,7 @@ from kubedevices.explain.facts import (
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
-from kubedevices.spelling import counted, some_of
+from kubedevices.words import counted, some_of
 
 _OTHERS_MAY_WRITE = 0o002
 _DEVICE_PLUGIN = "DevicePlugin"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kubedevices.cdi import CdiRegistry
 from kubedevices.explain.facts import Allocation, HostFile, Inside, Selinux
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
-from kubedevices.spelling import some_of
+from kubedevices.words import some_of
 
 _OTHERS_MAY_USE = 0o006
 _GROUP_MAY_USE = 0o060

@@ -6,7 +6,7 @@ from kubedevices.device import Health
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
-from kubedevices.spelling import closest, counted, some_of
+from kubedevices.words import closest, counted, some_of
 
 _STRICT = ("restricted", "single-numa-node")
 _LOG = "journalctl --unit kubelet --grep device"

@@ -22,7 +22,7 @@ from kubedevices.node.inventory import Inventory, ResourceRecord
 from kubedevices.node.pod_devices import PodDevices
 from kubedevices.node.resource_devices import mask_of_device
 from kubedevices.numa import mask_of
-from kubedevices.spelling import counted, some_of
+from kubedevices.words import counted, some_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory import Inventory
 from kubedevices.node.resource_devices import ListChange
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.node.quantity import BadQuantity, whole_units
 from kubedevices.resource_name import explain_resource_name
-from kubedevices.spelling import closest
+from kubedevices.words import closest
 
 Path = tuple[str | int, ...]
 """Where in a document something is: `("spec", "containers", 0, "name")`."""

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from kubedevices.device import Device, Health, natural_key
 from kubedevices.errors import DeviceListTooLarge
-from kubedevices.spelling import counted
 from kubedevices.wire.convert import device_list_to_wire, device_to_wire
+from kubedevices.words import counted
 
 MAX_LIST_SIZE = 4 * 1024 * 1024
 """What a kubelet receives in one message; it drops a plugin that sends more, without a word."""

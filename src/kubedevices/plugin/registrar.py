@@ -32,10 +32,10 @@ from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.tenure import Tenure
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.plugin.watched import WatchedPlugin
-from kubedevices.spelling import counted
 from kubedevices.wire.clients import RegistrationClient
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
+from kubedevices.words import counted
 
 _TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
 _NOT_REACHED = ("failed to dial device plugin", "failed to get device plugin options")

@@ -34,7 +34,7 @@ from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import Timing
-from kubedevices.spelling import counted, some_of
+from kubedevices.words import counted, some_of
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Awaitable[tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]

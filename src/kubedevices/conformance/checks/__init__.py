@@ -30,7 +30,7 @@ from kubedevices.conformance.checks import (
     streams,
 )
 from kubedevices.errors import UsageError
-from kubedevices.spelling import did_you_mean
+from kubedevices.words import did_you_mean
 
 ALL: tuple[Check, ...] = tuple(
     check

@@ -7,7 +7,7 @@ from itertools import pairwise
 from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
 from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.device import Health
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 

@@ -19,7 +19,7 @@ from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.manner import KIND, Manner
-from kubedevices.spelling import counted
+from kubedevices.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 

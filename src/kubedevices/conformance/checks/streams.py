@@ -8,9 +8,9 @@ from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.device import ReportedDevice
 from kubedevices.probe.session import DeviceList, Stream
-from kubedevices.spelling import counted
 from kubedevices.wire.convert import EMPTY
 from kubedevices.wire.services import LIST_AND_WATCH
+from kubedevices.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 

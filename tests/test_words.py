@@ -1,6 +1,6 @@
 """Words for people: what was meant, how many there are, the first few."""
 
-from kubedevices.spelling import closest, counted, did_you_mean, some_of
+from kubedevices.words import closest, counted, did_you_mean, some_of
 
 
 def test_the_nearest_word_is_meant() -> None:
