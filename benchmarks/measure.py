@@ -29,6 +29,15 @@ def memory(pid: int) -> dict[str, float]:
     return {"pss": found["Pss"] * 1024 / 1e6, "rss": found["Rss"] * 1024 / 1e6}
 
 
+def peak_memory(pid: int) -> float:
+    """Return the largest RSS of a process so far in MB, 0 after its end.
+
+    Not `ru_maxrss`, which begins with that of the process it was forked from.
+    """
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(match[1]) * 1024 / 1e6 if match else 0.0
+
+
 def threads(pid: int) -> int:
     """Return the number of threads of a process."""
     return len(list(Path(f"/proc/{pid}/task").iterdir()))
