@@ -13,6 +13,7 @@ from tests.cli.commands import run
 from tests.conformance.rig import GOOD_PLUGIN, MUTANT, widgets
 
 QUICK = ("--timeout-scale", "0.1")
+UNHURRIED = ("--timeout-scale", "0.3")
 
 
 def plugin(devices: Path, script: Path = GOOD_PLUGIN, *options: str) -> list[str]:
@@ -30,7 +31,7 @@ def test_a_good_plugin_exits_0_with_all_reports(short_dir: Path) -> None:
     junit, html = short_dir / "r.xml", short_dir / "r.html"
     with widgets() as devices:
         options = ["--only", "list", "grpc", "--skip", "list.change", "--junit", junit]
-        done = run("check", *QUICK, *options, "--html", html, "-o", "json", *plugin(devices))
+        done = run("check", *UNHURRIED, *options, "--html", html, "-o", "json", *plugin(devices))
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     ids = {each["id"] for each in document["checks"]}
@@ -148,7 +149,7 @@ def test_a_plugin_with_fixed_paths_sees_ours(short_dir: Path) -> None:
     command = [sys.executable, str(GOOD_PLUGIN), "--device-dir", "/dev/kd-widgets"]
     bind = ["--bind", f"{short_dir}/fixture:/dev/kd-widgets"]
     checks = ["--only", "registration", "allocate", "life.all-wiped", "-o", "json"]
-    done = run("check", *QUICK, *bind, *checks, "--", *command, "--cdi-dir", "/var/run/cdi")
+    done = run("check", *UNHURRIED, *bind, *checks, "--", *command, "--cdi-dir", "/var/run/cdi")
     assert done.returncode == 0, done.stdout
     passed = {each["id"] for each in json.loads(done.stdout)["checks"] if each["status"] == "pass"}
     assert {"allocate.host-paths", "allocate.cdi-resolvable", "life.all-wiped"} <= passed

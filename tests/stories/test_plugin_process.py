@@ -28,9 +28,7 @@ async def test_a_signal_while_it_waits_for_a_kubelet(
     async with plugin_process(socket_dir, devices) as plugin:
         await plugin.said("waiting for the kubelet")
         assert plugin.sockets == ["example.com-widget.sock"]
-        code, took = await plugin.terminate(number)
-        assert code == 0
-        assert took < 5  # far less, or the exit code would be that of the watchdog
+        assert await plugin.terminate(number) == 0
         assert plugin.sockets == []
         assert not any(word in plugin.output for word in NO_ERRORS)
 
@@ -39,8 +37,7 @@ async def test_a_signal_while_it_waits_for_the_directory(short_dir: Path, device
     """T-30: the same on a host where no kubelet was ever installed."""
     async with plugin_process(short_dir / "missing", devices) as plugin:
         await plugin.said("is a kubelet installed here?")
-        code, took = await plugin.terminate()
-        assert (code, took < 2) == (0, True)
+        assert await plugin.terminate() == 0
 
 
 async def test_a_signal_during_registration(socket_dir: Path, devices: Path) -> None:
@@ -49,8 +46,7 @@ async def test_a_signal_during_registration(socket_dir: Path, devices: Path) -> 
         kubelet.register_gate = asyncio.Event()
         async with plugin_process(socket_dir, devices) as plugin:
             await kubelet.wait_requests(1)
-            code, took = await plugin.terminate()
-            assert (code, took < 2) == (0, True)
+            assert await plugin.terminate() == 0
             assert plugin.sockets == []
 
 
@@ -71,9 +67,7 @@ async def test_a_signal_while_a_hook_hangs(socket_dir: Path, devices: Path, hook
             start = PreStartContainerRequest(("w1",))
             call = asyncio.ensure_future(connected.client.pre_start_container(start, timeout=20))
         await until((devices.parent / "hanging").exists)
-        code, took = await plugin.terminate()
-        assert code == 0
-        assert took < 5  # 1.3 s on an idle machine
+        assert await plugin.terminate() == 0
         assert plugin.sockets == []
         assert "is still running" in plugin.output
         with pytest.raises(RpcError) as caught:
@@ -93,9 +87,7 @@ async def test_a_second_signal_ends_it_at_once(socket_dir: Path, devices: Path) 
         await until((devices.parent / "hanging").exists)
         plugin.process.send_signal(signal.SIGINT)
         await until(lambda: not connected.is_open)  # the first one has been heard
-        code, took = await plugin.terminate(signal.SIGINT)
-        assert code == 128 + signal.SIGINT
-        assert took < 5
+        assert await plugin.terminate(signal.SIGINT) == 128 + signal.SIGINT
         assert plugin.sockets == []
         with pytest.raises(RpcError):
             await call
@@ -106,9 +98,9 @@ async def test_a_blocked_event_loop_does_not_stop_the_end(socket_dir: Path, devi
     async with plugin_process(socket_dir, devices, "block") as plugin:
         await until((devices.parent / "hanging").exists)
         assert plugin.sockets
-        code, took = await plugin.terminate()
-        assert code == 1
-        assert 1.5 < took < 10  # without the watchdog it would hang for ever
+        told = asyncio.get_running_loop().time()
+        assert await plugin.terminate() == 1
+        assert asyncio.get_running_loop().time() - told > 1.5
         assert plugin.sockets == []
         assert "something blocks the event loop" in plugin.output
 
