@@ -102,6 +102,70 @@ def test_a_resource_of_generic_device_plugin(
     assert converted(tmp_path, document).document == expected | {"namespace": "example.com"}
 
 
+def test_a_path_may_be_shared_up_to_its_limit(tmp_path: Path) -> None:
+    """What the limit was is told; the path with the wildcard makes the devices, also as second."""
+    result = converted(
+        tmp_path,
+        "devices:\n- name: a\n  groups:\n  - paths:\n"
+        "    - {path: /dev/kvm, limit: 10}\n    - {path: /dev/ttyUSB*}\n"
+        "    - {path: /run/udev, type: Mount, limit: 5}\n",
+    )
+    assert result.document["resources"] == [
+        {
+            "name": "a",
+            "match": [{"path": "/dev/ttyUSB*"}],
+            "container": {"permissions": "mrw"},
+            "with": ["/dev/kvm"],
+            "mounts": [{"host": "/run/udev"}],
+        }
+    ]
+    assert result.notes == (
+        "/dev/kvm comes along with every /dev/ttyUSB*, no longer with 10 of them at most (line 5)",
+        "/run/udev comes along with every /dev/ttyUSB*, no longer with 5 of them at most (line 7)",
+    )
+
+
+@pytest.mark.parametrize("paths", ["{path: /a}, {path: /b, limit: 2}", "{path: /a*, limit: 2}"])
+def test_a_limit_that_changes_nothing_is_no_matter(tmp_path: Path, paths: str) -> None:
+    """There is one device of files without wildcards, and one of each match of a lone glob."""
+    assert converted(tmp_path, f"{{name: a, groups: [{{paths: [{paths}]}}]}}").notes == ()
+
+
+def test_keys_are_read_in_upper_and_lower_case(tmp_path: Path) -> None:
+    """As by the plugin, whose own options are no matter; so is what comes by an anchor."""
+    result = converted(
+        tmp_path,
+        "Domain: a.b\nlog-level: debug\nDEVICES:\n- Name: a\n  Groups:\n"
+        "  - {Count: 2, USB: [&one {Vendor: 0403}, {<<: *one, PRODUCT: 6001}]}\n"
+        "- name: b\n  groups: [{paths: [{path: /dev/b, mountpath: /dev/c/, PERMISSIONS: rw}]}]\n",
+    )
+    assert result.document["namespace"] == "a.b"
+    assert result.document["resources"] == [
+        {
+            "name": "a",
+            "match": [
+                {"usb": {"vendor": "0403"}},
+                {"usb": {"vendor": "0403", "product": "6001"}},
+            ],
+            "replicas": 2,
+        },
+        {"name": "b", "match": [{"path": "/dev/b"}], "container": {"path": "/dev/c/{name}"}},
+    ]
+    assert result.notes[0] == "log-level is left out: it says nothing of devices (line 2)"
+
+
+def test_globs_of_go_are_said_in_our_words(tmp_path: Path) -> None:
+    """There, `[^0]` is what `[!0]` is here; wildcards side by side are one."""
+    text = (
+        "{name: a, groups: [{paths: [{path: '/dev/a[^0][0-9]'}, {path: '/dev/b[1-9][0-9]'}, "
+        "{path: '/run/c*', type: Mount}]}]}"
+    )
+    [resource] = converted(tmp_path, text).document["resources"]
+    assert resource["match"] == [{"path": "/dev/a[!0][0-9]"}]
+    assert resource["with"] == ["/dev/b{n}"]
+    assert resource["mounts"] == [{"host": "/run/c{n}"}]
+
+
 def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
     """Companions by wildcard, one place for many devices, several USB devices in one."""
     result = converted(
@@ -126,7 +190,7 @@ def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
         ("devices:\n- groups: []", ":2:3: devices[0]: a name and a list of groups are needed"),
         ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),
-        ("{name: a, groups: [{paths: [{path: /a}, {path: /b*}]}]}", "which of /b* belongs to"),
+        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*c*}]}]}", "which of /b*c* belongs"),
         ("{name: a, groups: [{paths: [{path: /a}, {path: /b, permissions: r}]}]}", "different"),
         ("{name: a, groups: [{paths: [{path: /a}, {path: /b, mountPath: /c}]}]}", "not mountPath"),
         ("{name: a, groups: [5]}", "groups[0]: a group needs a list of paths or of usb"),
@@ -134,6 +198,32 @@ def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
         ("{name: a, groups: [{paths: [{path: 5}]}]}", "groups[0].paths: every entry needs a path"),
         ("{name: a, groups: [{count: x, paths: [{path: /a}]}]}", "count: 'x' is not a number of"),
         ("- {devicematch: ^a$, nummaxdevices: 0}", "nummaxdevices: 0 is not a number of devices"),
+        ("{name: a, groups: [{paths: [{path: '/a*'},\n{path: /b}]}]}",
+         ":2:1: groups[0].paths[1]: /b is for one device only, and expose would give it to every"),
+        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b, type: Mount}]}]}",
+         "groups[0].paths[1]: /b is for one device only"),
+        ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*, limit: 2}]}]}",
+         "groups[0].paths[1].limit: which match of /b* is used again cannot be said"),
+        ("{name: a, groups: [{paths: [{path: /a, limit: x}]}]}", "limit: 'x' is not a number of"),
+        ("{name: a, groups: [{paths: [{path: /a,\nlimt: 3}]}]}",
+         ":2:1: groups[0].paths[0].limt: unknown key (did you mean 'limit'?)"),
+        ("{name: a, groups: [{paths: [path: /a], cuont: 3}]}", "unknown key (did you mean 'count'"),
+        ("{name: a, groups: [{usb: [{vendr: '1'}]}]}", "unknown key (did you mean 'vendor'?)"),
+        ("{name: a, group: []}", ":1:1: a name and a list of groups are needed"),
+        ("devices: []\ndomian: x", ":2:1: domian: unknown key (did you mean 'domain'?)"),
+        ("{name: a, groups: [{paths: [{path: /a, Path: /b}]}]}", "this key stands twice"),
+        ("- name: {? [b] : 3}\n  groups: []", ":1:1: not valid YAML"),
+        ("{name: a, groups: [{paths: [path: /a], usb: [vendor: '1']}]}", "paths or of usb"),
+        ("{name: a, groups: [{paths: [{path: /a, type: mount}]}]}",
+         "type: 'mount' is neither 'Device' nor 'Mount'"),
+        ("{name: a, groups: [{paths: [{path: '/a[!b]'}]}]}", "[!...] and \\ mean something else"),
+        ("{name: a, groups: [{paths: [{path: '/a**'}]}]}", "'**' is not supported"),
+        ("{name: a, groups: [{paths: [{path: /dev/snd}]}]}", "/dev/snd is a directory, and expose"),
+        ("{name: a, groups: [{paths: [{path: /a}, {path: /b, type: Mount, optional: true}]}]}",
+         "a mount cannot be optional"),
+        ("{name: a, groups: [{paths: [{path: /a, optional: true}, {path: /b, optional: true}]}]}",
+         "which file of a group is optional cannot be said"),
+        ("- devicematch: ^a$\n  nummax: 3", ":2:3: [0].nummax: unknown key (did you mean 'nummaxd"),
         ("hello", ":1:1: this file is neither generic-device-plugin's nor smarter"),
         ("hello: world", ":1:1: this file is neither generic-device-plugin"),
         ("- devicematch: ^(a|b)$", ":1:16: [0].devicematch: '^(a|b)$' cannot be said with *"),
@@ -170,23 +260,41 @@ SMARTER = """\
 """
 
 
+DIGITS = "a number has at most 3 digits"
+
+
+def numbered(path: str) -> list[str]:
+    """Return the globs of `path` with a number behind it, or none."""
+    return [path + "[0-9]" * digits for digits in range(4)]
+
+
 def test_a_file_of_smarter_device_manager(tmp_path: Path) -> None:
     """Its documented example: exact names stay, wildcards become one resource each."""
     result = converted(tmp_path, SMARTER)
     assert result.document["namespace"] == "smarter-devices"
     found = {
-        each["name"]: (each["match"][0]["path"], each.get("replicas", 1))
+        each["name"]: ([match["path"] for match in each["match"]], each.get("replicas", 1))
         for each in result.document["resources"]
     }
     assert found == {
-        "snd": ("/dev/snd/*", 20),
-        "gpiomem": ("/dev/gpiomem", 40),
-        "gpiochip": ("/dev/gpiochip[0-9]*", 20),
-        "i2c": ("/dev/i2c-[0-9]*", 1),
-        "vcsm": ("/dev/vcsm*", 20),
-        "ttyUSB": ("/dev/ttyUSB[0-9]*", 1),
+        "snd": (["/dev/snd/*"], 20),
+        "gpiomem": (["/dev/gpiomem"], 40),
+        "gpiochip": (numbered("/dev/gpiochip"), 20),
+        "i2c": (numbered("/dev/i2c-"), 1),
+        "vcsm": (["/dev/vcsm*"], 20),
+        "ttyUSB": (numbered("/dev/ttyUSB"), 1),
     }
-    assert len(result.notes) == 6
-    assert "nvidia-gpu is left out: it stood for the files of a Jetson board" in result.notes
-    assert any("pods ask for smarter-devices/i2c and get any of /dev/i2c-[0-9]*" in note
-               for note in result.notes)  # fmt: skip
+    assert [*result.notes] == [
+        "snd was the directory as a whole, now each file in it is a device (line 1)",
+        *(
+            f"{expression}: pods ask for smarter-devices/{name} and get any file that matches, no "
+            f"longer one by its name; {limit} (line {line})"
+            for expression, name, limit, line in [
+                ("^gpiochip[0-9]*$", "gpiochip", DIGITS, 5),
+                ("^i2c-[0-9]*$", "i2c", DIGITS, 7),
+                ("^vcsm.*$", "vcsm", "what it matched in directories further down is left out", 9),
+                ("^ttyUSB[0-9]*$", "ttyUSB", DIGITS, 11),
+            ]
+        ),
+        "nvidia-gpu is left out: it stood for the files of a Jetson board (line 13)",
+    ]

@@ -21,5 +21,8 @@ path_patterns      globs that remember what their wildcards stood for
 yaml_config        a YAML file checked against dataclasses, all mistakes at once
 json_schema        the same dataclasses as a JSON schema, for editors
 foreign_configs    files of other device plugins, turned into expose's
+foreign_generic    those of generic-device-plugin
+foreign_smarter    those of smarter-device-manager
+conversion         what both need: mistakes and notes
 yaml_source        YAML nodes with their place in the file
 """

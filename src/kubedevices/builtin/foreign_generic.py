@@ -1,0 +1,289 @@
+"""Files of generic-device-plugin: its configuration file, or the values of its `--device` flags.
+
+The plugin makes one device of the first match of every path of a group, another one of the second
+matches and so on, as long as there is one of each. Expose makes a device of every match of one
+path, and the other paths come along.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import yaml
+
+from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
+from kubedevices.builtin.path_patterns import PathPattern
+from kubedevices.builtin.yaml_source import KeyPath, entries, find
+
+NAMESPACE = "squat.ai"
+
+Keys: TypeAlias = Mapping[str, "Keys"]
+
+_PATH: Keys = {
+    key: {} for key in ("path", "mountPath", "permissions", "readOnly", "type", "limit", "optional")
+}
+_USB: Keys = {key: {} for key in ("vendor", "product", "serial")}
+_GROUP: Keys = {"paths": _PATH, "usb": _USB, "count": {}}
+_DEVICE: Keys = {"name": {}, "groups": _GROUP}
+_OPTIONS = ("listen", "log-level", "plugin-directory")
+_FILE: Keys = {"domain": {}, "devices": _DEVICE, "device": _DEVICE, **{key: {} for key in _OPTIONS}}
+
+_WILDCARDS = re.compile(r"(?:[*?]|\[[^]]*\])+")
+
+
+class _Path(NamedTuple):
+    """A path of a group, with the place of its entry, and all that the entry says."""
+
+    at: KeyPath
+    path: str
+    limit: int
+    given: Mapping[str, Any]
+
+    @property
+    def is_glob(self) -> bool:
+        return WILDCARD.search(self.path) is not None
+
+    @property
+    def is_optional(self) -> bool:
+        return bool(self.given.get("optional"))
+
+    @property
+    def permissions(self) -> str:
+        return str(self.given.get("permissions", "mrw"))
+
+
+def from_generic(work: Conversion) -> tuple[str, list[dict[str, Any]]]:
+    """Return the namespace, and the resources: none if this is no such file."""
+    root = work.root
+    given = {str(key.value).lower() for key, _ in root.value} if _is_mapping(root) else set()
+    is_file = bool({"devices", "device"} & given)
+    if not is_file and _is_mapping(root) and not _DEVICE.keys() & given:
+        return NAMESPACE, []
+    _spell_keys(work, root, (), _FILE if is_file else _DEVICE)
+    data = work.data()
+    if not is_file:
+        return NAMESPACE, _resources(work, (), data)
+    for option in (each for each in _OPTIONS if each in data):
+        work.note((option,), f"{option} is left out: it says nothing of devices")
+    found = [
+        each for key in ("devices", "device") for each in _resources(work, (key,), data.get(key))
+    ]
+    return str(data.get("domain", NAMESPACE)), found
+
+
+def _is_mapping(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.MappingNode)
+
+
+def _spell_keys(work: Conversion, node: yaml.Node, at: KeyPath, known: Keys) -> None:
+    """Spell keys as they are documented, below `node` too; others are mistakes.
+
+    The plugin reads keys in upper or lower case, and drops what it does not know.
+    """
+    is_list = isinstance(node, yaml.SequenceNode)
+    spelled = {name.lower(): name for name in known}
+    for i, item in enumerate(node.value if is_list else [node]):
+        here = (*at, i) if is_list else at
+        if not isinstance(item, yaml.MappingNode):
+            continue
+        seen = set()
+        for name, key, value in entries(item, here, work.report):
+            key.value = spelled.get(name.lower(), name)
+            place = (*here, key.value)
+            if key.value not in known:
+                work.unknown_key(key, place, known)
+            elif key.value in seen:
+                work.report.mistake(key, place, "this key stands twice")
+            elif below := known[key.value]:
+                _spell_keys(work, value, place, below)
+            seen.add(key.value)
+
+
+def _resources(work: Conversion, at: KeyPath, data: Any) -> list[dict[str, Any]]:
+    """Return the resources of a list of devices, or of a single one."""
+    devices = [data] if is_map(data) else data if isinstance(data, list) else []
+    found = []
+    for i, device in enumerate(devices):
+        here: KeyPath = (*at, i) if isinstance(data, list) else at
+        if is_map(device) and (resource := _resource(work, here, device)):
+            found.append(resource)
+    return found
+
+
+def _resource(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[str, Any]:
+    groups = device.get("groups")
+    if not isinstance(groups, list) or not isinstance(device.get("name"), str):
+        work.mistake(at, "a name and a list of groups are needed")
+        return {}
+    name = device["name"]
+    parts = [_group(work, (*at, "groups", i), each) for i, each in enumerate(groups)]
+    merged: dict[str, Any] = {"name": name, "match": []}
+    for i, part in enumerate(parts):
+        merged["match"] += part.pop("match", [])
+        if part != parts[0]:
+            work.mistake(
+                (*at, "groups", i),
+                "this group gives containers something else than the first one, and a resource of "
+                "expose gives the same with every device",
+                "write two resources",
+            )
+    return merged | parts[0] if parts else merged
+
+
+def _group(work: Conversion, at: KeyPath, group: Any) -> dict[str, Any]:
+    """Return what one group makes of a resource."""
+    if not is_map(group) or _are_maps(group, "paths") == _are_maps(group, "usb"):
+        work.mistake(at, "a group needs a list of paths or of usb")
+        return {}
+    count = work.count(at, group, "count")
+    if _are_maps(group, "usb"):
+        usb = [_usb(work, (*at, "usb", i), each) for i, each in enumerate(group["usb"])]
+        found: dict[str, Any] = {"match": [{"usb": each} for each in usb]}
+        if len(usb) > 1:
+            work.note(
+                (*at, "usb"),
+                "several USB devices of one group were one device together, now each is one",
+            )
+    else:
+        found = _paths(work, at, group["paths"])
+    return found | ({"replicas": count} if count > 1 else {})
+
+
+def _are_maps(group: Mapping[str, Any], key: str) -> bool:
+    """Whether `key` is there and has a list of keys and values."""
+    listed = group.get(key)
+    return isinstance(listed, list) and bool(listed) and all(map(is_map, listed))
+
+
+def _usb(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[str, str]:
+    """Return what stands in the file: YAML reads `0403` as a number, and not as 403."""
+    found = {}
+    for key in ("vendor", "product", "serial"):
+        node = find(work.root, (*at, key))
+        if key in device and isinstance(node, yaml.ScalarNode):
+            found[key] = node.value
+    return found
+
+
+def _paths(work: Conversion, at: KeyPath, listed: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a group of paths makes of a resource."""
+    if not all(isinstance(each.get("path"), str) for each in listed):
+        work.mistake((*at, "paths"), "every entry needs a path")
+        return {}
+    paths = [_path(work, (*at, "paths", i), each) for i, each in enumerate(listed)]
+    mounts = [each for each in paths if each.given.get("type") == "Mount"]
+    nodes = [each for each in paths if each not in mounts]
+    if not nodes:
+        work.mistake(at, "a group needs a device file besides its mounts")
+        return {}
+    _check_limits(work, paths)
+    first = min(nodes, key=lambda each: (not each.is_glob, each.is_optional))
+    others = [each for each in nodes if each is not first]
+    found: dict[str, Any] = {"match": [{"path": first.path}]}
+    if container := _container(work, first):
+        found["container"] = container
+    if others:
+        found |= _companions(work, first, others)
+    if mounts:
+        found["mounts"] = [_mount(work, first, each) for each in mounts]
+    return found
+
+
+def _path(work: Conversion, at: KeyPath, given: Mapping[str, Any]) -> _Path:
+    """Return an entry of `paths`, its glob in our words; what cannot be in one is a mistake."""
+    path = given["path"].replace("[^", "[!")
+    if given.get("type", "Device") not in {"Device", "Mount"}:
+        work.mistake((*at, "type"), f"{given['type']!r} is neither 'Device' nor 'Mount'")
+    elif given.get("type") != "Mount" and path.removeprefix("/dev/") in DIRECTORIES:
+        work.mistake(
+            (*at, "path"),
+            f"{path} is a directory, and expose gives device files only",
+            f"name one of them, or {path}/* for all as single devices",
+        )
+    if "[!" in given["path"] or "\\" in path:
+        work.mistake((*at, "path"), "[!...] and \\ mean something else to expose")
+    try:
+        PathPattern(path)
+    except ValueError as error:
+        work.mistake((*at, "path"), str(error))
+    return _Path(at, path, work.count(at, given, "limit"), given)
+
+
+def _check_limits(work: Conversion, paths: Sequence[_Path]) -> None:
+    """See whether a glob makes as many devices here as there.
+
+    The plugin uses each match `limit` times, so a path without wildcard is for so many devices.
+    """
+    globs = [each.path for each in paths if each.is_glob]
+    for each in paths if globs else ():
+        if each.is_glob and len(globs) > 1 and each.limit > 1:
+            work.mistake(
+                (*each.at, "limit"), f"which match of {each.path} is used again cannot be said"
+            )
+        elif not each.is_glob and each.limit == 1:
+            work.mistake(
+                each.at,
+                f"{each.path} is for one device only, and expose would give it to every {globs[0]}",
+                f"name the one device instead of {globs[0]}, or set a limit to share it",
+            )
+        elif not each.is_glob:
+            work.note(
+                (*each.at, "limit"),
+                f"{each.path} comes along with every {globs[0]}, "
+                f"no longer with {each.limit} of them at most",
+            )
+
+
+def _container(work: Conversion, first: _Path) -> dict[str, str]:
+    """Return where and how a container sees the device."""
+    container = {}
+    if mount_path := str(first.given.get("mountPath", "")):
+        container["path"] = mount_path + "{name}" * mount_path.endswith("/")
+        if first.is_glob and "{" not in container["path"]:
+            work.note(
+                (*first.at, "mountPath"),
+                f"every device of {first.path} is put at {mount_path}: write "
+                f'"{mount_path}{{index}}" if a container may have several',
+            )
+    if sorted(first.permissions) != ["r", "w"]:
+        container["permissions"] = first.permissions
+    return container
+
+
+def _companions(work: Conversion, first: _Path, others: Sequence[_Path]) -> dict[str, Any]:
+    """Return what comes along with every device."""
+    for each in others:
+        if sorted(each.permissions) != sorted(first.permissions):
+            work.mistake(each.at, "device files of one group with different permissions")
+        if each.given.get("mountPath", each.path) != each.path:
+            work.mistake(each.at, f"{each.path} comes along under its own path only, not mountPath")
+        if each.is_optional != others[0].is_optional or first.is_optional:
+            work.mistake(each.at, "which file of a group is optional cannot be said")
+    found: dict[str, Any] = {"with": [_of_the_device(work, first, each) for each in others]}
+    return found | ({"optional": True} if others[0].is_optional else {})
+
+
+def _of_the_device(work: Conversion, first: _Path, other: _Path) -> str:
+    """Return the path of what comes along, with a placeholder for its wildcard."""
+    if not other.is_glob:
+        return other.path
+    if len(_WILDCARDS.findall(other.path)) > 1 or not first.is_glob:
+        work.mistake(
+            other.at, f"which of {other.path} belongs to which of {first.path} cannot be said"
+        )
+        return other.path
+    work.note(
+        other.at,
+        f"{other.path} goes with {first.path} by what the wildcard stands for, "
+        "no longer by their order",
+    )
+    return _WILDCARDS.sub("{n}", other.path)
+
+
+def _mount(work: Conversion, first: _Path, mount: _Path) -> dict[str, Any]:
+    if mount.is_optional:
+        work.mistake((*mount.at, "optional"), "a mount cannot be optional")
+    found: dict[str, Any] = {"host": _of_the_device(work, first, mount)}
+    if mount.given.get("mountPath", mount.path) != mount.path:
+        found["container"] = mount.given["mountPath"]
+    return found | ({"readOnly": True} if mount.given.get("readOnly") else {})

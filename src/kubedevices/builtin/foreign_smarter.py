@@ -1,0 +1,154 @@
+"""Files of smarter-device-manager: regular expressions of names below /dev, turned into globs.
+
+A glob cannot say "any number of digits", so each number of them gets a glob of its own.
+"""
+
+import re
+from itertools import product
+from math import prod
+from os.path import commonprefix
+from typing import Any, NamedTuple
+
+import yaml
+
+from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
+from kubedevices.builtin.expose_checks import resource as explain_name
+from kubedevices.builtin.path_patterns import PathPattern
+from kubedevices.builtin.yaml_source import KeyPath, entries, find
+
+NAMESPACE = "smarter-devices"
+
+_KEYS = ("devicematch", "nummaxdevices")
+
+_MOST_DIGITS = 3
+_MOST_GLOBS = 32
+
+_ITEM = re.compile(
+    r"""(?: (?P<any> \.)
+          | (?P<set> \\d | \[ \^? [\w./:-]+ \])
+          | (?P<char> [^\\^$.|?*+()\[\]{}] | \\[./:-])
+        )
+        (?P<repeat> [*+?] | \{ [0-9]{1,2} (?: , [0-9]{0,2})? \})?""",
+    re.VERBOSE,
+)
+
+
+def is_smarter(root: yaml.Node) -> bool:
+    """Whether this is a list with an expression in it."""
+    return isinstance(root, yaml.SequenceNode) and any(
+        find(each, ("devicematch",)) is not each for each in root.value
+    )
+
+
+def from_smarter(work: Conversion) -> list[dict[str, Any]]:
+    """Return a resource for each expression of the file."""
+    for i, node in enumerate(work.root.value):
+        if isinstance(node, yaml.MappingNode):
+            for name, key, _ in entries(node, (i,), work.report):
+                if name not in _KEYS:
+                    work.unknown_key(key, (i, name), _KEYS)
+    found: dict[str, dict[str, Any]] = {}
+    for i, each in enumerate(work.data()):
+        expression = each.get("devicematch") if is_map(each) else None
+        if not isinstance(expression, str):
+            work.mistake((i,), "a devicematch is needed")
+            continue
+        at: KeyPath = (i, "devicematch")
+        if expression == "nvidia-gpu":
+            work.note(at, "nvidia-gpu is left out: it stood for the files of a Jetson board")
+        elif resource := _resource(work, at, expression):
+            if resource["name"] in found:
+                work.mistake(at, f"a second resource {resource['name']} would come of it")
+            replicas = work.count((i,), each, "nummaxdevices")
+            more = {"replicas": replicas} if replicas > 1 else {}
+            found[resource["name"]] = resource | more
+    return [*found.values()]
+
+
+def _resource(work: Conversion, at: KeyPath, expression: str) -> dict[str, Any]:
+    """Return the resource without its replicas, or nothing and a mistake."""
+    translated = globs_of(expression)
+    if translated is None:
+        work.mistake(at, f"{expression!r} cannot be said with *, ? and [...]")
+        return {}
+    globs = translated.globs
+    common = commonprefix(globs)  # noqa: RUF071 - of characters, not of directories
+    name = WILDCARD.split(common)[0].replace("/", "_").strip("-_.")
+    if problem := explain_name(name):
+        work.mistake(at, f"no resource name can be made of it: {problem}")
+        return {}
+    if globs == (name,) and name in DIRECTORIES:
+        globs = (f"{name}/*",)
+        work.note(at, f"{name} was the directory as a whole, now each file in it is a device")
+    elif len(globs) > 1 or WILDCARD.search(globs[0]):
+        work.note(
+            at,
+            f"{expression}: pods ask for {NAMESPACE}/{name} and get any file that matches, "
+            f"no longer one by its name{''.join(f'; {each}' for each in translated.limits)}",
+        )
+    return {"name": name, "match": [{"path": f"/dev/{glob}"} for glob in globs], "id": "path"}
+
+
+class Globs(NamedTuple):
+    """Globs below /dev that together match what an expression matched, up to these `limits`."""
+
+    globs: tuple[str, ...]
+    limits: tuple[str, ...]
+
+
+def globs_of(expression: str) -> Globs | None:
+    """Return the globs that mean the same, or None."""
+    text = expression.removeprefix("^") if expression.startswith("^") else f".*{expression}"
+    text = text.removesuffix("$") if text.endswith("$") else f"{text}.*"
+    choices: list[list[str]] = []
+    limits: dict[str, None] = {}
+    position = 0
+    while position < len(text):
+        item = _ITEM.match(text, position)
+        here = _choices(item, limits) if item else []
+        if item is None or not here:
+            return None
+        choices.append(here)
+        position = item.end()
+    if prod(map(len, choices)) > _MOST_GLOBS:
+        return None
+    joined = ("".join(parts) for parts in product(*choices))
+    globs = tuple(dict.fromkeys(re.sub(r"\*+", "*", glob) for glob in joined))
+    return Globs(globs, tuple(limits)) if all(map(_is_glob, globs)) else None
+
+
+def _choices(item: re.Match[str], limits: dict[str, None]) -> list[str]:
+    """Return the globs that an item of an expression may stand for; none if it cannot be said."""
+    repeat = item["repeat"] or "{1}"
+    if item["any"]:
+        limits["what it matched in directories further down is left out"] = None
+        if repeat in {"*", "+"}:
+            return ["*" if repeat == "*" else "?*"]
+        glob = "?"
+    elif item["set"]:
+        glob = "[0-9]" if item["set"] == r"\d" else item["set"].replace("[^", "[!")
+    else:
+        glob = item["char"].removeprefix("\\")
+    least, most = _times(repeat)
+    if most is None:
+        if not re.fullmatch(r"\[[0-9-]+\]", glob):
+            return []
+        most = max(least, _MOST_DIGITS)
+        limits[f"a number has at most {most} digits"] = None
+    return [glob * times for times in range(least, most + 1)]
+
+
+def _times(repeat: str) -> tuple[int, int | None]:
+    """Return how often an item must stand at least, and how often it may at most."""
+    if repeat in {"*", "+", "?"}:
+        return int(repeat == "+"), 1 if repeat == "?" else None
+    least, comma, most = repeat.strip("{}").partition(",")
+    return int(least), int(most) if most else None if comma else int(least)
+
+
+def _is_glob(glob: str) -> bool:
+    try:
+        PathPattern(f"/dev/{glob}")
+    except ValueError:
+        return False
+    return True
