@@ -69,8 +69,8 @@ GENERIC: list[tuple[str, dict[str, Any]]] = [
     (
         (
             "name: cam\ngroups: [{paths: [{path: /dev/video0, mountPath: /dev/cam, permissions: rw}"
-            ", {path: /run/udev, type: Mount, readOnly: true}, {path: /dev/m, optional: true, "
-            "permissions: rw}, {path: /etc/cam, mountPath: /etc/c, type: Mount}]}]"
+            ", {path: /run/udev/, type: Mount, readOnly: true}, {path: /dev/m, optional: true, "
+            "permissions: rw}, {path: /etc/cam, mountPath: /etc/c/, type: Mount}]}]"
         ),
         {
             "name": "cam",
@@ -216,6 +216,11 @@ def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
         ("{name: a, groups: [{paths: [path: /a], usb: [vendor: '1']}]}", "paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: mount}]}]}",
          "type: 'mount' is neither 'Device' nor 'Mount'"),
+        ("{name: a, groups: [{paths: [{path: /a, type: [Mount]}]}]}", "type: must be text"),
+        ("{name: a, groups: [{paths: [{path: /a, mountPath: 5}]}]}", "mountPath: must be text"),
+        ("{name: a, groups: [{paths: [{path: /a, optional: 'no'}]}]}", "must be true or false"),
+        ("{name: a, groups: [{paths: [{path: /a, permissions: rx}]}]}", "must be letters of 'rwm'"),
+        ("{name: a, groups: []}", ":1:1: a name and a list of groups are needed"),
         ("{name: a, groups: [{paths: [{path: '/a[!b]'}]}]}", "[!...] and \\ mean something else"),
         ("{name: a, groups: [{paths: [{path: '/a**'}]}]}", "'**' is not supported"),
         ("{name: a, groups: [{paths: [{path: /dev/snd}]}]}", "/dev/snd is a directory, and expose"),

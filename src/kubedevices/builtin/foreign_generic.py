@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import yaml
 
 from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
+from kubedevices.builtin.expose_checks import permissions as permissions_problem
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.builtin.yaml_source import KeyPath, entries, find
 
@@ -27,6 +28,9 @@ _GROUP: Keys = {"paths": _PATH, "usb": _USB, "count": {}}
 _DEVICE: Keys = {"name": {}, "groups": _GROUP}
 _OPTIONS = ("listen", "log-level", "plugin-directory")
 _FILE: Keys = {"domain": {}, "devices": _DEVICE, "device": _DEVICE, **{key: {} for key in _OPTIONS}}
+
+_KINDS = {"mountPath": str, "permissions": str, "type": str, "readOnly": bool, "optional": bool}
+_KIND_NAMES = {str: "text", bool: "true or false"}
 
 _WILDCARDS = re.compile(r"(?:[*?]|\[[^]]*\])+")
 
@@ -112,7 +116,7 @@ def _resources(work: Conversion, at: KeyPath, data: Any) -> list[dict[str, Any]]
 
 def _resource(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[str, Any]:
     groups = device.get("groups")
-    if not isinstance(groups, list) or not isinstance(device.get("name"), str):
+    if not isinstance(groups, list) or not groups or not isinstance(device.get("name"), str):
         work.mistake(at, "a name and a list of groups are needed")
         return {}
     name = device["name"]
@@ -127,7 +131,7 @@ def _resource(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[
                 "expose gives the same with every device",
                 "write two resources",
             )
-    return merged | parts[0] if parts else merged
+    return merged | parts[0]
 
 
 def _group(work: Conversion, at: KeyPath, group: Any) -> dict[str, Any]:
@@ -191,10 +195,18 @@ def _paths(work: Conversion, at: KeyPath, listed: list[Mapping[str, Any]]) -> di
 
 def _path(work: Conversion, at: KeyPath, given: Mapping[str, Any]) -> _Path:
     """Return an entry of `paths`, its glob in our words; what cannot be in one is a mistake."""
-    path = given["path"].replace("[^", "[!")
-    if given.get("type", "Device") not in {"Device", "Mount"}:
+    for key, kind in _KINDS.items():
+        if key in given and not isinstance(given[key], kind):
+            work.mistake((*at, key), f"must be {_KIND_NAMES[kind]}")
+    is_mount = given.get("type") == "Mount"
+    if given.get("type", "Device") not in ("Device", "Mount"):
         work.mistake((*at, "type"), f"{given['type']!r} is neither 'Device' nor 'Mount'")
-    elif given.get("type") != "Mount" and path.removeprefix("/dev/") in DIRECTORIES:
+    if problem := permissions_problem(str(given.get("permissions", "mrw"))):
+        work.mistake((*at, "permissions"), problem)
+    path = given["path"].replace("[^", "[!")
+    if is_mount:
+        path = path.rstrip("/")
+    elif path.removeprefix("/dev/") in DIRECTORIES:
         work.mistake(
             (*at, "path"),
             f"{path} is a directory, and expose gives device files only",
@@ -285,5 +297,5 @@ def _mount(work: Conversion, first: _Path, mount: _Path) -> dict[str, Any]:
         work.mistake((*mount.at, "optional"), "a mount cannot be optional")
     found: dict[str, Any] = {"host": _of_the_device(work, first, mount)}
     if mount.given.get("mountPath", mount.path) != mount.path:
-        found["container"] = mount.given["mountPath"]
+        found["container"] = str(mount.given["mountPath"]).rstrip("/")
     return found | ({"readOnly": True} if mount.given.get("readOnly") else {})
