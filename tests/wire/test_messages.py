@@ -103,6 +103,20 @@ def test_ours_stay_out_of_the_default_pool() -> None:
         Default().FindMessageTypeByName("v1beta1.Device")
 
 
+COLLECT = """
+import gc, weakref
+from kubedevices.wire.messages import message_class
+device_spec = weakref.ref(type(message_class("v1beta1.ContainerAllocateResponse")().devices.add()))
+gc.collect()
+assert device_spec() is not None
+"""
+
+
+def test_classes_of_fields_outlive_a_garbage_collection() -> None:
+    """A thread that encodes while another collects must never meet a class half destroyed."""
+    subprocess.run([sys.executable, "-c", COLLECT], check=True, timeout=60)
+
+
 SECOND_COPY = """
 import sys
 sys.path.insert(0, sys.argv[1])
