@@ -147,6 +147,74 @@ async def test_a_refusal_is_an_event(plugins: Path) -> None:
             }
 
 
+# ---------------------------------------------------------------- callers that leave
+
+
+async def register_in_a_hurry(plugin: FakePlugin) -> None:
+    """Call Register and give up when the node asks for the options."""
+    asked = plugin.options_asked
+    calling = asyncio.ensure_future(plugin.register())
+    await until(lambda: plugin.options_asked > asked)
+    calling.cancel()
+    await asyncio.wait({calling})
+
+
+async def test_a_caller_that_gives_up_is_registered_all_the_same(plugins: Path) -> None:
+    """As at a kubelet; many plugins wait for less time than a busy node needs."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as plugin,
+    ):
+        answer = plugin.hang("options")
+        await register_in_a_hurry(plugin)
+        answer.set()
+        await manager.wait_for(RESOURCE, allocatable=1)
+
+
+async def test_a_plugin_that_dies_while_it_registers_is_refused(plugins: Path) -> None:
+    """Whoever watches the node learns why the resource is missing (KubeVirt: options panic)."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+        with manager.subscribe() as events:
+            plugin.hang("options")
+            await register_in_a_hurry(plugin)
+            plugin.options = RpcError(StatusCode.UNAVAILABLE, "gone")
+            await plugin.stop()
+            refused = (await asyncio.wait_for(anext(events), 10)).as_dict()
+        assert (refused["event"], refused["resource"]) == ("refused", RESOURCE)
+        assert refused["reason"].startswith("failed to get device plugin options: ")
+
+
+async def test_who_asks_again_is_not_registered_twice(plugins: Path) -> None:
+    """Retries do not pile up: the abandoned registration ends when the next one begins."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as plugin,
+    ):
+        answer = plugin.hang("options")
+        for _ in range(3):
+            await register_in_a_hurry(plugin)
+        again = asyncio.ensure_future(plugin.register())
+        await until(lambda: plugin.options_asked == 4)
+        answer.set()
+        await again
+        await manager.wait_for(RESOURCE, allocatable=1)
+        assert plugin.streams_opened == 1
+
+
+async def test_a_stop_ends_what_a_caller_left_behind(plugins: Path) -> None:
+    """Nothing is registered at a node that has stopped."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as plugin,
+    ):
+        answer = plugin.hang("options")
+        await register_in_a_hurry(plugin)
+        await manager.stop()
+        answer.set()
+        assert not manager.inventory.is_known(RESOURCE)
+        assert not [task for task in asyncio.all_tasks() if "registration" in task.get_name()]
+
+
 # ---------------------------------------------------------------- what is believed
 
 

@@ -5,10 +5,12 @@ Checks what a plugin says and hands resource and socket on; connecting is the de
 directory dial at once, and some die when they are refused.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, RegisterRequest
@@ -63,6 +65,8 @@ class RegistrationServer:
         self._metrics = metrics
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._abandoned: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
     def is_serving(self) -> bool:
@@ -85,14 +89,42 @@ class RegistrationServer:
         """End every connection and remove the socket; harmless when repeated."""
         self._is_serving = False
         await self._server.stop()
+        under_way = [*self._under_way]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     async def register(self, request: RegisterRequest) -> None:
         """Check `request` and connect to the plugin; the reply says that both are done.
+
+        It goes on when the caller gives up: as at a kubelet, the plugin is registered all the same,
+        and of one that died whoever watches the node hears why it is missing. Asked again, the new
+        registration takes the place of the abandoned one.
 
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
         request = _bounded(request)
         self._metrics.count(REGISTRATIONS, request.resource_name)
+        key = request.resource_name, request.endpoint
+        if abandoned := self._abandoned.pop(key, None):
+            abandoned.cancel()
+        task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
+        self._under_way.add(task)
+        task.add_done_callback(partial(self._forget, key))
+        try:
+            await asyncio.shield(task)
+        finally:
+            if not task.done():
+                self._abandoned[key] = task
+
+    def _forget(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # told already, whether or not the caller has waited for it
+        if self._abandoned.get(key) is task:
+            del self._abandoned[key]
+
+    async def _take(self, request: RegisterRequest) -> None:
         try:
             if request.version != API_VERSION:
                 raise UnsupportedVersion(request.version, API_VERSION)
