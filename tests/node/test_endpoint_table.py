@@ -328,6 +328,19 @@ async def test_odd_lists_are_accepted(
         await manager.wait_for(RESOURCE, capacity=capacity, allocatable=allocatable)
 
 
+async def test_an_odd_health_is_told(plugins: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Or somebody looks for broken hardware because of a wrong word."""
+    odd = healthy("a")[0]._replace(health="healthy")
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        await one.send([odd, *unhealthy("b")])
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=2)
+    told = [text for text in caplog.messages if "counts as Unhealthy" in text]
+    assert told == [
+        f"{RESOURCE}: health 'healthy' counts as Unhealthy, a kubelet knows Healthy and Unhealthy"
+    ]
+
+
 async def test_a_huge_list_arrives(plugins: Path) -> None:
     """100,000 devices are more than a kubelet's 4 MiB would take."""
     devices = healthy(*(f"device-with-a-rather-long-name-{n:06}" for n in range(100_000)))

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from kubedevices.device import ReportedDevice
+from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory import Inventory
 from kubedevices.node.resource_devices import ListChange
-from kubedevices.words import counted
+from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
 
@@ -144,9 +144,8 @@ class EndpointTable:
             self._close(old)
         if change is None:
             return False
-        if change.duplicates and not change.is_empty:
-            twice = counted(change.duplicates, "device")
-            logger.warning("%s: the list names %s twice", resource, twice)
+        if not change.is_empty:
+            _warn_of_oddities(resource, change, devices)
         self._publish(resource, change, is_first=is_first)
         return is_first or not change.is_empty
 
@@ -267,3 +266,19 @@ class EndpointTable:
     def _cancel_expiry(self, resource: str) -> None:
         if timer := self._expiries.pop(resource, None):
             timer.cancel()
+
+
+def _warn_of_oddities(
+    resource: str, change: ListChange, devices: tuple[ReportedDevice, ...]
+) -> None:
+    if change.duplicates:
+        twice = counted(change.duplicates, "device")
+        logger.warning("%s: the list names %s twice", resource, twice)
+    if words := {device.health for device in devices} - set(Health):
+        logger.warning(
+            "%s: health %s counts as %s, a kubelet knows %s",
+            resource,
+            some_of(sorted(map(repr, words))),
+            Health.UNHEALTHY,
+            " and ".join(Health),
+        )
