@@ -135,6 +135,60 @@ def test_a_dry_run_says_why_not(
     assert message in capsys.readouterr().err
 
 
+SHARED = (
+    SERIAL
+    + """\
+- name: any
+  match: [{path: /dev/ttyUSB0}, {path: /dev/kvm}]
+  replicas: 2
+  renameShared: true
+- name: modem
+  match: [{path: /dev/ttyUSB*}]
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "resource"),
+    [
+        (["serial/ttyUSB0"], "example.com/serial"),
+        (["modem/ttyUSB0", "ttyUSB1"], "example.com/modem"),
+        (["any/kvm::0"], "example.com/any.shared"),
+        (["ttyUSB0::1"], "example.com/any.shared"),
+    ],
+)
+def test_a_dry_run_of_one_of_several_resources(
+    asked: list[str], resource: str, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name in the file, before an ID, says which."""
+    (directory / "host.yaml").write_text(SHARED)
+    assert expose("--dry-run", *asked, "-o", "json") == 0
+    assert json.loads(capsys.readouterr().out)["resource"] == resource
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["ttyUSB1", "ttyUSB0"],
+         "several resources have ttyUSB1 and ttyUSB0: serial, modem (choose one: serial/ttyUSB1)"),
+        (["kvm::0"], "several resources have kvm::0: kvm, any (choose one: kvm/kvm::0)"),
+        (["serial/ttyUSB0", "modem/ttyUSB1"],
+         "serial/ttyUSB0 and modem/ttyUSB1 are not of one resource"),
+        (["serial/kvm::0"], "there is no device 'serial/kvm::0', did you mean 'any/kvm::0'?"),
+        (["modme/ttyUSB0"], "there is no device 'modme/ttyUSB0', did you mean 'modem/ttyUSB0'?"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_does_not_choose_a_resource(
+    asked: list[str], message: str, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answer of another one would mislead."""
+    (directory / "host.yaml").write_text(SHARED)
+    assert expose("--dry-run", *asked) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith(f"kubedevices: {message}\n")
+
+
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a file to check."""
     assert main(["expose", "--schema"]) == 0

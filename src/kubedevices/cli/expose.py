@@ -60,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run",
         nargs="+",
         metavar="ID",
-        help="look once and print what a container with these devices would get",
+        help="look once and print what a container with these devices would get; NAME/ID says of "
+        "which resource of the file",
     )
     only.add_argument(
         "--schema", action="store_true", help="print the file's JSON schema, for editors"

@@ -11,6 +11,7 @@ from kubedevices.allocation import (
     ContainerAllocateResponse,
 )
 from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.builtin.expose_config import ExposeConfig
 from kubedevices.cli.output import Column, Row, print_listing
 from kubedevices.cli.scan import cdi_as_text, path_as_text
 from kubedevices.device import Device
@@ -24,9 +25,10 @@ from kubedevices.words import did_you_mean
 def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
     """Look once, allocate the devices that `args.dry_run` names, and print the answer."""
     tree = scanner.list_devices()
-    device_type = _type_of(tree, args.dry_run)
+    device_type = _type_of(scanner.config, tree, args.dry_run)
     resource = f"{scanner.config.namespace}/{device_type}"
-    devices = {device_id: tree.devices(device_type)[device_id] for device_id in args.dry_run}
+    ids = [asked.rpartition("/")[2] for asked in args.dry_run]
+    devices = {device_id: tree.devices(device_type)[device_id] for device_id in ids}
     answer = asyncio.run(_answer(scanner, device_type, devices, args))
     document = {
         "resource": resource,
@@ -59,7 +61,7 @@ async def _answer(
     devices: Mapping[str, Device],
     args: argparse.Namespace,
 ) -> ContainerAllocateResponse:
-    request = AllocateRequest((ContainerAllocateRequest(tuple(args.dry_run)),))
+    request = AllocateRequest((ContainerAllocateRequest(tuple(devices)),))
     response = await scanner.abilities_of(device_type).allocate(request)
     if isinstance(response, UseDefault):
         response = default_response(request, devices, env_merge=args.env_merge)
@@ -76,16 +78,26 @@ def _cdi_devices(kind: str, devices: Iterable[Device]) -> dict[str, Any]:
     return {str(CdiName.of(kind, device_name_of(each.id))): to_dict(each.cdi) for each in by_cdi}
 
 
-def _type_of(tree: DeviceTree, ids: Sequence[str]) -> str:
-    """Return the resource that has every device of `ids`."""
-    known = [device_id for name in tree for device_id in tree.devices(name)]
-    for device_id in ids:
-        if device_id not in known:
-            raise UsageError(f"there is no device {device_id!r}{did_you_mean(device_id, known)}")
-    names = [name for name in tree if set(ids) <= tree.devices(name).keys()]
-    if not names:
-        raise UsageError(f"{' and '.join(ids)} are not of one resource")
-    return names[0]
+def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> str:
+    """Return the resource that has every device of `asked`; each is an ID, or NAME/ID."""
+    having: dict[str, set[str]] = {}
+    for rule in config.resources:
+        for device_id in tree.devices(rule.device_type):
+            for name in (device_id, f"{rule.name}/{device_id}"):  # an ID has no slash
+                having.setdefault(name, set()).add(rule.name)
+    for name in asked:
+        if name not in having:
+            raise UsageError(f"there is no device {name!r}{did_you_mean(name, having)}")
+    fitting = set.intersection(*(having[name] for name in asked))
+    rules = [rule for rule in config.resources if rule.name in fitting]
+    text = " and ".join(asked)
+    if not rules:
+        raise UsageError(f"{text} are not of one resource")
+    if len(rules) > 1:
+        names = ", ".join(rule.name for rule in rules)
+        choice = f"{rules[0].name}/{asked[0]}"
+        raise UsageError(f"several resources have {text}: {names} (choose one: {choice})")
+    return rules[0].device_type
 
 
 def _rows(document: dict[str, Any]) -> Iterator[Row]:
