@@ -137,6 +137,39 @@ def test_a_file_in_two_resources_is_warned_of_once(
     ]
 
 
+@pytest.mark.parametrize("inject", ["nodes", "cdi", "both"])
+def test_a_device_that_fits_no_template_is_left_out(
+    inject: str, tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a warning, once until it is gone and back; everything else goes on."""
+    caplog.set_level(logging.WARNING)
+    touch(dev, "a", "x=y", "odd", os.fsdecode(b"tty\xff"))
+    (dev / "odd").unlink()
+    (dev / "odd").symlink_to(os.fsdecode(b"tty\xff"))
+    scanner = make_scanner(
+        tmp_path,
+        dev,
+        "resources:\n"
+        "- name: all\n  match: [{path: '/dev/*'}]\n  replicas: 2\n"
+        f"  env: {{'D_{{n}}': '{{id}}'}}\n  inject: {inject}\n"
+        "- name: one\n  match: [{path: /dev/a}]\n  id: path\n",
+    )
+    for _ in range(2):
+        tree = scanner.list_devices()
+        assert list(tree.devices("all")) == ["a::0", "a::1"]
+        assert list(tree.devices("one")) == ["a"]
+    odd, equals = (text for text in caplog.messages if "left out" in text)
+    assert odd.startswith("example.com/all: device 'odd::0': '/dev/tty\\udcff' is not valid UTF-8")
+    assert equals == (
+        "example.com/all: device 'x=y::0': env: 'D_x=y' cannot be a name; it is left out"
+    )
+    (dev / "x=y").unlink()
+    scanner.list_devices()
+    touch(dev, "x=y")
+    scanner.list_devices()
+    assert caplog.messages.count(equals) == 2
+
+
 def test_every_scan_sees_what_is_there_now(
     tmp_path: Path, dev: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

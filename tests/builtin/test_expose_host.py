@@ -50,7 +50,7 @@ def test_a_usb_device_has_its_drivers_file_first(machine: PretendMachine) -> Non
     assert (first.path, first.others) == ("/dev/ttyUSB0", ("/dev/bus/usb/001/004",))
     assert (first.address, first.stable) == ("1-2", "usb-0403-6001-A10__1")
     assert (second.path, second.others) == ("/dev/bus/usb/001/005", ())
-    assert machine.host.stable_name(second) == "usb-0403-6001-1-3"
+    assert machine.host.stable_names(second) == ("usb-0403-6001-1-3",)
     assert machine.find(Match(usb=UsbMatch(serial="B*"))) == []
 
 
@@ -66,7 +66,8 @@ def test_a_pci_function_has_the_files_of_its_driver(
     for _ in range(2):
         (found,) = machine.find(match)
         assert (found.path, found.others) == ("/dev/dri/card0", ("/dev/dri/renderD128",))
-        assert found.address == machine.host.stable_name(found) == "0000:a1:00.0"
+        assert found.address == "0000:a1:00.0"
+        assert machine.host.stable_names(found) == ("0000:a1:00.0",)
     assert caplog.messages == [
         "PCI function 0000:3b:00.0 has no device file (its driver: none), so it cannot be exposed"
     ]
@@ -92,28 +93,43 @@ def test_a_by_id_link_names_a_file(machine: PretendMachine) -> None:
     machine.file("ttyUSB0")
     by_path = Match(path=PathPattern("/dev/ttyUSB*"))
     (found,) = machine.find(by_path)
-    assert machine.host.stable_name(found) == ""
+    assert machine.host.stable_names(found) == ()
     links = machine.dev / "serial/by-id"
     links.mkdir(parents=True)
     (links / "usb-FTDI A10-if00").symlink_to("../../ttyUSB0")
     (links / "usb-Z").symlink_to("../../ttyUSB0")
-    assert machine.host.stable_name(found) == ""
+    assert machine.host.stable_names(found) == ()
     machine.host.look_again()
-    assert machine.host.stable_name(found) == "usb-FTDI_A10-if00"
+    assert machine.host.stable_names(found) == ("usb-FTDI_A10-if00", "usb-Z")
     by_link = machine.find(Match(path=PathPattern("/dev/serial/by-id/*")))
-    assert [machine.host.stable_name(each) for each in by_link] == ["usb-FTDI_A10-if00", "usb-Z"]
+    assert [machine.host.stable_names(each) for each in by_link] == [
+        ("usb-FTDI_A10-if00", "usb-Z"),
+        ("usb-Z", "usb-FTDI_A10-if00"),
+    ]
 
 
 def test_a_usb_serial_number_names_the_file_of_an_interface(machine: PretendMachine) -> None:
     """By the device's number, so that no udev is needed; two interfaces stay apart."""
     adapter = add_usb(machine.sys, "1-2", serial="A10")
-    names = []
+    names: list[str] = []
     for i in (0, 1):
         interface = write(adapter / f"1-2:1.{i}", {"bInterfaceNumber": f"0{i}"})
         tty = write(interface / f"ttyUSB{i}/tty/ttyUSB{i}", {})
         link(machine.sys / f"dev/char/188:{i}", tty)
         file = HostFile((stat.S_IFCHR, (188 << 8) | i), f"/dev/ttyUSB{i}")
-        names.append(machine.host.stable_name(Found(f"/dev/ttyUSB{i}", file)))
+        names += machine.host.stable_names(Found(f"/dev/ttyUSB{i}", file))
     assert names == ["usb-0403-6001-A10-if1.0", "usb-0403-6001-A10-if1.1"]
     unknown = HostFile((stat.S_IFBLK, 7 << 8), "/dev/loop0")
-    assert machine.host.stable_name(Found("/dev/loop0", unknown)) == ""
+    assert machine.host.stable_names(Found("/dev/loop0", unknown)) == ()
+
+
+def test_the_serial_number_of_a_hub_names_nothing_behind_it(machine: PretendMachine) -> None:
+    """Every root hub has one, and many adapters have none."""
+    hub = add_usb(machine.sys, "usb1", serial="0000:00:14.0")
+    adapter = hub / "1-2"
+    write(adapter, {"idVendor": "1a86", "idProduct": "7523"})
+    tty = write(adapter / "1-2:1.0/ttyUSB0/tty/ttyUSB0", {})
+    write(adapter / "1-2:1.0", {"bInterfaceNumber": "00"})
+    link(machine.sys / "dev/char/188:0", tty)
+    file = HostFile((stat.S_IFCHR, 188 << 8), "/dev/ttyUSB0")
+    assert machine.host.stable_names(Found("/dev/ttyUSB0", file)) == ()

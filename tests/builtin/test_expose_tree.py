@@ -27,6 +27,7 @@ class PretendHost:
         self.files = {path: path for path in paths} | (links or {})
         self.usb: list[Found] = []
         self.stable: dict[str, str] = {}
+        """All stable names of a path, with spaces between them."""
 
     def find(self, match: Match) -> Iterable[Found]:
         if match.path is None:
@@ -37,8 +38,8 @@ class PretendHost:
             if (captures := match.path.match(path)) is not None
         ]
 
-    def stable_name(self, found: Found) -> str:
-        return found.stable or self.stable.get(found.path, "")
+    def stable_names(self, found: Found) -> tuple[str, ...]:
+        return (*filter(None, [found.stable]), *self.stable.get(found.path, "").split())
 
     def identify(self, path: str) -> HostFile | None:
         real = self.files.get(path)
@@ -64,7 +65,9 @@ def scan(
 ) -> DeviceTree:
     config = configure(file, resource)
     exposed = survey(config, host, memory or ExposeMemory(), now)
-    return make_tree(config, exposed, lambda each: Health(HEALTH.get(each.id, "Healthy")))
+    tree, problems = make_tree(config, exposed, lambda each: Health(HEALTH.get(each.id, "Healthy")))
+    assert problems == []
+    return tree
 
 
 HEALTH: dict[str, str] = {}
@@ -386,5 +389,6 @@ def test_a_default_is_for_those_who_do_not_say(config_file: Path) -> None:
     for said, has_cdi in (("", True), ("  inject: nodes\n", False)):
         config = configure(config_file, "  match: [{path: /dev/ttyUSB*}]\n" + said)
         exposed = survey(config, host, ExposeMemory(), 0)
-        (device,) = devices(make_tree(config, exposed, lambda _: Health.HEALTHY, "cdi")).values()
+        tree, _ = make_tree(config, exposed, lambda _: Health.HEALTHY, "cdi")
+        (device,) = devices(tree).values()
         assert (device.cdi is not None, device.specs == ()) == (has_cdi, has_cdi)

@@ -61,6 +61,7 @@ class ExposeScanner(PolledScanner):
         self._health = HealthChecks(self.trigger, here=self._host.here, clock=clock)
         self._last = DeviceTree()
         self._warned: set[str] = set()
+        self._left_out: frozenset[str] = frozenset()
 
     @classmethod
     def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT, inject: Inject = "nodes") -> Self:
@@ -111,7 +112,8 @@ class ExposeScanner(PolledScanner):
         self._host.look_again()
         exposed = list(survey(config, self._host, self._memory, self._clock()))
         self._health.update(exposed)
-        tree = make_tree(config, exposed, self._health.health, self._inject)
+        tree, problems = make_tree(config, exposed, self._health.health, self._inject)
+        self._warn_of_left_out(config, problems)
         self._log_changes(config, tree)
         self._warn_of_files_in_two_resources(exposed)
         self._last = tree
@@ -155,6 +157,13 @@ class ExposeScanner(PolledScanner):
                     "%s is exposed as %s and as %s: each may be given to another container",
                     path, first, resource,
                 )  # fmt: skip
+
+    def _warn_of_left_out(self, config: ExposeConfig, problems: Collection[str]) -> None:
+        """Once for each, not at every look; again for one that has come back."""
+        for problem in problems:
+            if problem not in self._left_out:
+                _log.warning("%s/%s; it is left out", config.namespace, problem)
+        self._left_out = frozenset(problems)
 
     def _check_cdi_kinds(self, config: ExposeConfig) -> None:
         """Raise `UsageError` for a resource that `inject` makes CDI devices of, but cannot.

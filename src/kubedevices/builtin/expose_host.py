@@ -34,7 +34,7 @@ class HostDevices:
     def __init__(self, dev_root: Path = DEV_ROOT, sysfs_root: Path = SYSFS_ROOT) -> None:
         self._dev, self._sys = dev_root, sysfs_root
         self._dev_root = str(dev_root)
-        self._by_id: dict[str, str] | None = None
+        self._by_id: dict[str, list[str]] | None = None
         self._warned: set[str] = set()
 
     def look_again(self) -> None:
@@ -165,24 +165,24 @@ class HostDevices:
 
     # ------------------------------------------------------------ what stays
 
-    def stable_name(self, found: Found) -> str:
-        """Return what identifies a device over re-plugs and reboots, empty if nothing is known.
+    def stable_names(self, found: Found) -> tuple[str, ...]:
+        """Return all that identifies a device over re-plugs and reboots, the best name first.
 
-        A USB serial number, a link of udev such as /dev/serial/by-id/…, or a PCI address.
+        A USB serial number, links of udev such as /dev/serial/by-id/…, or a PCI address.
         """
-        if found.stable:
-            return found.stable
-        if "/by-id/" in found.path:
-            return _as_id(found.path.rpartition("/")[2])
-        return self._usb_name(found.file) or self._links_by_id().get(found.file.real_path, "")
+        link = _as_id(found.path.rpartition("/")[2]) if "/by-id/" in found.path else ""
+        links = self._links_by_id().get(found.file.real_path, ())
+        names = (found.stable, link, self._usb_name(found.file), *links)
+        return tuple(dict.fromkeys(filter(None, names)))
 
     def _usb_name(self, file: HostFile) -> str:
         """Return vendor, product, serial and interface of a file that a USB driver made."""
         directory = self._directory_of(file)
         below: list[str] = []
         while directory is not None and (self._sys / "devices") in directory.parents:
-            serial = read_attribute(directory / "serial")
-            if (vendor := read_hex(directory / "idVendor")) and serial:
+            if vendor := read_hex(directory / "idVendor"):
+                if not (serial := read_attribute(directory / "serial")):
+                    return ""  # what lies above is a hub, whose serial number says nothing of this
                 product = read_hex(directory / "idProduct")
                 interface = "".join(f"-if{part}" for part in below)
                 return f"usb-{vendor}-{product}-{_as_id(serial)}{interface}"
@@ -203,14 +203,15 @@ class HostDevices:
         except OSError:
             return None
 
-    def _links_by_id(self) -> dict[str, str]:
-        """Return the first name in a by-id directory of /dev for each file that has one."""
+    def _links_by_id(self) -> dict[str, list[str]]:
+        """Return the names in by-id directories of /dev for each file that has one."""
         if self._by_id is None:
             self._by_id = {}
             for path in sorted(self.paths(PathPattern("/dev/*/by-id/*")), key=natural_key):
                 file = self.identify(path)
                 if file is not None and file.real_path != path:
-                    self._by_id.setdefault(file.real_path, _as_id(path.rpartition("/")[2]))
+                    name = _as_id(path.rpartition("/")[2])
+                    self._by_id.setdefault(file.real_path, []).append(name)
         return self._by_id
 
 

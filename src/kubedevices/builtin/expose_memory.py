@@ -4,7 +4,7 @@ A device that vanishes is kept for a while, so that a short re-plug keeps its ID
 container that holds it. It keeps its number (`{index}`) just as long.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -22,10 +22,14 @@ class Memory(Generic[T]):
     """Per resource, what was there by the last look; keys tell devices from each other."""
 
     def __init__(self) -> None:
-        self._resources: dict[str, dict[str, Remembered[T]]] = {}
+        self._resources: dict[Hashable, dict[str, Remembered[T]]] = {}
+
+    def known(self, resource: Hashable) -> Collection[Remembered[T]]:
+        """Return what was there at the last look, then what was gone, the latest first."""
+        return self._resources.get(resource, {}).values()
 
     def update(
-        self, resource: str, seen: Mapping[str, T], now: float, grace: float
+        self, resource: Hashable, seen: Mapping[str, T], now: float, grace: float
     ) -> Mapping[str, Remembered[T]]:
         """Return what is `seen`, and what has been gone for less than `grace` seconds.
 
@@ -52,7 +56,7 @@ class Memory(Generic[T]):
         self._resources[resource] = here | kept
         return self._resources[resource]
 
-    def keep_only(self, resources: set[str]) -> None:
+    def keep_only(self, resources: Collection[Hashable]) -> None:
         """Forget every other resource."""
-        for name in self._resources.keys() - resources:
+        for name in self._resources.keys() - set(resources):
             del self._resources[name]

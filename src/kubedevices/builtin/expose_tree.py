@@ -6,9 +6,11 @@ Rules worth knowing:
   that stands first in the file names it.
 * `id: stable` takes what the host knows the device by, whatever its device file is called; else,
   and with `id: path`, the ID is the path without `/dev/`, with `-` for `/`: `/dev/net/tun` is
-  `net-tun`. `id: index` is the resource's name and the device's number. Two devices of one resource
-  that would get the same ID get a hash of their path behind it, and so does an ID beyond the 63
-  characters of the API.
+  `net-tun`. `id: index` is the resource's name and the device's number. A device whose ID another
+  one of its resource already has gets a hash of its path behind it, and so does an ID beyond the
+  63 characters of the API.
+* A container holds a device by its ID, so a device keeps its ID until a stable name tells that it
+  is another one: neither a twin nor a name that the host gets to know later renames it.
 * With `replicas: 2` the IDs are `ttyUSB0::0` and `ttyUSB0::1`: `::`, because names of devices
   contain `-`. Health and NUMA nodes of a device are those of all its replicas.
 * With `inject: cdi` a device is a CDI device of its resource's name and its own ID, which says all
@@ -18,8 +20,7 @@ Rules worth knowing:
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -28,6 +29,7 @@ from kubedevices.builtin.expose_memory import Memory, Remembered
 from kubedevices.builtin.path_patterns import PathPattern, fill
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import InvalidDevice
 from kubedevices.plugin.replicas import SEPARATOR
 
 ID_LIMIT = 63
@@ -76,16 +78,28 @@ class Host(Protocol):
     def identify(self, path: str) -> HostFile | None:
         """Return the device file at `path`; None if there is none, or something else."""
 
-    def stable_name(self, found: Found) -> str:
-        """Return what identifies the device over re-plugs, or an empty string."""
+    def stable_names(self, found: Found) -> tuple[str, ...]:
+        """Return everything that identifies the device over re-plugs, the best name first."""
 
 
 class Part(NamedTuple):
-    """A device that is there, with its ID and the device files that come along with it."""
+    """A device that is there, with its ID and the device files that come along with it.
+
+    `names` are the stable ones that are known; none with `id: path`.
+    """
 
     id: str
     found: Found
     companions: tuple[DeviceSpec, ...]
+    names: tuple[str, ...] = ()
+
+    def shares_name(self, other: "Part") -> bool:
+        """Whether both are certainly the same device, or twins with one serial number."""
+        return not set(self.names).isdisjoint(other.names)
+
+    def contradicts(self, other: "Part") -> bool:
+        """Whether the two cannot be the same device."""
+        return bool(self.names and other.names) and not self.shares_name(other)
 
 
 ExposeMemory = Memory[Part]
@@ -103,11 +117,13 @@ class Exposed(NamedTuple):
 
 def survey(config: ExposeConfig, host: Host, memory: ExposeMemory, now: float) -> Sequence[Exposed]:
     """Return every device that `config` makes of the host's, replicas not counted."""
-    memory.keep_only({rule.name for rule in config.resources})
+    # Whoever changes `id` wants other IDs, so those before are forgotten at once.
+    memory.keep_only({(rule.name, rule.id) for rule in config.resources})
     exposed: list[Exposed] = []
     for rule in config.resources:
-        parts = {part.id: part for part in _find_parts(rule, host)}
-        kept = memory.update(rule.name, parts, now, config.gone_grace_of(rule))
+        key = rule.name, rule.id
+        parts = {part.id: part for part in _find_parts(rule, host, memory.known(key))}
+        kept = memory.update(key, parts, now, config.gone_grace_of(rule))
         exposed += sorted(
             (_expose(rule, each) for each in kept.values()),
             key=lambda each: natural_key(each.part.found.path),
@@ -120,20 +136,27 @@ def make_tree(
     exposed: Iterable[Exposed],
     health: Callable[[Exposed], Health],
     inject: str = "nodes",
-) -> DeviceTree:
-    """Return the devices as they are published; every resource is declared.
+) -> tuple[DeviceTree, Sequence[str]]:
+    """Return the devices as they are published, and why some are not; every resource is declared.
 
     `inject` is how devices reach a container of which the configuration does not say it.
     """
-    tree = DeviceTree()
+    tree, problems = DeviceTree(), list[str]()
     for rule in config.resources:
         tree.declare(rule.device_type)
     for each in exposed:
         state = health(each) if each.is_there else Health.UNHEALTHY
-        for suffix in _replica_suffixes(each.rule.replicas):
-            device = _make_device(each, each.id + suffix, state)
-            tree.add(each.rule.device_type, _as_cdi(device, each.rule.inject or inject))
-    return tree
+        try:
+            devices = [
+                _as_cdi(_make_device(each, each.id + suffix, state), each.rule.inject or inject)
+                for suffix in _replica_suffixes(each.rule.replicas)
+            ]
+        except InvalidDevice as error:  # its names fit no template: not the fault of the others
+            problems.append(f"{each.rule.device_type}: {error}")
+            continue
+        for device in devices:
+            tree.add(each.rule.device_type, device)
+    return tree, problems
 
 
 def _expose(rule: ResourceRule, remembered: Remembered[Part]) -> Exposed:
@@ -144,15 +167,24 @@ def _expose(rule: ResourceRule, remembered: Remembered[Part]) -> Exposed:
     return Exposed(rule, device_id, part, remembered.gone_at is None, values)
 
 
-def make_ids(named: Sequence[tuple[str, str]], limit: int = ID_LIMIT) -> list[str]:
-    """Return an ID of at most `limit` characters for each (name or "", path); see the rules."""
-    plain = [name or _path_name(path) for name, path in named]
-    count = Counter(plain)
-    ids = []
-    for (_, path), name in zip(named, plain, strict=True):
-        is_ambiguous = count[name] > 1 and path != f"/dev/{name}"
-        ids.append(_hashed(name, path, limit) if is_ambiguous or len(name) > limit else name)
-    return ids
+def make_ids(
+    named: Sequence[tuple[str, str]], limit: int = ID_LIMIT, taken: Iterable[str] = ()
+) -> list[str]:
+    """Return an ID of at most `limit` characters for each (name or "", path); see the rules.
+
+    None is among those `taken`. The order of `named` does not count.
+    """
+    plain = {path: name or _path_name(path) for name, path in named}
+    used = set(taken)
+    ids: dict[str, str] = {}
+    for path in sorted(plain, key=lambda path: (path != f"/dev/{plain[path]}", natural_key(path))):
+        device_id, salted = plain[path], path
+        while device_id in used or len(device_id) > limit:
+            device_id = _hashed(plain[path], salted, limit)
+            salted += "/"  # a twin that is somewhere else now may still have this ID
+        used.add(device_id)
+        ids[path] = device_id
+    return [ids[path] for _, path in named]
 
 
 def _path_name(path: str) -> str:
@@ -160,7 +192,8 @@ def _path_name(path: str) -> str:
 
 
 def _hashed(name: str, path: str, limit: int) -> str:
-    digest = hashlib.sha1(path.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
+    content = path.encode(errors="surrogateescape")
+    digest = hashlib.sha1(content, usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
     return f"{name[: limit - _HASH_DIGITS - 1]}-{digest}"
 
 
@@ -168,24 +201,75 @@ def _replica_suffixes(replicas: int) -> list[str]:
     return [f"{SEPARATOR}{i}" for i in range(replicas)] if replicas > 1 else [""]
 
 
-def _find_parts(rule: ResourceRule, host: Host) -> list[Part]:
-    """Return what makes a device of a resource, each with its ID."""
-    chosen: dict[Hashable, tuple[Found, tuple[DeviceSpec, ...]]] = {}
+def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Part]]) -> list[Part]:
+    """Return what makes a device of a resource, each with its ID; `known` is what was before."""
+    here: dict[Hashable, Part] = {}
     for found in (found for match in rule.match for found in host.find(match)):
-        if found.file.identity in chosen or _is_excluded(rule.exclude, found):
+        if found.file.identity in here or _is_excluded(rule.exclude, found):
             continue
         companions = _companions(rule, host, found)
         if companions is not None:
-            chosen[found.file.identity] = found, companions
-    named = [
-        ("" if rule.id == "path" else host.stable_name(found), found.path)
-        for found, _ in chosen.values()
-    ]
-    ids = make_ids(named, ID_LIMIT - len(_replica_suffixes(rule.replicas)[-1]))
-    return [
-        Part(part_id, found, companions)
-        for part_id, (found, companions) in zip(ids, chosen.values(), strict=True)
-    ]
+            names = () if rule.id == "path" else host.stable_names(found)
+            here[found.file.identity] = Part("", found, companions, names)
+    limit = ID_LIMIT - len(_replica_suffixes(rule.replicas)[-1])
+    for identity, former in _recognise(here, known, host).items():
+        if len(former.id) <= limit:  # there may be more replicas than before
+            names = here[identity].names or former.names
+            here[identity] = here[identity]._replace(id=former.id, names=names)
+    new = {identity: part for identity, part in here.items() if not part.id}
+    named = [("".join(part.names[:1]), part.found.path) for part in new.values()]
+    ids = make_ids(named, limit, (each.thing.id for each in known))
+    for (identity, part), part_id in zip(new.items(), ids, strict=True):
+        here[identity] = part._replace(id=part_id)
+    return list(here.values())
+
+
+def _recognise(
+    here: Mapping[Hashable, Part], known: Collection[Remembered[Part]], host: Host
+) -> dict[Hashable, Part]:
+    """Return what devices that are `here` were before, by their identity, if they were `known`."""
+    were: dict[Hashable, Part] = {}
+    taken: set[str] = set()
+    for part, former in _guesses(here, known, host):
+        identity = part.found.file.identity
+        if identity not in were and former.id not in taken and not part.contradicts(former):
+            were[identity] = former
+            taken.add(former.id)
+    return were
+
+
+def _guesses(
+    here: Mapping[Hashable, Part], known: Collection[Remembered[Part]], host: Host
+) -> Iterator[tuple[Part, Part]]:
+    """Yield a device that is here and what it may have been, the best guesses first.
+
+    What is still at its place comes before what has moved, or a twin would take its ID. What was
+    gone may have been replaced, so that a name counts more than the place.
+    """
+    identities: dict[str, Hashable] = {part.found.path: key for key, part in here.items()}
+
+    def parts_at(path: str) -> Iterator[Part]:
+        if path not in identities:
+            file = host.identify(path)
+            identities[path] = file and file.identity
+        if identities[path] in here:
+            yield here[identities[path]]
+
+    by_name: dict[str, list[Part]] = {}
+    for former, _, gone_at in known:
+        for part in parts_at(former.found.path):
+            if gone_at is None or part.shares_name(former):
+                yield part, former
+        for name in former.names:
+            by_name.setdefault(name, []).append(former)
+    for part in here.values():
+        for name in part.names:
+            yield from ((part, former) for former in by_name.get(name, ()))
+    for former, _, gone_at in known:
+        # A device is still the same where only the link is gone that it was found by. One that was
+        # gone is not: its file may be another device's now, and the link would have told.
+        place = former.found.file.real_path if gone_at is None else former.found.path
+        yield from ((part, former) for part in parts_at(place))
 
 
 def _is_excluded(patterns: Sequence[PathPattern], found: Found) -> bool:
