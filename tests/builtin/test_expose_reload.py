@@ -83,9 +83,8 @@ async def test_an_invalid_file_changes_nothing(
         assert any(f"{file}:8:10: resources[2].name" in text for text in caplog.messages)
         file.write_text((HEAD + SERIAL).replace("example.com", "example.org"))
         await until(lambda: follower.failed_reloads == 2)
-        assert f"{file}: namespace: a change from example.com to example.org needs a restart" in (
-            caplog.messages
-        )
+        change = "a change from example.com to example.org needs a restart"
+        assert f"{file}:2:12: namespace: {change}" in caplog.messages
         file.unlink()
         await until(lambda: follower.failed_reloads == 3)
         assert f"cannot read {file}: No such file or directory" in caplog.messages

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import HealthRule, load_expose_config
 from kubedevices.builtin.health_checks import look
+from kubedevices.builtin.yaml_source import Report
 from tests.waiting import until_sync
 
 
@@ -204,5 +206,6 @@ def test_a_new_rule_is_applied_at_once(
     (tmp_path / "dev/card0").touch()
     scanner = make_scanner("{file: /no/such/file}", Clock())
     assert healths(scanner) == {"card0": "Unhealthy"}
-    scanner.use(make_scanner(f"{{file: {tmp_path}}}", Clock()).config)
+    changed = make_scanner(f"{{file: {tmp_path}}}", Clock()).config
+    scanner.use(changed, Report("expose.yaml", yaml.ScalarNode("", "")))
     assert healths(scanner) == {"card0": "Healthy"}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
+from kubedevices.builtin.yaml_source import Report
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
@@ -25,12 +26,13 @@ _log = logging.getLogger(__name__)
 
 
 class ConfigFollower:
-    """Gives every new configuration to `apply`, which may refuse it with a `KubedevicesError`.
+    """Gives every new configuration, and where its keys stand, to `apply`, which may refuse it with
+    a `KubedevicesError`.
 
     `is_in_force` is False while the file says something that could not be used.
     """
 
-    apply: Callable[[ExposeConfig], None]
+    apply: Callable[[ExposeConfig, Report], None]
 
     def __init__(self, file: Path) -> None:
         self.reloads = self.failed_reloads = 0
@@ -68,7 +70,7 @@ class ConfigFollower:
         self._content = content
         try:
             config, report = await hook_threads.call(load_expose_config, self._file)
-            self.apply(config)
+            self.apply(config, report)
         except KubedevicesError as error:
             self.failed_reloads += 1
             self.is_in_force = False

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -18,9 +19,10 @@ from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_e
 from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, survey
 from kubedevices.builtin.health_checks import HealthChecks
+from kubedevices.builtin.yaml_source import Report
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import CannotRead, UsageError
+from kubedevices.errors import CannotRead, ConfigError, UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.notifier import Notifier
@@ -82,13 +84,11 @@ class ExposeScanner(PolledScanner):
         if self.follower is not None:
             self.follower.request()
 
-    def use(self, config: ExposeConfig) -> None:
+    def use(self, config: ExposeConfig, report: Report) -> None:
         """Go on with `config`; resources that it has unchanged notice nothing."""
         if config.namespace != self.config.namespace:
-            raise UsageError(
-                f"namespace: a change from {self.config.namespace} to {config.namespace} needs a "
-                "restart"
-            )
+            change = f"a change from {self.config.namespace} to {config.namespace} needs a restart"
+            raise ConfigError([replace(report.place(("namespace",)), problem=change)])
         self._check_cdi_kinds(config)
         self.config = config
         self.interval = config.look_interval
