@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.builtin.simulated_devices import make_devices
+from kubedevices.builtin.simulated_devices import SimulatedDevices
 from kubedevices.builtin.simulator import Simulator
-from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_settings
+from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_resources
 from kubedevices.builtin.simulator_file import read_simulator_file
 from kubedevices.device import Device, DeviceSpec
 from kubedevices.device_tree import DeviceTree
@@ -41,12 +41,14 @@ KEYS = (
 def from_file(tmp_path: Path, text: str, **environment: str) -> SimulatorConfig:
     file = tmp_path / "simulate.yaml"
     file.write_text(text)
-    return merge_settings(read_simulator_file(file), environment, {})
+    (config,) = merge_resources(read_simulator_file(file), environment, {})
+    return config
 
 
 def test_defaults_are_those_of_the_original() -> None:
     """Its Makefile's, and the host name where it has none."""
-    assert merge_settings(None, {}, {}) == SimulatorConfig(
+    (config,) = merge_resources(None, {}, {})
+    assert config == SimulatorConfig(
         resource_name="example.com/simple-device",
         number_devices=2,
         plugin_name="simple-device-plugin",
@@ -97,8 +99,9 @@ def test_every_setting_is_variable_and_flag(
     variable: str, text: str, field: str, value: object
 ) -> None:
     """Both take the same texts."""
-    assert getattr(merge_settings(None, {variable: text}, {}), field) == value
-    assert getattr(merge_settings(None, {}, {field: text}), field) == value
+    for environment, flags in (({variable: text}, {}), ({}, {field: text})):
+        (config,) = merge_resources(None, environment, flags)
+        assert getattr(config, field) == value
     assert field in {setting.field for setting in SETTINGS if setting.variable == variable}
 
 
@@ -131,7 +134,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
     file.write_text("pluginName: file\nenvPrefix: file\nannotationPrefix: file\n")
     environment = {"PLUGIN_NAME": "env", "ENV_PREFIX": "env", "ANNOTATION_PREFIX": ""}
     flags = {"plugin_name": "flag", "env_prefix": None, "device_id_prefix": ""}
-    config = merge_settings(read_simulator_file(file), environment, flags)
+    (config,) = merge_resources(read_simulator_file(file), environment, flags)
     assert (config.plugin_name, config.env_prefix) == ("flag", "env")
     assert (config.annotation_prefix, config.device_id_prefix) == ("file", "")
 
@@ -159,11 +162,11 @@ def test_a_mistake_names_its_source(variable: str, text: str, problem: str) -> N
     """The variable or the flag it came from."""
     setting = next(setting for setting in SETTINGS if setting.variable == variable)
     with pytest.raises(ConfigError) as caught:
-        merge_settings(None, {variable: text}, {})
+        merge_resources(None, {variable: text}, {})
     assert str(caught.value).startswith(f"environment: {variable}: ")
     assert problem in str(caught.value)
     with pytest.raises(ConfigError) as caught:
-        merge_settings(None, {}, {setting.field: text})
+        merge_resources(None, {}, {setting.field: text})
     assert str(caught.value).startswith(f"command line: {setting.flag}: ")
 
 
@@ -191,6 +194,44 @@ def test_a_value_that_is_replaced_need_not_be_right(tmp_path: Path) -> None:
     assert config.resource_name == "example.com/x"
 
 
+MAP = "numberDevicesOnNode: 4\nnumaNodes: {0: 0, 1: 0, 2: 1, 3: 1}\n"
+
+
+def test_a_source_that_wins_may_ask_for_fewer_devices(tmp_path: Path) -> None:
+    """What the map of a source before it says of the others is for nobody."""
+    file = tmp_path / "simulate.yaml"
+    file.write_text(MAP)
+    settings = read_simulator_file(file)
+    (by_variable,) = merge_resources(settings, {"NUMBER_DEVICES": "2"}, {})
+    (by_flag,) = merge_resources(settings, {"NUMA_NODES": "0=0,3=1"}, {"number_devices": "3"})
+    assert (by_variable.number_devices, by_flag.number_devices) == (2, 3)
+    assert [
+        each.numa_nodes for each in SimulatedDevices([by_variable]).of("simple-device").values()
+    ] == [(0,), (0,)]
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags", "source"),
+    [
+        ({}, {}, "simulate.yaml:2:12: numaNodes: "),
+        ({"NUMBER_DEVICES": "2", "NUMA_NODES": "2=0"}, {}, "environment: NUMA_NODES: "),
+        ({"NUMBER_DEVICES": "2"}, {"numa_nodes": "2=0"}, "command line: --numa-nodes: "),
+        ({}, {"number_devices": "2", "numa_nodes": "2=0"}, "command line: --numa-nodes: "),
+    ],
+)
+def test_a_map_must_fit_what_its_own_source_counts(
+    tmp_path: Path, environment: dict[str, str], flags: dict[str, str], source: str
+) -> None:
+    """And what sources before it count: whoever wrote it could know."""
+    file = tmp_path / "simulate.yaml"
+    file.write_text(MAP.replace("OnNode: 4", "OnNode: 2"))
+    with pytest.raises(ConfigError) as caught:
+        merge_resources(read_simulator_file(file), environment, flags)
+    (problem,) = caught.value.problems
+    told = str(problem).removeprefix(f"{tmp_path}/")
+    assert told == f"{source}there is no device 2, only 2 devices of example.com/simple-device"
+
+
 def test_a_wrong_type_in_the_file_is_a_mistake(tmp_path: Path) -> None:
     """Lenient is not careless."""
     with pytest.raises(ConfigError, match="numberDevicesOnNode: must be a whole number, not text"):
@@ -215,7 +256,7 @@ def make(style: str = "index", **more: object) -> list[Device]:
     config = SimulatorConfig(
         device_id_prefix="d", node_name="n", device_path_style=style, **more  # type: ignore[arg-type]
     )  # fmt: skip
-    return list(make_devices(config))
+    return list(SimulatedDevices([config]).of("simple-device").values())
 
 
 PREFIXES = {"annotation_prefix": "a", "env_prefix": "E", "device_file_prefix": "f"}

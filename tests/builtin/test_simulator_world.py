@@ -23,7 +23,7 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.builtin.simulated_devices import SimulatedDevices, with_cdi
-from kubedevices.builtin.simulated_files import make_device_file
+from kubedevices.builtin.simulated_files import StandInFiles, make_device_file
 from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_answers import answers_for
 from kubedevices.builtin.simulator_config import (
@@ -83,6 +83,41 @@ def test_each_verb_does_what_it_says() -> None:
     assert health(devices) == {"g-n-0": "H", "g-n-1": "H", "g-n-2": "H"}
     with pytest.raises(UsageError, match="there is no resource 'x', only gpu, nic"):
         devices.apply(step(resource="x", count=0))
+
+
+def test_a_device_gets_the_lowest_index_that_is_free() -> None:
+    """No two have the same, so no two share a path, and a NUMA node is that of the index."""
+    config = replace(GPU, env_prefix="E", numa_nodes={0: 7})
+    devices = SimulatedDevices([config])
+
+    def paths() -> dict[str, str]:
+        return {each.id: each.env[f"E_{each.id}"] for each in devices.of("gpu").values()}
+
+    devices.apply(step(remove="*-0"))
+    assert devices.apply(step(add=["spare", "other"])) == 2
+    assert paths() == {
+        "g-n-1": "/dev/1", "g-n-2": "/dev/2", "spare": "/dev/0", "other": "/dev/3",
+    }  # fmt: skip
+    assert devices.of("gpu")["spare"].numa_nodes == (7,)
+    devices.apply(step(set={"health": "Unhealthy"}))
+    devices.apply(step(add=["other"]))  # which is there: it is healthy again, and no other device
+    assert paths()["other"] == "/dev/3"
+    assert health(devices) == {"g-n-1": "U", "g-n-2": "U", "spare": "U", "other": "H"}
+
+
+def test_a_count_leaves_the_first_and_adds_what_is_missing() -> None:
+    """Whatever they are called; an ID that is taken is passed over."""
+    devices = SimulatedDevices([replace(GPU, number_devices=2)])
+    devices.apply(step(add=["spare"]))
+    assert devices.apply(step(count=3)) == 0
+    assert [*devices.of("gpu")] == ["g-n-0", "g-n-1", "spare"]
+    devices.apply(step(remove="*-0"))
+    devices.apply(step(add=["g-n-4"]))
+    assert devices.apply(step(count=5)) == 2
+    assert [*devices.of("gpu")] == ["g-n-1", "spare", "g-n-4", "g-n-3", "g-n-5"]
+    assert devices.apply(step(count=2)) == 3
+    assert [*devices.of("gpu")] == ["g-n-1", "spare"]
+    assert devices.apply(step(count=0)) == 2
 
 
 @pytest.mark.parametrize(
@@ -194,6 +229,36 @@ def test_a_mistake_names_its_place(tmp_path: Path, old: str, new: str, problem: 
     assert problem in str(caught.value)
 
 
+def test_what_resources_share_is_judged_as_each_has_it(tmp_path: Path) -> None:
+    """The rest of the file alone is served by nobody."""
+    text = (
+        "resourceName: nonsense\n"
+        "cdi: true\n"
+        "numaNodes: {0: 0, 1: 0, 2: 1, 3: 1}\n"
+        "resources:\n"
+        "- {resourceName: example.com/gpu, numberDevicesOnNode: 4}\n"
+        "- {resourceName: example.com/nic, numberDevicesOnNode: 4}\n"
+    )
+    configs, _ = read(tmp_path, text)
+    assert [(each.device_type, each.number_devices, each.cdi) for each in configs] == [
+        ("gpu", 4, True), ("nic", 4, True),
+    ]  # fmt: skip
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text.replace("nic, numberDevicesOnNode: 4", "3d, numberDevicesOnNode: 2"))
+    nodes, cdi = map(str, caught.value.problems)
+    assert ":3:12: numaNodes: there is no device 2, only 2 devices of example.com/3d" in nodes
+    assert ":2:6: cdi: no CDI device can be called example.com/3d=...: the class" in cdi
+
+
+def test_a_mistake_that_resources_share_is_told_once(tmp_path: Path) -> None:
+    """Not for each of them."""
+    text = "pluginName: a/b\nresources: [{resourceName: x.y/a}, {resourceName: x.y/b}]\n"
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (1, "pluginName")
+
+
 def test_the_preset_is_eight_gpus_on_two_nodes() -> None:
     """Whose health changes, over and over."""
     assert preset_names() == ("eight-gpus",)
@@ -204,7 +269,19 @@ def test_the_preset_is_eight_gpus_on_two_nodes() -> None:
     assert nodes == [(0,)] * 4 + [(1,)] * 4
     assert settings.timeline.loop
     concerned = [devices.apply(each) for each in settings.timeline.steps]
-    assert concerned == [1, 1, 1, 1, 4, 8]
+    assert concerned == [1, 1, 4, 8, 1, 7]
+
+
+def test_the_preset_is_as_small_as_is_wanted() -> None:
+    """What happens to other devices happens to none."""
+    settings = read_simulator_file(preset_file("eight-gpus"))
+    (config,) = merge_resources(settings, {"NODE_NAME": "n", "NUMBER_DEVICES": "4"}, {})
+    devices = SimulatedDevices([config])
+    there = [*devices.of("gpu")]
+    assert len(there) == 4
+    for each in settings.timeline.steps:
+        devices.apply(each)
+        assert [*devices.of("gpu")] == there
 
 
 async def test_the_preset_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -384,6 +461,20 @@ async def test_nothing_is_reported_while_a_file_holds_it_up(
         await until(lambda: len(seen(notifier)) == 3)
 
 
+async def test_steps_can_be_taken_while_nothing_is_reported(
+    tmp_path: Path, short_dir: Path
+) -> None:
+    """They are in the first report."""
+    hold, socket = tmp_path / "hold", short_dir / "sim.sock"
+    hold.touch()
+    async with simulating(Simulator(GPU, hold_file=hold, control=socket)) as notifier:
+        await until(socket.exists)
+        assert await tell(socket, {"count": 1}) == 2
+        assert not notifier.has_tree
+        hold.unlink()
+        await until(lambda: seen(notifier) == {"g-n-0": "H"})
+
+
 async def test_device_files_are_made_and_removed(tmp_path: Path) -> None:
     """Where they are asked for; the container sees them in /dev. Others' files stay."""
     (tmp_path / "dev").mkdir()
@@ -417,6 +508,39 @@ def test_a_device_file_is_a_plain_one_where_no_other_is_permitted(
         make_device_file(tmp_path / "a/gpu-0/below")
 
 
+def test_a_device_file_is_for_every_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like /dev/null: a container need not be root to write to it. No umask takes that away."""
+
+    def make(path: Path, mode: int, device: int) -> None:  # which not every test may
+        assert (stat.S_ISCHR(mode), device) == (True, os.makedev(1, 3))
+        path.touch(stat.S_IMODE(mode))
+
+    monkeypatch.setattr(os, "mknod", make)
+    before = os.umask(0o027)
+    try:
+        make_device_file(tmp_path / "gpu-0")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "gpu-0").stat().st_mode) == 0o666
+
+
+def test_what_a_killed_simulator_left_is_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removed at the next clean end. A file, a link, or another device is not."""
+    null, zero = os.lstat("/dev/null"), os.lstat("/dev/zero")
+    left = {"gpu-0": null, "gpu-1": zero, "gpu-2": None, "gpu-3": None}
+    for name in ("gpu-0", "gpu-1", "gpu-2"):
+        (tmp_path / name).touch()
+    (tmp_path / "gpu-3").symlink_to("/dev/null")
+    lstat = Path.lstat
+    monkeypatch.setattr(Path, "lstat", lambda path: left.get(path.name) or lstat(path))
+    files = StandInFiles()
+    files.give(Device("g", specs=[DeviceSpec(f"{tmp_path}/{name}") for name in left]))
+    files.remove()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["gpu-1", "gpu-2", "gpu-3"]
+
+
 async def test_a_plain_file_comes_as_a_mount(tmp_path: Path) -> None:
     """No engine takes it for a device, neither in an answer nor in CDI."""
     (tmp_path / "gpu-0").touch()
@@ -446,6 +570,20 @@ def test_several_resources_have_sockets_of_their_own() -> None:
     simulator = Simulator(GPU, NIC)
     assert simulator.socket_name("nic") == "simple-device-plugin-nic.sock"
     assert Simulator(GPU).socket_name("gpu") == "simple-device-plugin.sock"
+
+
+def test_a_resource_may_name_its_plugin(tmp_path: Path) -> None:
+    """The others keep the name that all share."""
+    text = (
+        "pluginName: top\n"
+        "resources:\n"
+        "- {resourceName: example.com/gpu, pluginName: one}\n"
+        "- {resourceName: example.com/nic, pluginName: two}\n"
+        "- {resourceName: example.com/fpga}\n"
+    )
+    simulator = Simulator(*read(tmp_path, text)[0])
+    names = [simulator.socket_name(each) for each in ("gpu", "nic", "fpga")]
+    assert names == ["one-gpu.sock", "two-nic.sock", "top-fpga.sock"]
 
 
 def test_a_simulator_without_a_file_loads_no_yaml() -> None:

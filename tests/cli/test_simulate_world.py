@@ -148,6 +148,15 @@ async def test_the_preset_is_served(directory: Path) -> None:
             assert {device.numa_nodes for device in card.lists[0]} == {(0,), (1,)}
 
 
+async def test_the_preset_is_served_with_fewer_devices(directory: Path) -> None:
+    """A flag wins over the file, whose map knows more devices."""
+    arguments = ["simulate", "--preset", "eight-gpus", "--number-devices", "4"]
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running([*arguments, "--socket-dir", "s"], log=directory / "log"):
+            gpu = await kubelet.wait_for("example.com/gpu", 4)
+            assert {device.numa_nodes for device in gpu.lists[0]} == {(0,)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -3,10 +3,11 @@
 For `simulator`, which reports them, and for `simulator_answers`, which hands them out.
 """
 
+import fnmatch
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kubedevices.builtin.simulator_config import SimulatorConfig
@@ -22,63 +23,88 @@ class SimulatedDevices:
     """The devices of one resource or several, as steps leave them."""
 
     def __init__(self, configs: Sequence[SimulatorConfig]) -> None:
-        self._configs = {config.device_type: config for config in configs}
-        self._devices: dict[str, dict[str, Device]] = {}
+        self._configs = configs
+        self._resources: dict[str, _Resource] = {}
         self.start_again()
 
     def start_again(self) -> None:
         """Undo every step."""
-        self._devices = {
-            name: {device.id: device for device in make_devices(config)}
-            for name, config in self._configs.items()
-        }
+        self._resources = {config.device_type: _Resource(config) for config in self._configs}
 
     def tree(self) -> DeviceTree:
         """Return what there is now."""
-        return DeviceTree({name: found.values() for name, found in self._devices.items()})
+        return DeviceTree({name: each.devices.values() for name, each in self._resources.items()})
 
     def of(self, device_type: str) -> Mapping[str, Device]:
         """Return the devices of one resource."""
-        return self._devices.get(device_type, {})
+        return self._resources[device_type].devices
 
     def apply(self, step: "Step") -> int:
         """Do what `step` says; return how many devices it concerned. Raises `UsageError`."""
-        names = [step.resource] if step.resource else [*self._devices]
-        if step.resource and step.resource not in self._devices:
-            known = ", ".join(self._devices)
+        names = [step.resource] if step.resource else [*self._resources]
+        if step.resource and step.resource not in self._resources:
+            known = ", ".join(self._resources)
             raise UsageError(f"there is no resource {step.resource!r}, only {known}")
-        return sum(self._apply(step, name) for name in names)
+        return sum(len(self._resources[name].apply(step)) for name in names)
 
-    def _apply(self, step: "Step", name: str) -> int:
-        devices = self._devices[name]
+
+class _Resource:
+    """The devices of one resource, no two with the same index: it is the number in their paths."""
+
+    def __init__(self, config: SimulatorConfig) -> None:
+        self.devices: dict[str, Device] = {}
+        self._config = config
+        self._indexes: dict[str, int] = {}
+        self._resize(config.number_devices)
+
+    def apply(self, step: "Step") -> Sequence[str]:
+        """Do what `step` says; return the IDs that it concerned."""
         if step.set_ is not None:
-            chosen = [each for each in devices if fnmatchcase(each, step.set_.id)]
-            for device_id in chosen:
-                health = Health(step.set_.health)
-                devices[device_id] = replace(devices[device_id], health=health)
-        elif step.count is not None:
-            before = devices.keys() ^ set()
-            self._devices[name] = {
-                device.id: devices.get(device.id, device)
-                for device in make_devices(replace(self._configs[name], number_devices=step.count))
-            }
-            chosen = [*(before ^ self._devices[name].keys())]
-        elif step.remove is not None:
-            chosen = [each for each in devices if fnmatchcase(each, step.remove)]
-            for device_id in chosen:
-                del devices[device_id]
-        else:
-            chosen = [*step.add]
-            for device_id in chosen:
-                devices[device_id] = make_device(self._configs[name], device_id, len(devices))
-        return len(chosen)
+            health = Health(step.set_.health)
+            chosen = fnmatch.filter(self.devices, step.set_.id)
+            self.devices |= {each: replace(self.devices[each], health=health) for each in chosen}
+            return chosen
+        if step.count is not None:
+            return self._resize(step.count)
+        if step.remove is not None:
+            return self._remove(fnmatch.filter(self.devices, step.remove))
+        free = self._free_indexes()
+        for device_id in step.add:
+            known = self._indexes.get(device_id)
+            self._put(device_id, next(free) if known is None else known)
+        return step.add
+
+    def _resize(self, count: int) -> Sequence[str]:
+        if surplus := [*self.devices][count:]:
+            return self._remove(surplus)
+        added: list[str] = []
+        for index in self._free_indexes():
+            if len(self.devices) >= count:
+                break
+            device_id = device_id_of(self._config, index)
+            if device_id not in self.devices:  # it may have been added, with another index
+                self._put(device_id, index)
+                added.append(device_id)
+        return added
+
+    def _free_indexes(self) -> Iterator[int]:
+        """Yield the indexes that no device has now, the lowest first."""
+        taken = {*self._indexes.values()}
+        return (index for index in itertools.count() if index not in taken)
+
+    def _put(self, device_id: str, index: int) -> None:
+        self.devices[device_id] = make_device(self._config, device_id, index)
+        self._indexes[device_id] = index
+
+    def _remove(self, ids: Sequence[str]) -> Sequence[str]:
+        for device_id in ids:
+            del self.devices[device_id], self._indexes[device_id]
+        return ids
 
 
-def make_devices(config: SimulatorConfig) -> Iterator[Device]:
-    """Yield every device of `config`."""
-    for index in range(config.number_devices):
-        device_id = f"{config.device_id_prefix}-{config.node_name}-{index}"
-        yield make_device(config, device_id, index)
+def device_id_of(config: SimulatorConfig, index: int) -> str:
+    """Return the ID of a device that nobody named."""
+    return f"{config.device_id_prefix}-{config.node_name}-{index}"
 
 
 def make_device(config: SimulatorConfig, device_id: str, index: int) -> Device:

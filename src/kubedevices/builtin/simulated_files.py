@@ -17,7 +17,7 @@ _NULL = os.makedev(1, 3)
 
 
 class StandInFiles:
-    """The files made so far; those that were there before stay what they are."""
+    """The files made so far; others that were there before stay what they are."""
 
     def __init__(self) -> None:
         self._made: set[Path] = set()
@@ -46,16 +46,23 @@ class StandInFiles:
 def make_device_file(path: Path) -> bool:
     """Make a device file that behaves like /dev/null, or a plain file where that is not permitted.
 
-    Return whether it was made: one that is there already stays. Raises `CannotAsk`.
+    Return whether it is ours: a file that is there already stays, and is not, unless it is just
+    what would be made, as a simulator that was killed leaves it. Raises `CannotAsk`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            return False
+            return _is_null(path)
         try:
             os.mknod(path, stat.S_IFCHR | 0o666, _NULL)
+            path.chmod(0o666)  # for containers without root, whatever the umask is
         except PermissionError:
             path.touch()
     except OSError as error:
         raise CannotAsk(f"cannot make {path}: {error.strerror}") from error
     return True
+
+
+def _is_null(path: Path) -> bool:
+    found = path.lstat()
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == _NULL

@@ -8,11 +8,15 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.builtin.simulated_devices import SimulatedDevices, make_devices, with_cdi
+from kubedevices.builtin.simulated_devices import (
+    SimulatedDevices,
+    device_id_of,
+    make_device,
+    with_cdi,
+)
 from kubedevices.builtin.simulated_files import StandInFiles
 from kubedevices.builtin.simulator_answers import Answers, answers_for
 from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
@@ -33,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Simulator(Scanner):
     """Reports the devices of one resource or several; all of one domain.
 
-    `control` is where to listen for steps. Nothing is reported, and so nothing registered, while
-    `hold_file` is there.
+    `control` is where to listen for steps. Nothing is reported, and so nothing registered, before
+    `hold_file` is gone; after that it means nothing.
     """
 
     def __init__(
@@ -53,13 +57,12 @@ class Simulator(Scanner):
 
     def socket_name(self, device_type: str) -> str:
         """Return the socket's name, which does not follow from the resource's if there is one."""
-        name = self.configs[0].plugin_name
+        name = self._config_of(device_type).plugin_name
         return f"{name}.sock" if len(self.configs) == 1 else f"{name}-{device_type}.sock"
 
     def abilities_of(self, device_type: str) -> Answers:
         """Return what answers for one resource."""
-        config = next(each for each in self.configs if each.device_type == device_type)
-        return answers_for(config, self._devices)
+        return answers_for(self._config_of(device_type), self._devices)
 
     def describe(self) -> dict[str, Any]:
         """Return the health of each device by resource and ID."""
@@ -78,25 +81,31 @@ class Simulator(Scanner):
 
     async def scan(self, notifier: Notifier) -> None:
         """Report, and follow timeline and control socket until the end."""
-        await self._wait_for_release()
-        self._notifier = notifier
-        self._warn_of_dropped_variables()
-        self._report()
-        timeline = asyncio.create_task(self._follow_timeline(), name="timeline")
         control = await self._listen()
+        try:
+            await self._wait_for_release()
+            self._notifier = notifier
+            self._warn_of_dropped_variables()
+            self._report()
+            await self._play(notifier)
+        finally:
+            if control is not None:
+                await control.stop()
+            self._files.remove()
+
+    async def _play(self, notifier: Notifier) -> None:
+        """Follow the timeline until the end; raises what a step could not do."""
+        timeline = asyncio.create_task(self._follow_timeline(), name="timeline")
         stopped = asyncio.ensure_future(notifier.wait_stopped())
         try:
             await asyncio.wait({stopped, timeline}, return_when=asyncio.FIRST_COMPLETED)
             if timeline.done():
-                timeline.result()  # raises what a step could not do
+                timeline.result()
                 await stopped
         finally:
             for task in (timeline, stopped):
                 task.cancel()
             await asyncio.gather(timeline, stopped, return_exceptions=True)
-            if control is not None:
-                await control.stop()
-            self._files.remove()
 
     async def _wait_for_release(self) -> None:
         if self._hold_file is not None and self._hold_file.exists():
@@ -152,20 +161,23 @@ class Simulator(Scanner):
             if not faults.never_list:
                 yield encoded
 
+    def _config_of(self, device_type: str) -> SimulatorConfig:
+        return next(each for each in self.configs if each.device_type == device_type)
+
     def _report(self) -> None:
+        if self._notifier is None:  # a step was taken before the first report
+            return
         simulated, tree = self._devices.tree(), DeviceTree()
         for config in self.configs:
             tree.declare(config.device_type)
             for device in simulated.devices(config.device_type).values():
                 there = self._files.give(device) if config.create_device_files else device
                 tree.add(config.device_type, with_cdi(there) if config.cdi else there)
-        if self._notifier is not None:
-            self._notifier.notify(tree)
+        self._notifier.notify(tree)
 
     def _warn_of_dropped_variables(self) -> None:
         for config in self.configs:
-            (device,) = make_devices(replace(config, number_devices=1))
-            for name in device.env:
+            for name in make_device(config, device_id_of(config, 0), 0).env:
                 if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
                     _log.warning(
                         "variables such as %s are no names for a shell, which drops them; "

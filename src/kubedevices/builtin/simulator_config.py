@@ -277,32 +277,19 @@ class FileSettings(NamedTuple):
     timeline: Timeline = Timeline()
 
 
-def merge_settings(
-    file: FileSettings | None, environment: Mapping[str, str], flags: Mapping[str, str | None]
-) -> SimulatorConfig:
-    """Return the settings; `flags` are by field name, None where absent.
+_NOTHING = FileSettings({}, {})
 
-    Raises `ConfigError` with every mistake of the sources that count.
-    """
-    values, places = (dict(file.values), dict(file.places)) if file else ({}, {})
-    mistakes: list[ConfigProblem] = []
-    for setting in SETTINGS:
-        given, place = _from_outside(setting, environment, flags)
-        if given is not None:
-            places[setting.field] = place
-            try:
-                values[setting.field] = setting.parse(given)
-            except ValueError as error:
-                values.pop(setting.field, None)
-                mistakes.append(replace(place, problem=str(error)))
-        if setting.field in values and (problem := setting.check(values[setting.field])):
-            mistakes.append(replace(places[setting.field], problem=problem))
-    if mistakes:
-        raise ConfigError(mistakes)
-    config = SimulatorConfig(**values)
-    for name, problem in _contradictions(config):
-        raise ConfigError([replace(places[name], problem=problem)])
-    return config
+
+class _Given(NamedTuple):
+    """A value with its place, which carries the problem if the value is wrong."""
+
+    value: Any
+    place: ConfigProblem
+    source: int
+    """How far outside it was given; a value from further outside wins."""
+
+
+_FILE, _VARIABLE, _FLAG = range(3)
 
 
 def merge_resources(
@@ -310,39 +297,23 @@ def merge_resources(
 ) -> tuple[SimulatorConfig, ...]:
     """Return the settings of every resource; what a resource says itself wins over all else.
 
-    Raises `ConfigError`.
+    `flags` are by field name, None where absent. What is wrong and replaced for every resource
+    does not count. Raises `ConfigError` with every mistake that does.
     """
-    if file is None or not file.resources:
-        return (merge_settings(file, environment, flags),)
-    base = merge_settings(file, environment, flags)
+    file = file or _NOTHING
+    shared = {**_from_file(file), **dict(_from_outside(environment, flags))}
     configs: list[SimulatorConfig] = []
     mistakes: list[ConfigProblem] = []
-    for said in file.resources:
-        checked = [(setting, said.values[setting.field]) for setting in SETTINGS
-                   if setting.field in said.values]  # fmt: skip
-        problems = [
-            replace(said.places[setting.field], problem=problem)
-            for setting, value in checked
-            if (problem := setting.check(value))
-        ]
-        mistakes += problems
-        if problems:
-            continue
-        config = replace(base, **said.values)
-        place = said.places["resource_name"]
-        if any(config.resource_name == each.resource_name for each in configs):
-            problem = f"{config.resource_name!r} is there already"
-            mistakes.append(replace(place, problem=problem))
-        elif configs and config.domain != configs[0].domain:
-            problem = f"all resources must be of one domain, the first is of {configs[0].domain}"
-            mistakes.append(replace(place, problem=problem))
-        mistakes += [
-            replace(said.places.get(name, place), problem=problem)
-            for name, problem in _contradictions(config)
-        ]
-        configs.append(config)
+    for said in file.resources or (_NOTHING,):
+        given = {**shared, **_from_file(said)}
+        wrong = [each.place for each in given.values() if each.place.problem]
+        mistakes += wrong
+        if not wrong:
+            config = SimulatorConfig(**{name: each.value for name, each in given.items()})
+            mistakes += [*_clashes(config, configs, given), *_contradictions(config, given)]
+            configs.append(config)
     if mistakes:
-        raise ConfigError(mistakes)
+        raise ConfigError([*dict.fromkeys(mistakes)])  # a shared one is that of each resource
     return tuple(configs)
 
 
@@ -358,34 +329,65 @@ def check_timeline(timeline: Timeline, configs: Sequence[SimulatorConfig]) -> No
         raise ConfigError(mistakes)
 
 
+def _from_file(file: FileSettings) -> dict[str, _Given]:
+    checks = {setting.field: setting.check for setting in SETTINGS}
+    return {
+        name: _Given(
+            value,
+            replace(file.places[name], problem=checks[name](value) if name in checks else ""),
+            _FILE,
+        )
+        for name, value in file.values.items()
+    }
+
+
 def _from_outside(
-    setting: Setting, environment: Mapping[str, str], flags: Mapping[str, str | None]
-) -> tuple[str | None, ConfigProblem]:
-    """Return the text given by flag or else by variable, and where it comes from."""
-    if (flag := flags.get(setting.field)) is not None:
-        return flag, ConfigProblem("command line", 0, 0, setting.flag, "")
-    variable = environment.get(setting.variable) or None
-    return variable, ConfigProblem("environment", 0, 0, setting.variable, "")
+    environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> Iterator[tuple[str, _Given]]:
+    """Yield what is given by flag or else by variable, with the field's name."""
+    for setting in SETTINGS:
+        if (text := flags.get(setting.field)) is not None:
+            place, source = ConfigProblem("command line", 0, 0, setting.flag, ""), _FLAG
+        elif text := environment.get(setting.variable):
+            place, source = ConfigProblem("environment", 0, 0, setting.variable, ""), _VARIABLE
+        else:
+            continue
+        try:
+            value = setting.parse(text)
+            problem = setting.check(value)
+        except ValueError as error:
+            value, problem = None, str(error)
+        yield setting.field, _Given(value, replace(place, problem=problem), source)
 
 
-def _contradictions(config: SimulatorConfig) -> Iterator[tuple[str, str]]:
-    """Yield what cannot be, given the other settings: field and problem."""
-    if problem := _unknown_index(config):
-        yield "numa_nodes", problem
+def _clashes(
+    config: SimulatorConfig, others: Sequence[SimulatorConfig], given: Mapping[str, _Given]
+) -> Iterator[ConfigProblem]:
+    """Yield why a resource cannot be served beside the `others`."""
+    if not others:
+        return
+    place = given["resource_name"].place
+    if config.resource_name in {each.resource_name for each in others}:
+        yield replace(place, problem=f"{config.resource_name!r} is there already")
+    elif config.domain != others[0].domain:
+        problem = f"all resources must be of one domain, the first is of {others[0].domain}"
+        yield replace(place, problem=problem)
+
+
+def _contradictions(
+    config: SimulatorConfig, given: Mapping[str, _Given]
+) -> Iterator[ConfigProblem]:
+    """Yield what cannot be, given the other settings."""
+    if isinstance(config.numa_nodes, Mapping):
+        nodes, count = given["numa_nodes"], given.get("number_devices")
+        unknown = [index for index in config.numa_nodes if index >= config.number_devices]
+        # A count from further outside may be lower: then the rest of the map is for nobody.
+        if unknown and (count is None or count.source <= nodes.source):
+            devices = counted(config.number_devices, "device")
+            problem = f"there is no device {unknown[0]}, only {devices} of {config.resource_name}"
+            yield replace(nodes.place, problem=problem)
     if config.cdi:
         from kubedevices.builtin.expose_checks import cdi_kind  # noqa: PLC0415 - only for this
 
         if problem := cdi_kind(config.resource_name):
-            yield "cdi", problem
-
-
-def _unknown_index(config: SimulatorConfig) -> str:
-    """Return what is wrong with a map of NUMA nodes that names a device there is not."""
-    if not isinstance(config.numa_nodes, Mapping):
-        return ""
-    unknown = [index for index in config.numa_nodes if index >= config.number_devices]
-    return (
-        f"there is no device {unknown[0]}, only {counted(config.number_devices, 'device')}"
-        if unknown
-        else ""
-    )
+            yield replace(given["cdi"].place, problem=problem)

@@ -42,8 +42,8 @@ examples:
   kubedevices simulate --control-socket /tmp/sim.sock &
   kubedevices simulate --control-socket /tmp/sim.sock --tell '{set: {id: "*-1", health: Unhealthy}}'
 
-Further variables: PLUGIN_SOCK_DIR stands in for --socket-dir; while the file that
-REGISTER_CONTROL_FILE names exists, nothing is registered.
+Further variables: PLUGIN_SOCK_DIR stands in for --socket-dir; if the file that
+REGISTER_CONTROL_FILE names is there at the start, nothing is registered before it is deleted.
 """
 LOG_LEVEL = "info"
 
