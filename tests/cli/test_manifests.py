@@ -176,6 +176,46 @@ def test_a_simulator_brings_its_file(capsys: pytest.CaptureFixture[str], short_d
     assert "/var/run/cdi" in {each["mountPath"] for each in container["volumeMounts"]}
 
 
+def test_a_preset_may_have_fewer_devices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the variable, which the pod gets too."""
+    monkeypatch.setenv("NUMBER_DEVICES", "4")
+    (container,) = pod_of(printed(capsys, "simulate", "--preset", "eight-gpus"))["containers"]
+    assert {"name": "NUMBER_DEVICES", "value": "4"} in container["env"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "deviceFilePrefix: gpu\ncreateDeviceFiles: /x\n",
+            "gpus.yaml:2:20: createDeviceFiles: the pod",
+        ),
+        (
+            "resources: [{resourceName: a.b/c, deviceFilePrefix: x, createDeviceFiles: /x}]\n",
+            "gpus.yaml:1:75: resources[0].createDeviceFiles: the pod could",
+        ),
+        (
+            "timeline: [{at: 1s, count: 1, resource: x}]\n",
+            "gpus.yaml:1:41: timeline[0].resource: there is no resource 'x'",
+        ),
+    ],
+)
+def test_a_file_that_no_pod_can_follow_is_not_printed(
+    capsys: pytest.CaptureFixture[str], short_dir: Path, text: str, problem: str
+) -> None:
+    """Told with its place; without names for the files there are none to make."""
+    file = short_dir / "gpus.yaml"
+    file.write_text(text)
+    assert main(["manifests", "simulate", "--config", str(file)]) == 2
+    captured = capsys.readouterr()
+    assert problem in captured.err
+    assert captured.out == ""
+    file.write_text("createDeviceFiles: /x\n")
+    assert printed(capsys, "simulate", "--config", file)
+
+
 def test_a_simulator_that_would_not_start_is_not_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
 ) -> None:

@@ -6,15 +6,16 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices import __version__
 from kubedevices.cli.serving import some_path
-from kubedevices.errors import CannotAsk, CannotRead, UsageError
+from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
 from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
+    from kubedevices.builtin.simulator_config import FileSettings
     from kubedevices.manifests.workload import Deployment
 
 NAME = "manifests"
@@ -149,7 +150,7 @@ def _deployment(args: argparse.Namespace) -> "Deployment":
 
 def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
     """Add the variables that are set, and a file that the simulator accepts."""
-    from kubedevices.builtin.simulator_config import SETTINGS, merge_resources
+    from kubedevices.builtin.simulator_config import SETTINGS, check_timeline, merge_resources
     from kubedevices.builtin.simulator_file import read_simulator_file
     from kubedevices.cli.simulate import find_preset
 
@@ -158,13 +159,24 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "Depl
     names = [setting.variable for setting in SETTINGS if setting.variable]
     env = {name: os.environ[name] for name in names if os.environ.get(name)}
     file = args.config if args.preset is None else find_preset(args.preset)
-    configs = merge_resources(None if file is None else read_simulator_file(file), env, {})
+    settings = None if file is None else read_simulator_file(file)
+    configs = merge_resources(settings, env, {})
+    if settings is not None:
+        check_timeline(settings.timeline, configs)
+        if any(config.create_device_files and config.device_file_prefix for config in configs):
+            _refuse_device_files(settings)
     return replace(
         deployment,
         env=env,
         config=None if file is None else _text(file),
         writes_cdi=any(config.cdi for config in configs),
     )
+
+
+def _refuse_device_files(settings: "FileSettings") -> NoReturn:
+    problem = "the pod could not make these files: it has no capabilities, and no such mount"
+    places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
+    raise ConfigError([replace(place, problem=problem) for place in places if place is not None])
 
 
 def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
