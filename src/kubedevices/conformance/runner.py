@@ -48,6 +48,10 @@ Progress = Callable[[Check, Sequence[Result]], None]
 """Called before a check with no results, and after it with its results."""
 
 
+def _silence(check: Check, results: Sequence[Result]) -> None:
+    """A progress that tells nobody."""
+
+
 async def run_checks(
     target: Target, checks: Iterable[Check], timing: Timing, progress: Progress | None = None
 ) -> list[Result]:
@@ -57,7 +61,7 @@ async def run_checks(
     """
     checks = list(checks)
     async with open_stage(target, timing) as stage:
-        runner = _Runner(stage, progress or (lambda check, results: None))
+        runner = _Runner(stage, progress or _silence)
         await runner.run(in_order(checks))
     order = {check.id: number for number, check in enumerate(checks)}
     return sorted(runner.results, key=lambda result: (order[result.check.id], result.resource))
@@ -79,6 +83,10 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
     return list(ordered.values())
 
 
+def _is_of_a_resource(check: Check) -> bool:
+    return check.per_resource or check.phase is Phase.ARRIVAL
+
+
 class _Runner:
     def __init__(self, stage: Stage, progress: Progress) -> None:
         self.stage, self._progress = stage, progress
@@ -86,9 +94,24 @@ class _Runner:
         self._lost = ""
 
     async def run(self, checks: list[Check]) -> None:
+        peaceful = [check for check in checks if check.phase <= Phase.QUIET]
+        await self._run_each(peaceful, self._progress)
+        await self._take_in_latecomers(peaceful)
+        await self._run_each([each for each in checks if each.phase > Phase.QUIET], self._progress)
+
+    async def _take_in_latecomers(self, done: list[Check]) -> None:
+        """Make up for what was checked before some resources registered."""
+        known, late = self.stage.resources, self.stage.latecomers()
+        if known and late:
+            self.stage.resources = late
+            # Silently: for whoever watches, these checks have been counted.
+            await self._run_each([each for each in done if _is_of_a_resource(each)], _silence)
+            self.stage.resources = tuple(sorted({*known, *late}))
+
+    async def _run_each(self, checks: list[Check], progress: Progress) -> None:
         loop = asyncio.get_running_loop()
         for check in checks:
-            self._progress(check, ())
+            progress(check, ())
             began = loop.time()
             outcome = self._tidy(await self._try(check))
             seconds = loop.time() - began
@@ -96,7 +119,7 @@ class _Runner:
                 Result(check, resource, verdict, seconds) for resource, verdict in outcome.items()
             ]
             self.results += results
-            self._progress(check, results)
+            progress(check, results)
 
     async def _try(self, check: Check) -> dict[str, Verdict]:
         """Make the stage ready and run one check on every resource that it can say anything of."""

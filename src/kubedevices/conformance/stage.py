@@ -7,7 +7,8 @@ for the next, by a fresh start where that is the only way.
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,10 @@ from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.kubelet import Probe
 from kubedevices.probe.manner import KIND, Manner
 from kubedevices.socket_paths import CHECKPOINT_NAME
+from kubedevices.words import counted
+
+ANOTHER_SECOND = 1.1
+"""Some plugins name their socket after the second of their start; clocks do not scale."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def registry_beside(socket_dir: Path | None) -> Path | None:
 
 
 class Stage:
-    """One plugin and one kubelet. `resources` are those that registered at first."""
+    """One plugin and one kubelet. `resources` are those that registered, and are checked."""
 
     def __init__(
         self,
@@ -140,6 +145,11 @@ class Stage:
         log = self.place.log(self._launches)
         return await self.keeper.start(words, env=os.environ, log=log)
 
+    async def launch_another(self) -> Process:
+        """Start a process beside or after another, but not in the same second: no node does."""
+        await asyncio.sleep(ANOTHER_SECOND)
+        return await self.launch()
+
     async def start_fresh(self, *, kubelet: bool = True, manner: Manner = KIND) -> Process:
         """End whatever runs, clean up, and start one process, with or without a kubelet."""
         self.need_command()
@@ -152,6 +162,10 @@ class Stage:
             await self.probe.start()
         self.process = await self.launch()
         return self.process
+
+    def age(self) -> float:
+        """Return the seconds since the last launch."""
+        return asyncio.get_running_loop().time() - self.launched_at
 
     async def end_processes(self) -> None:
         """Kill the plugin, everything it started, and the kubelet."""
@@ -230,24 +244,36 @@ class Stage:
             raise Broken(f"nothing called Register within {waited:.0f} s")
         # The process may have died of what the kubelet asks before it answers.
         await self.probe.bell.until(answered, self.timing.dial)
-        while await self._another_arrives():
-            pass
-        names = {arrival.resource for arrival in self.probe.arrivals}
-        if self.target.resource:
-            if self.target.resource not in names:
-                raise Broken(f"{self.target.resource} did not register, only {', '.join(names)}")
-            names = {self.target.resource}
-        self.resources = tuple(sorted(names))
+        wanted = self.target.resource
+        if wanted:
+            await self.wait_for(lambda: wanted in self._names(), self.timing.start)
+        else:
+            while await self._another_arrives():
+                pass
+        names = self._names()
+        if wanted and wanted not in names:
+            raise Broken(f"{wanted} did not register, only {', '.join(sorted(names))}")
+        await self.probe.bell.until(lambda: self._answered(all), self.timing.dial)
+        self.resources = (wanted,) if wanted else tuple(sorted(names))
         if self.target.command:
             self.usual_start = min(each.at for each in self.probe.arrivals) - self.launched_at
         self.is_watched = any(arrival.info for arrival in self.probe.arrivals)
 
     async def _another_arrives(self) -> bool:
-        known = len(self.probe.arrivals)
-        return await self.wait_for(lambda: len(self.probe.arrivals) != known, self.timing.settle)
+        known = self._names()
+        return await self.wait_for(lambda: self._names() != known, self.timing.settle)
 
-    def _answered(self) -> bool:
-        return any(each.answered_at or each.gave_up_after for each in self.probe.arrivals)
+    def _names(self) -> set[str]:
+        return {arrival.resource for arrival in self.probe.arrivals}
+
+    def latecomers(self) -> tuple[str, ...]:
+        """Return resources that registered after we believed to know them all."""
+        if self.target.resource:
+            return ()
+        return tuple(sorted(self.probe.accepted().keys() - {*self.resources}))
+
+    def _answered(self, which: Callable[[Iterable[object]], bool] = any) -> bool:
+        return which(each.answered_at or each.gave_up_after for each in self.probe.arrivals)
 
     async def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
         """Wait until `condition()`, but no longer than the plugin's process lives."""
@@ -294,7 +320,12 @@ class Stage:
         did = "it never called Register"
         if tries:
             answers = {each.refused_with for each in tries} - {""}
-            did = f"it called Register {len(tries)} times"
+            times = Counter(dict.fromkeys(self.resources, 0))
+            times.update(each.resource for each in tries)
+            did = "it called Register " + ", ".join(
+                counted(number, "time") + (f" for {name}" if len(times) > 1 else "")
+                for name, number in times.items()
+            )
             did += f" and was told: {'; '.join(sorted(answers))}" if answers else ""
         return f"not registered within {waited:.1f} s; {did}"
 

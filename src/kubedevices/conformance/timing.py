@@ -27,7 +27,7 @@ class Timing:
     pre_start: float = 30
     stop: float = 5
 
-    settle: float = 1  # silence after which no further resource is expected to register
+    settle: float = 2  # silence after which we go on; a resource that comes later is taken in
     quiet: float = 11  # two rounds of the slowest usual scan
     slow_register: float = 9
     absent: float = 4

@@ -24,7 +24,8 @@ async def registers(stage: Stage) -> str:
     """The plugin registers at a kubelet that is there."""
     if not stage.target.command:
         return ", ".join(stage.resources)
-    return f"{', '.join(stage.resources)}: {stage.usual_start:.2f} s after its start"
+    first = min(each.at for each in stage.probe.arrivals if each.resource in stage.resources)
+    return f"{', '.join(stage.resources)}: {first - stage.launched_at:.2f} s after its start"
 
 
 @arrival.check(

@@ -1,0 +1,109 @@
+"""Good plugins with habits of their own: no check cries wolf over them."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import RegisterRequest
+from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.stage import Target, open_stage
+from kubedevices.probe.arrival import Arrival
+from tests.conformance.good_plugin import GoodPlugin
+from tests.conformance.rig import FAST, HERE, check, found, target, widgets
+from tests.conformance.unusual_plugin import (
+    AllocatesAfterTheSecondTime,
+    NamedBySecondAndBinding,
+    NamedBySecondAndRemoving,
+    OneAfterTheOther,
+    OneLongAfterTheOther,
+    RegistersOften,
+    RegistersTwiceAfterAWait,
+)
+
+SCRIPT = HERE / "unusual_plugin.py"
+SLOWER_THAN_ITS_LIMIT = replace(FAST, registered_soon=1)
+"""Two answers to Register take longer than one and the grace that a resource gets."""
+
+WIDGET, GADGET = "example.com/widget", "example.com/gadget"
+
+
+async def only(habit: type[GoodPlugin], *ids: str) -> list[Result]:
+    """Run some checks on a plugin with a habit."""
+    checks = [each for each in ALL if each.id in ids]
+    return await check(
+        SCRIPT, "--habit", habit.__name__, checks=checks, timing=SLOWER_THAN_ITS_LIMIT
+    )
+
+
+@pytest.mark.parametrize(
+    ("habit", "name"),
+    [
+        (OneAfterTheOther, "registration.slow-kubelet"),
+        (RegistersTwiceAfterAWait, "life.kubelet-away"),
+        (AllocatesAfterTheSecondTime, "life.kubelet-away"),
+        (NamedBySecondAndRemoving, "registration.two-instances"),
+        (NamedBySecondAndBinding, "registration.stale-socket"),
+    ],
+)
+async def test_a_habit_is_no_fault(habit: type[GoodPlugin], name: str) -> None:
+    """A check that a habit once led astray passes."""
+    results = await only(habit, name)
+    assert [(each.status, each.verdict.evidence) for each in results if each.status != "pass"] == []
+    assert results
+
+
+@pytest.mark.parametrize("habit", [OneAfterTheOther, OneLongAfterTheOther])
+async def test_one_of_several_resources_is_waited_for(habit: type[GoodPlugin]) -> None:
+    """With --resource, that one may come last, and what others call is no retry of it."""
+    checks = [each for each in ALL if each.id == "registration.slow-kubelet"]
+    with widgets() as directory:
+        plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
+        results = await run_checks(replace(plugin, resource=GADGET), checks, SLOWER_THAN_ITS_LIMIT)
+    assert [(each.status, each.resource) for each in results] == [("pass", GADGET)]
+
+
+def of(results: Sequence[Result], resource: str) -> set[str]:
+    return {each.check.id for each in results if each.resource == resource}
+
+
+async def test_a_late_resource_is_checked_as_well() -> None:
+    """One that registers while the first is being checked misses no check of a resource."""
+    ids = ["registration.registers", "registration.once", "list.order", "life.kubelet-away"]
+    results = await only(OneLongAfterTheOther, *ids)
+    assert not found(results)
+    assert of(results, WIDGET) == set(ids)
+    assert of(results, GADGET) == set(ids)
+
+
+async def test_a_late_resource_is_checked_at_the_end() -> None:
+    """The same where no check is left that would begin with a kubelet's restart."""
+    ids = ["registration.registers", "registration.once"]
+    results = await only(OneLongAfterTheOther, *ids)
+    assert of(results, WIDGET) == of(results, GADGET) == set(ids)
+
+
+async def test_registering_again_and_again_is_no_new_resource() -> None:
+    """The wait for further resources ends although the known one keeps calling Register."""
+    async with asyncio.timeout(30):
+        results = await only(RegistersOften, "registration.once")
+    assert found(results) == {"registration.once": "warn"}
+
+
+async def test_each_resource_has_its_own_calls(short_dir: Path) -> None:
+    """What is said of a resource that is missing does not read like retries of one."""
+    async with open_stage(Target(directory=short_dir), FAST) as stage:
+        stage.resources = (GADGET, WIDGET)
+        request = RegisterRequest("v1beta1", "widget.sock", WIDGET)
+        stage.probe.arrivals += [Arrival(request, at=1), Arrival(request, at=2)]
+        assert stage.why_missing(3) == (
+            "not registered within 3.0 s; it called Register 0 times for example.com/gadget, "
+            "2 times for example.com/widget"
+        )
+        stage.resources = (WIDGET,)
+        assert stage.why_missing(3, since=2) == (
+            "not registered within 3.0 s; it called Register 1 time"
+        )

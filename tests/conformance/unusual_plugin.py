@@ -1,0 +1,185 @@
+"""Good plugins with habits of their own: `kubedevices check` must find nothing wrong with them.
+
+python unusual_plugin.py --habit NAME --device-dir DIR [...]
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
+from tests.conformance.good_plugin import (
+    POLL,
+    GoodPlugin,
+    Refused,
+    accepts,
+    arguments,
+    identity,
+    start,
+)
+
+
+class OneAfterTheOther(GoodPlugin):
+    """Two resources; the second calls Register when the first was answered and a while passed."""
+
+    pause = 0.0
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__(args)
+        self.is_registered = asyncio.Event()
+        self.second = Second(args, self)
+
+    async def keep_serving(self) -> None:
+        await asyncio.gather(super().keep_serving(), self.second.keep_serving())
+
+    async def call_register(self) -> None:
+        await super().call_register()
+        self.is_registered.set()
+
+    async def announce(self) -> None:
+        await super().announce()
+        self.second.devices = self.devices
+        await self.second.announce()
+
+    async def close_server(self, grace: float = 0) -> None:
+        await super().close_server(grace)
+        self.is_registered.clear()
+        if self.stopping.is_set():
+            await self.second.close_server(grace)
+
+
+class Second(GoodPlugin):
+    """What follows another plugin of the same process."""
+
+    resource = "example.com/gadget"
+
+    def __init__(self, args: argparse.Namespace, first: OneAfterTheOther) -> None:
+        super().__init__(args)
+        self.path = self.path.with_name("example.com-gadget.sock")
+        self.devices = self.scan()
+        self.first = first
+
+    async def call_register(self) -> None:
+        await self.first.is_registered.wait()
+        await asyncio.sleep(self.first.pause)
+        await super().call_register()
+
+
+class OneLongAfterTheOther(OneAfterTheOther):
+    """The same with a pause in which a check believes that nobody else comes."""
+
+    pause = 0.7
+
+
+class RegistersTwiceAfterAWait(GoodPlugin):
+    """Like a plugin whose waiting dial gets through before it is told that kubelet.sock is there.
+
+    Then it binds and registers once more; the kubelet has no list of the first time.
+    """
+
+    waited = False
+    is_first_of_two = False
+
+    async def register(self) -> bool:
+        self.waited = not self.kubelet.exists()
+        return await super().register()
+
+    async def call_register(self) -> None:
+        self.is_first_of_two = self.waited
+        await super().call_register()
+        self.waited = False
+
+    def device_list(self) -> object:
+        if self.is_first_of_two:
+            raise RuntimeError("about to bind again")
+        return super().device_list()
+
+    async def until_lost(self) -> None:
+        if self.is_first_of_two:
+            await asyncio.sleep(0.1)
+            await self.close_server()
+            return
+        await super().until_lost()
+
+
+class AllocatesAfterTheSecondTime(RegistersTwiceAfterAWait):
+    """The same, a bit slower: the kubelet does have a list, but then Allocate finds nobody."""
+
+    def device_list(self) -> object:
+        return GoodPlugin.device_list(self)
+
+    async def Allocate(self, request: object, context: object) -> object:  # noqa: N802
+        if self.is_first_of_two:
+            await asyncio.sleep(1)  # longer than until it binds anew
+        return await super().Allocate(request, context)
+
+
+class NamedBySecond(GoodPlugin):
+    """Puts the second of its start into the name of its socket, like generic-device-plugin.
+
+    The clock is the worst there is: a second begins with each socket.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__(args)
+        now = time.time()
+        found = {path: now - path.stat().st_mtime for path in self.socket_dir.glob("widget-*")}
+        same = [path for path, age in found.items() if age < 1]
+        self.path = same[0] if same else self.path.with_name(f"widget-{now}.sock")
+
+
+class NamedBySecondAndRemoving(NamedBySecond):
+    """Removes, as it starts and ends, whatever has its name; looks only for kubelet.sock."""
+
+    async def open_server(self) -> None:
+        self.path.unlink(missing_ok=True)
+        await super().open_server()
+
+    async def until_lost(self) -> None:
+        while True:
+            await asyncio.sleep(POLL)
+            if identity(self.kubelet) != self.registered_at:
+                return
+
+    async def close_server(self, grace: float = 0) -> None:
+        await super().close_server(grace)
+        self.path.unlink(missing_ok=True)
+
+
+class NamedBySecondAndBinding(NamedBySecond):
+    """Never removes anything before it binds: the name is new."""
+
+    async def open_server(self) -> None:
+        if self.path.exists() and not accepts(self.path):
+            raise Refused("address already in use")
+        await super().open_server()
+
+
+class RegistersOften(GoodPlugin):
+    """Registers again before a check believes that nobody else comes: bad, but no endless wait."""
+
+    async def until_lost(self) -> None:
+        await asyncio.wait({asyncio.create_task(super().until_lost())}, timeout=0.1)
+
+
+HABITS = {
+    each.__name__: each
+    for each in (
+        OneAfterTheOther,
+        OneLongAfterTheOther,
+        RegistersTwiceAfterAWait,
+        AllocatesAfterTheSecondTime,
+        NamedBySecondAndRemoving,
+        NamedBySecondAndBinding,
+        RegistersOften,
+    )
+}
+
+if __name__ == "__main__":
+    parser = arguments()
+    parser.add_argument("--habit", required=True, choices=sorted(HABITS))
+    args = parser.parse_args()
+    os._exit(start(HABITS[args.habit], args))
