@@ -164,6 +164,7 @@ def test_an_update_lasts(bench: Bench) -> None:
         bench.wait_for(STUB, allocatable=3)
         bench.restart()
         bench.wait_for(STUB, allocatable=3)
+        until_sync(lambda: stub.registrations == 2)
         stub.restart()
         until_sync(lambda: stub.registrations == 3)
         bench.wait_for(STUB, allocatable=3)

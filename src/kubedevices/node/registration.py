@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, RegisterRequest
@@ -65,7 +64,6 @@ class RegistrationServer:
         self._metrics = metrics
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
-        self._under_way: set[asyncio.Task[None]] = set()
         self._abandoned: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
@@ -89,17 +87,17 @@ class RegistrationServer:
         """End every connection and remove the socket; harmless when repeated."""
         self._is_serving = False
         await self._server.stop()
-        under_way = [*self._under_way]
-        for task in under_way:
+        abandoned = [*self._abandoned.values()]
+        for task in abandoned:
             task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*abandoned, return_exceptions=True)
 
     async def register(self, request: RegisterRequest) -> None:
         """Check `request` and connect to the plugin; the reply says that both are done.
 
-        It goes on when the caller gives up: as at a kubelet, the plugin is registered all the same,
-        and of one that died whoever watches the node hears why it is missing. Asked again, the new
-        registration takes the place of the abandoned one.
+        When the caller gives up, it is tried once more without it: as at a kubelet, the plugin is
+        registered all the same, and of one that died whoever watches the node hears why it is
+        missing. Asked again, the new registration takes the place of the abandoned one.
 
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
@@ -108,21 +106,23 @@ class RegistrationServer:
         key = request.resource_name, request.endpoint
         if abandoned := self._abandoned.pop(key, None):
             abandoned.cancel()
-        task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
-        self._under_way.add(task)
-        task.add_done_callback(partial(self._forget, key))
         try:
-            await asyncio.shield(task)
-        finally:
-            if not task.done():
-                self._abandoned[key] = task
+            await self._take(request)
+        except asyncio.CancelledError:
+            if self._is_serving:  # the caller has left
+                self._go_on_alone(key, request)
+            raise
 
-    def _forget(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        if not task.cancelled():
-            task.exception()  # told already, whether or not the caller has waited for it
-        if self._abandoned.get(key) is task:
-            del self._abandoned[key]
+    def _go_on_alone(self, key: tuple[str, str], request: RegisterRequest) -> None:
+        def forget(task: asyncio.Task[None]) -> None:
+            if not task.cancelled():
+                task.exception()  # a refusal, which has been told
+            if self._abandoned.get(key) is task:
+                del self._abandoned[key]
+
+        task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
+        task.add_done_callback(forget)
+        self._abandoned[key] = task
 
     async def _take(self, request: RegisterRequest) -> None:
         try:

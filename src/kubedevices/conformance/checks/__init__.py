@@ -9,6 +9,7 @@ container     what stands in the answers
 cdi           CDI names in the answers, and the files behind them
 preferred     GetPreferredAllocation and PreStartContainer
 restarts      a kubelet that comes and goes
+growth        what a plugin holds more of after every restart
 stops         SIGTERM
 grpc          what every gRPC peer does
 """
@@ -20,6 +21,7 @@ from kubedevices.conformance.checks import (
     allocate,
     cdi,
     container,
+    growth,
     grpc,
     listing,
     preferred,
@@ -53,7 +55,7 @@ ALL: tuple[Check, ...] = tuple(
         preferred.start,
         restarts.theme,
         restarts.often,
-        restarts.growth,
+        growth.theme,
         stops.theme,
         grpc.first,
         grpc.theme,
