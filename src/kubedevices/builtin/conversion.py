@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-from kubedevices.builtin.yaml_source import KeyPath, Report, find
-from kubedevices.words import closest
+from kubedevices.builtin.yaml_source import KeyPath, Report, find, guess_key
 
 WILDCARD = re.compile(r"[*?\[]")
 
@@ -46,10 +45,7 @@ class Conversion:
 
     def unknown_key(self, node: yaml.Node, path: KeyPath, known: Iterable[str]) -> None:
         """Refuse a key that would be dropped: it may be one that counts, misspelt."""
-        known = list(known)
-        meant = closest(str(path[-1]), known)
-        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(known)}"
-        self.report.mistake(node, path, "unknown key", hint)
+        self.report.mistake(node, path, "unknown key", guess_key(str(path[-1]), known)[1])
 
     def count(self, at: KeyPath, entry: Mapping[str, Any], key: str) -> int:
         """Return the number that `key` gives, by default 1."""

@@ -22,8 +22,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, read_yaml
-from kubedevices.words import closest
+from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, guess_key, read_yaml
 
 T = TypeVar("T")
 
@@ -192,9 +191,7 @@ class _Walker:
 
     def _unknown(self, node: yaml.Node, path: KeyPath, schema: Any) -> str:
         """Complain about a key; return the known one that was probably meant."""
-        name = str(path[-1])
-        meant = closest(name, schema_fields(schema))
-        hint = f"did you mean {meant!r}?" if meant else f"known: {', '.join(schema_fields(schema))}"
+        meant, hint = guess_key(str(path[-1]), schema_fields(schema))
         if self._lenient:
             self._report.warning(node, path, "unknown key, ignored", hint)
             return ""

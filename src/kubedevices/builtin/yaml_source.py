@@ -4,13 +4,14 @@ Nothing here knows what should be in the file: `yaml_config` does. PyYAML is imp
 module, so import it only when there is a file to read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem
+from kubedevices.words import closest
 
 KeyPath = tuple[str | int, ...]
 
@@ -63,6 +64,13 @@ class Report:
 
 def _place(problem: ConfigProblem) -> tuple[int, int]:
     return problem.line, problem.column
+
+
+def guess_key(name: str, known: Iterable[str]) -> tuple[str, str]:
+    """Return the known key that an unknown one was probably meant to be, if any, and a hint."""
+    known = list(known)
+    meant = closest(name, known)
+    return meant, f"did you mean {meant!r}?" if meant else f"known: {', '.join(known)}"
 
 
 def format_key(path: KeyPath) -> str:

@@ -167,6 +167,10 @@ class Stage:
         """Return the seconds since the last launch."""
         return asyncio.get_running_loop().time() - self.launched_at
 
+    def last_words(self) -> str:
+        """Return the end of what the plugin wrote, if its process has ended."""
+        return self.process.last_words() if self.process and not self.process.running else ""
+
     async def end_processes(self) -> None:
         """Kill the plugin, everything it started, and the kubelet."""
         await self.keeper.kill_all()

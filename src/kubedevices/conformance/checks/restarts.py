@@ -89,7 +89,7 @@ async def _is_whole(
     """Return the evidence that a resource is back with its list and its answers, or raise."""
     waited = asyncio.get_running_loop().time() - began
     if resource in stage.missing(since):
-        raise Broken(stage.why_missing(waited, since), _last_words(stage))
+        raise Broken(stage.why_missing(waited, since), stage.last_words())
 
     async def judge(plugin: Plugin) -> str:
         took = max((plugin.arrival.accepted_at or 0) - began, 0)
@@ -141,10 +141,6 @@ def _is_over(plugin: Plugin) -> bool:
 
 def _is_back(plugin: Plugin) -> bool:
     return plugin.stage.last_arrival(plugin.resource) is not plugin.arrival
-
-
-def _last_words(stage: Stage) -> str:
-    return stage.process.last_words() if stage.process and not stage.process.running else ""
 
 
 @theme.check(
@@ -309,7 +305,7 @@ async def lost_updates(stage: Stage) -> str:
                 f"the change after restart {number} did not arrive within "
                 f"{stage.timing.change:g} s"
                 + ("" if stage.process is None or stage.process.running else ": it died"),
-                _last_words(stage),
+                stage.last_words(),
             )
         slowest = max(slowest, took)
     return f"{stage.timing.changes} of {stage.timing.changes}, the slowest in {slowest:.2f} s"
@@ -339,7 +335,7 @@ async def restart_once(stage: Stage, number: int) -> None:
         for name in stage.resources:
             await _list_of(stage, name)
     except (Broken, NotTried) as error:
-        raise Broken(f"restart {number}: {error.evidence}", _last_words(stage)) from error
+        raise Broken(f"restart {number}: {error.evidence}", stage.last_words()) from error
 
 
 async def _list_of(stage: Stage, resource: str) -> DeviceList:

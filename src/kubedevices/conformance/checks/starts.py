@@ -3,7 +3,6 @@
 import asyncio
 
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
-from kubedevices.conformance.processes import Process
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import UnsupportedVersion
 from kubedevices.probe.manner import KIND, Manner
@@ -48,7 +47,7 @@ async def slow_kubelet(stage: Stage) -> str:
     if gave_up():
         raise Broken(f"gave up after {gave_up()[0]:.1f} s of {delay:g} s")
     if stage.missing() or not process.running:
-        raise Broken(stage.why_missing(stage.age()), _last_words(process))
+        raise Broken(stage.why_missing(stage.age()), stage.last_words())
     for name in stage.resources:
         tries = stage.plugin(name).times_registered()
         if tries > 1:
@@ -95,7 +94,7 @@ async def refused(stage: Stage) -> str:
     text = str(UnsupportedVersion("v1beta1", "v1beta2"))
     process = await stage.start_fresh(manner=Manner(refusal=text))
     if not await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start):
-        raise Broken(stage.why_missing(stage.age()), _last_words(process))
+        raise Broken(stage.why_missing(stage.age()), stage.last_words())
     ended = await process.wait(stage.timing.refusing)
     tries = len(stage.probe.arrivals)
     if ended and process.code == 0:
@@ -118,10 +117,6 @@ def _is_storm(tries: int, stage: Stage) -> bool:
 def _by_register(stage: Stage) -> None:
     if stage.is_watched:
         raise NotTried("it registers by the plugin watcher")
-
-
-def _last_words(process: Process) -> str:
-    return "" if process.running else process.last_words()
 
 
 @theme.check(
