@@ -45,16 +45,6 @@ def test_a_re_created_socket_is_unregistered_in_one_turn_and_registered_in_the_n
     assert state.plan({PATH: 2}, now=2.0) == ((), (PATH,))
 
 
-def test_a_file_that_only_changed_its_mode_is_the_same_plugin() -> None:
-    """A plugin that still answers was not re-created, whatever its file looks like."""
-    state = RegistryState(is_alive=lambda plugin: plugin == PLUGIN)
-    state.plan({PATH: 1}, now=0.0)
-    state.registered(PATH, PLUGIN, 1)
-    assert state.plan({PATH: 2}, now=1.0) == ((), ())
-    state.is_alive = lambda _: False
-    assert state.plan({PATH: 2}, now=2.0) == ((), ())
-
-
 def test_failures_are_tried_again_ever_more_rarely() -> None:
     """Half a second, then twice as long each time, at most 122 seconds."""
     state, now, pauses = RegistryState(), 0.0, []

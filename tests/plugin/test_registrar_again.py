@@ -16,7 +16,8 @@ from kubedevices.errors import (
 )
 from kubedevices.plugin.timing import Timing
 from tests.fake_kubelet import FakeKubelet
-from tests.registrar_rig import registrar
+from tests.registrar_rig import NAME, registrar
+from tests.socket_metadata import change_everything
 from tests.waiting import until
 from tests.widgets import QUICK, RESOURCE, widgets
 
@@ -58,6 +59,20 @@ async def test_only_kubelet_sock_replaced(short_dir: Path) -> None:
         await kubelet.wait_for(RESOURCE, 1)
         rig.publish(*widgets("w1", "w2"))
         await until(lambda: all(len(each.lists) == 2 for each in kubelet.accepted))
+
+
+@pytest.mark.parametrize("name", ["kubelet.sock", NAME])
+async def test_a_socket_with_new_metadata_is_the_same_socket(short_dir: Path, name: str) -> None:
+    """chmod, chown and a relabelling of either socket end no stream and register nothing."""
+    async with FakeKubelet(short_dir) as kubelet, registrar(short_dir) as rig:
+        session = await kubelet.wait_for(RESOURCE, 1)
+        with rig.watch.subscribe(short_dir / name) as seen:
+            change_everything(short_dir / name)
+            await asyncio.wait_for(seen.changed(), 10)  # and so has the registrar
+        rig.publish(*widgets("w1", "w2"))
+        assert await kubelet.wait_for(RESOURCE, 2) is session
+        assert len(kubelet.requests) == 1
+        assert rig.registrar.is_registered
 
 
 async def test_the_end_of_an_old_stream_is_no_reason_to_register(short_dir: Path) -> None:

@@ -69,13 +69,7 @@ async def test_each_socket_that_is_found_brings_its_own_devices(short_dir: Path)
     registry = short_dir / "registry"
     async with DeviceManager(short_dir / "plugins") as manager:
         handler = manager.get_watcher_handler()
-        watcher = PluginWatcher(
-            registry,
-            handler.connect,
-            handler.disconnect,
-            is_connected=handler.is_connected,
-            timing=QUICK,
-        )
+        watcher = PluginWatcher(registry, handler.connect, handler.disconnect, timing=QUICK)
         await watcher.start()
         first = FoundPlugin(registry, "first", healthy("a", "b"))
         second = FoundPlugin(registry, "second", healthy("a", "b"))

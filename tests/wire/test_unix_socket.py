@@ -2,15 +2,19 @@
 
 import errno
 import os
+import resource
 import socket
 import stat
+import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kubedevices.errors import CannotAsk, SocketInUse, SocketPathTooLong
 from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
+from tests.socket_metadata import METADATA_CHANGES
 
 
 def bound(path: Path, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
@@ -229,19 +233,80 @@ def test_longest_path(short_dir: Path) -> None:
 
 
 def test_only_our_own_file_is_removed(short_dir: Path) -> None:
-    """A file that replaced ours stays, even when it has our inode number."""
+    """A file that replaced ours stays."""
     path = short_dir / "s.sock"
     with listen(path, mode=0o600).socket:
         own = FileIdentity.of(path)
-        assert own is not None
         path.unlink()
         path.write_text("somebody else's")
-        now = FileIdentity.of(path)
-        assert now is not None
-        reused = FileIdentity(now.st_dev, now.st_ino, own.st_ctime_ns)
-        for identity in (own, reused, None):
+        for identity in (own, None):
             assert not unlink_own(path, identity)
         assert path.exists()
+        now = FileIdentity.of(path)
         assert unlink_own(path, now)
         assert not path.exists()
         assert not unlink_own(path, now)
+
+
+# ---------------------------------------------------------------- which file it is
+
+
+@pytest.fixture(params=["/tmp", "/dev/shm"])
+def file_system(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Give a directory on a file system that reuses inode numbers, and on one that need not."""
+    with tempfile.TemporaryDirectory(prefix="kd-", dir=request.param) as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize("change", METADATA_CHANGES.values(), ids=METADATA_CHANGES)
+def test_a_file_with_new_metadata_is_the_same(
+    file_system: Path, change: Callable[[Path], None]
+) -> None:
+    """Mode, owner, labels, times, links and even a name that was away change no identity."""
+    path = file_system / "s.sock"
+    with listen(path, mode=0o600).socket:
+        before, ctime = FileIdentity.of(path), path.stat().st_ctime_ns
+        change(path)
+        assert FileIdentity.of(path) == before
+        assert path.stat().st_ctime_ns != ctime
+
+
+@pytest.mark.parametrize("change", METADATA_CHANGES.values(), ids=METADATA_CHANGES)
+def test_a_file_made_again_is_another(file_system: Path, change: Callable[[Path], None]) -> None:
+    """Also where its inode number is free again at once, and nobody but us remembers the old."""
+    path = file_system / "s.sock"
+    for _ in range(20):
+        bound(path).close()
+        before = FileIdentity.of(path)
+        path.unlink()
+        bound(path).close()
+        change(path)
+        assert FileIdentity.of(path) != before
+        path.unlink()
+
+
+def test_an_identity_holds_one_descriptor_for_as_long_as_it_lives(short_dir: Path) -> None:
+    """However often one asks."""
+    path = short_dir / "s.sock"
+    bound(path).close()
+    identities = [FileIdentity.of(path) for _ in range(3)]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert len(set(identities)) == 1
+    identities.clear()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 3
+
+
+def test_a_process_without_free_descriptors_knows_its_files_still(short_dir: Path) -> None:
+    """A socket is not given up because too many files are open."""
+    path = short_dir / "s.sock"
+    bound(path).close()
+    own = FileIdentity.of(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # 0, 1 and 2 are taken
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(0)
+        assert FileIdentity.of(path) == own
+        assert FileIdentity.of(short_dir / "missing") is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

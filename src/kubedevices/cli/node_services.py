@@ -52,9 +52,7 @@ async def node_services(
 
 def _watcher(manager: DeviceManager, directory: Path) -> PluginWatcher:
     handler = manager.get_watcher_handler()
-    return PluginWatcher(
-        directory, handler.connect, handler.disconnect, is_connected=handler.is_connected
-    )
+    return PluginWatcher(directory, handler.connect, handler.disconnect)
 
 
 def _watched(watcher: PluginWatcher) -> list[Sample]:

@@ -61,10 +61,6 @@ class EndpointTable:
         instance = self._inventory.endpoint(resource)
         return self._endpoints.get((resource, instance.generation)) if instance else None
 
-    def is_connected(self, resource: str, socket: Path) -> bool:
-        """Whether an instance at `socket` answers."""
-        return any(not each.is_stopped for each in self._at(resource, socket))
-
     def _at(self, resource: str, socket: Path) -> list[Endpoint]:
         return [
             endpoint

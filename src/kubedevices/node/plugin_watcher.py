@@ -63,14 +63,13 @@ class PluginWatcher:
         connect: Callable[[str, Path], Awaitable[None]],
         disconnect: Callable[[str, Path], None],
         *,
-        is_connected: Callable[[str, Path], bool] = lambda _resource, _socket: False,
         timing: WatcherTiming | None = None,
         compat: bool = False,
     ) -> None:
         self.directory = directory
         self._connect, self._disconnect = connect, disconnect
         self._timing, self._compat = timing or WatcherTiming(), compat
-        self._state = RegistryState(lambda plugin: is_connected(plugin.resource, plugin.socket))
+        self._state = RegistryState()
         self._loop_task: asyncio.Task[None] | None = None
         self._operations: set[asyncio.Task[None]] = set()
 

@@ -4,7 +4,7 @@ A socket is known by its path and by which file it is; one that is re-created is
 and registered afterwards, as the kubelet does. `plugin_watcher` looks, asks here, and acts.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -43,9 +43,8 @@ class _Socket:
 
 @dataclass
 class RegistryState:
-    """The sockets of one directory. `is_alive` says whether a registered plugin still answers."""
+    """The sockets of one directory."""
 
-    is_alive: Callable[[RegisteredPlugin], bool] = lambda _: False
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
 
     def plan(self, found: Mapping[Path, Hashable], now: float) -> Plan:
@@ -58,7 +57,7 @@ class RegistryState:
             if socket.is_busy:
                 continue
             if socket.plugin is not None:
-                if not self._is_same(socket):
+                if socket.desired != socket.actual:
                     socket.is_busy = True
                     unregister.append(path)
             elif socket.desired is None:
@@ -67,18 +66,6 @@ class RegistryState:
                 socket.is_busy = True
                 register.append(path)
         return Plan(tuple(unregister), tuple(register))
-
-    def _is_same(self, socket: _Socket) -> bool:
-        """Whether the registered plugin's file is still there.
-
-        A change of mode or owner looks like another file; while the plugin answers it is not.
-        """
-        if socket.desired == socket.actual:
-            return True
-        if socket.desired is None or socket.plugin is None or not self.is_alive(socket.plugin):
-            return False
-        socket.actual = socket.desired
-        return True
 
     def registered(self, path: Path, plugin: RegisteredPlugin, file: Hashable) -> None:
         """Take note of a success: `file` is what was at `path` when it began."""

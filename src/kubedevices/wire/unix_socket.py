@@ -16,21 +16,51 @@ from kubedevices.socket_paths import check_socket_path
 BACKLOG = 128
 
 
-class FileIdentity(NamedTuple):
-    """Which file a path leads to; with the time, because ext4 gives inode numbers out again."""
+class FileIdentity:
+    """Which file a path leads to, whatever becomes of its mode, owner, labels and times.
 
-    st_dev: int
-    st_ino: int
-    st_ctime_ns: int
+    The file is held by an O_PATH descriptor, which needs no right to it: a file system gives an
+    inode number out again as soon as nobody holds the inode. So two are equal if and only if they
+    are of the same file, for as long as both live.
+    """
+
+    __slots__ = ("_held", "_number")
+
+    def __init__(self, number: tuple[int, int], held: int | None) -> None:
+        self._number, self._held = number, held
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
         """Return the identity of what is at `path` (a link itself, not its target), if anything."""
         try:
+            held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                return None
+            return cls._unheld(path)  # out of descriptors is no reason to give a socket up
+        found = os.fstat(held)
+        return cls((found.st_dev, found.st_ino), held)
+
+    @classmethod
+    def _unheld(cls, path: Path) -> Self | None:
+        try:
             found = os.lstat(path)
         except OSError:
             return None
-        return cls(found.st_dev, found.st_ino, found.st_ctime_ns)
+        return cls((found.st_dev, found.st_ino), None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileIdentity) and self._number == other._number
+
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+    def __repr__(self) -> str:
+        return "<FileIdentity device={} inode={}>".format(*self._number)
+
+    def __del__(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
 
 
 class Listener(NamedTuple):

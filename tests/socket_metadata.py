@@ -1,0 +1,41 @@
+"""What may happen to a socket file without making it another one."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+
+def _change_owner(path: Path) -> None:
+    os.chown(path, 12345, 12345)
+
+
+def _change_label(path: Path) -> None:
+    os.setxattr(path, "trusted.kubedevices", b"relabelled")
+
+
+def _gain_and_lose_a_link(path: Path) -> None:
+    other = path.with_name(".link")
+    other.hardlink_to(path)
+    other.unlink()
+
+
+def _rename_back_and_forth(path: Path) -> None:
+    path.rename(path.with_name(".away"))
+    path.with_name(".away").rename(path)
+
+
+METADATA_CHANGES: dict[str, Callable[[Path], None]] = {
+    "chmod": lambda path: path.chmod(0o640),
+    "touch": lambda path: os.utime(path, (1, 1)),
+    "link": _gain_and_lose_a_link,
+    "rename": _rename_back_and_forth,
+}
+if os.geteuid() == 0:
+    METADATA_CHANGES |= {"chown": _change_owner, "setxattr": _change_label}
+
+
+def change_everything(path: Path) -> None:
+    """Do all of it to `path`, except what takes the name away for a moment."""
+    for name, change in METADATA_CHANGES.items():
+        if name != "rename":
+            change(path)
