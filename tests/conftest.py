@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kubedevices.cli.log_lines import JsonLines, TextLines
+from tests.image_host import ImageHost, build_image, image_host
+from tests.kubernetes.cluster import FOLDER
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -42,16 +44,27 @@ def _logging_as_before() -> Iterator[None]:
             root.removeHandler(handler)
 
 
+@pytest.fixture(scope="session")
+def built() -> Iterator[ImageHost]:
+    """Give a host that has our image, built once for all tests that look at it."""
+    with image_host() as host:
+        build_image(host)
+        yield host
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip into a failure in CI: `make test-deps` installs whatever a test may miss there.
 
-    A test that no CI machine can run says so with `@pytest.mark.needs_host("what")`.
+    A test that no CI machine can run says so with `@pytest.mark.needs_host("what")`. A test
+    marked `real_kubernetes` runs where an environment variable names a Kubernetes.
     """
     report = yield
     excused = hasattr(report, "wasxfail") or item.get_closest_marker("needs_host")
+    if FOLDER not in os.environ:
+        excused = excused or item.get_closest_marker("real_kubernetes")
     if IN_CI and report.skipped and not excused:
         report.outcome = "failed"
         report.longrepr = f"skipped in CI, where everything must run: {report.longrepr}"
@@ -60,19 +73,17 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each test to any worker, but all that need our image to one, which builds it once."""
-    from xdist.scheduler import LoadScopeScheduling
+    """Use the order of `tests/worker_schedule.py`."""
+    from tests.worker_schedule import WorkerSchedule
 
-    def together(test: str) -> str:
-        return "image" if test.startswith("tests/deploy/test_image") else test
-
-    scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = together
-    return scheduler
+    return WorkerSchedule(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
     config.addinivalue_line(
         "markers", "needs_host(what): asks the host for something that no package can install"
+    )
+    config.addinivalue_line(
+        "markers", f"real_kubernetes: runs on the Kubernetes that {FOLDER} names, or is skipped"
     )

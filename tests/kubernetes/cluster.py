@@ -1,0 +1,129 @@
+"""A real Kubernetes of a single node, driven by the program `cluster` of a folder.
+
+docs/development/real-kubernetes.md lists what that program has to do.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = "KUBEDEVICES_KUBERNETES"
+HOW = f"set {FOLDER} as docs/development/real-kubernetes.md says"
+START_LIMIT = 300
+DEADLINE = 60
+BUSYBOX = "local/busybox:1"
+"""An image that every such cluster has."""
+
+# Ends the cluster when its standard input ends: however the tests end.
+KEEPER = 'cat; "$0" --dir "$1" down; rm -rf "$1"'
+
+
+class Cluster:
+    """`kubectl` and the node of a running cluster; paths are those of this host."""
+
+    def __init__(self, program: Path, directory: Path) -> None:
+        self.directory = directory
+        self.kubelet_dir = directory / "kubelet"
+        """The kubelet's /var/lib/kubelet."""
+        self.plugin_dir = self.kubelet_dir / "device-plugins"
+        self.cdi_dir = directory / "cdi"
+        """The node's /var/run/cdi."""
+        self._words = [str(program), "--dir", str(directory)]
+
+    def words(self, *arguments: object) -> list[str]:
+        """Return the command that gives `cluster` these arguments, for `subprocess.Popen`."""
+        return [*self._words, *map(str, arguments)]
+
+    def run(
+        self, *arguments: object, stdin: str | None = None, timeout: float = DEADLINE
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `cluster ARGUMENTS` to its end, whatever its exit code."""
+        return subprocess.run(
+            self.words(*arguments),
+            input=stdin or "",
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    def __call__(self, *arguments: object, **options: Any) -> str:
+        """Run `cluster ARGUMENTS`, which has to succeed, and return what it printed."""
+        done = self.run(*arguments, **options)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        return done.stdout
+
+    def kubectl(self, *arguments: object, **options: Any) -> str:
+        """Run kubectl as admin, which has to succeed, and return what it printed."""
+        return self("kubectl", *arguments, **options)
+
+    def get(self, *arguments: object) -> Any:
+        """Return what `kubectl get ARGUMENTS` finds, as parsed JSON."""
+        return json.loads(self.kubectl("get", "--output=json", *arguments))
+
+    def allocatable(self, resource: str) -> int | None:
+        """Return the node's allocatable devices as the API tells, None for an unknown resource."""
+        (node,) = self.get("nodes")["items"]
+        count = node["status"]["allocatable"].get(resource)
+        return None if count is None else int(count)
+
+    def wait(self, what: str, condition: Callable[[], object], timeout: float = DEADLINE) -> None:
+        """Return once `condition()` is true; it is asked five times a second."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
+            time.sleep(0.2)
+
+    @contextmanager
+    def namespace(self, name: str) -> Iterator[str]:
+        """Give a namespace that ends with all that is in it."""
+        self.kubectl("create", "namespace", name)
+        try:
+            yield name
+        finally:
+            self.kubectl("delete", "namespace", name, "--now", "--wait=false")
+
+    def load_directory(self, root: Path, image: str, *command: object) -> None:
+        """Give the node an image of the files below `root` that starts `command`."""
+        tar = self.directory / "image.tar"
+        maker = Path(self._words[0]).parent / "image"
+        words = [maker, tar, image, root, *command]
+        subprocess.run([str(word) for word in words], check=True, timeout=DEADLINE)
+        self("load", tar)
+        tar.unlink()
+
+
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """Start a cluster in a directory of its own, or skip the test."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        pytest.skip(f"no real Kubernetes here: {HOW}")
+    program = Path(folder).resolve() / "cluster"
+    assert program.is_file(), f"{FOLDER} names {folder}, which has no program `cluster`: {HOW}"
+    directory = Path(tempfile.mkdtemp(prefix="kd-kubernetes-", dir="/tmp"))
+    # A session of its own, so that Ctrl-C in the terminal does not end the keeper before its work.
+    keeper = subprocess.Popen(
+        ["sh", "-c", KEEPER, str(program), str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        cluster = Cluster(program, directory)
+        cluster("up", "--fresh", timeout=START_LIMIT)
+        yield cluster
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait(DEADLINE)
+        shutil.rmtree(directory, ignore_errors=True)
