@@ -324,10 +324,9 @@ def test_many_nodes_are_bounded_and_the_set_of_all_is_always_there() -> None:
 
 
 def test_the_number_of_devices_makes_no_difference() -> None:
-    """Hints for 10,000 devices on eight nodes come from eight counts, within a millisecond."""
-    node = Node(widget={f"dev{i}": (i % 8,) for i in range(10_000)})
-    best = min(measured(node) for _ in range(20))
-    assert best < 0.005, "five times the goal, for a busy machine"
+    """Hints for 10,000 devices on eight nodes come from eight counts, as for 100."""
+    few, many = (Node(widget={f"dev{i}": (i % 8,) for i in range(size)}) for size in (100, 10_000))
+    assert min(measured(many) for _ in range(20)) < 10 * min(measured(few) for _ in range(20))
 
 
 def measured(node: Node) -> float:
