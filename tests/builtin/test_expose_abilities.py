@@ -1,6 +1,7 @@
 """How an exposed resource answers Allocate and GetPreferredAllocation."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
 )
 from kubedevices.builtin.expose import ExposeScanner
+from kubedevices.builtin.expose_config import load_expose_config
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.plugin.capabilities import USE_DEFAULT
+from kubedevices.plugin.capabilities import USE_DEFAULT, PreferredAllocator
+from kubedevices.plugin.hooks import Hooks
 
 
 def make_scanner(root: Path, resource: str) -> ExposeScanner:
@@ -44,10 +47,42 @@ async def test_each_policy_sees_replicas_of_one_device_as_one(
     """A `-` in an ID separates nothing."""
     scanner = make_scanner(tmp_path, f"  replicas: 3\n  allocation: {policy}\n")
     ids = tuple(f"card-{name}" for name in available)
-    answer = await scanner.abilities_of("card").get_preferred_allocation(
+    abilities = scanner.abilities_of("card")
+    assert isinstance(abilities, PreferredAllocator)
+    answer: Any = await abilities.get_preferred_allocation(  # type: ignore[misc]
         PreferredAllocationRequest((ContainerPreferredRequest(ids, (), 2),))
     )
     assert answer.containers == (tuple(f"card-{name}" for name in chosen),)
+
+
+@pytest.mark.parametrize(
+    ("rule", "offered"),
+    [
+        ("", False),
+        ("  allocation: none\n", False),
+        ("  replicas: 2\n", True),
+        ("  allocation: packed\n", True),
+        ("  replicas: 2\n  allocation: none\n", True),
+    ],
+)
+def test_a_preference_is_offered_where_there_is_one(
+    tmp_path: Path, rule: str, offered: bool
+) -> None:
+    """A kubelet asks for it before each Allocate, which would be two calls instead of one."""
+    options = Hooks(make_scanner(tmp_path, rule).abilities_of("card")).options
+    assert options.get_preferred_allocation_available is offered
+
+
+def test_a_preference_that_comes_later_says_when_it_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kubelet knows what a plugin can do from its registration."""
+    scanner = make_scanner(tmp_path, "")
+    make_scanner(tmp_path, "  allocation: packed\n")
+    for _ in range(2):
+        config, report = load_expose_config(tmp_path / "host.yaml")
+        scanner.use(config, report)
+    assert caplog.text.count("after a restart of this plugin only") == 1
 
 
 async def test_more_than_one_can_be_refused(tmp_path: Path) -> None:

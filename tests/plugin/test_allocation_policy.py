@@ -50,6 +50,18 @@ def test_vectors(policy: str, available: list[str], size: int, expected: str) ->
         assert choose(policy, shuffled, (), size) == expected.split()
 
 
+def test_packed_fills_what_is_one_physical_device_whatever_its_ids() -> None:
+    """Simulated devices of two NUMA nodes take turns: by ID alone both nodes would be used."""
+    available = [f"gpu-{n}" for n in range(8)]
+
+    def physical(device_id: str) -> str:
+        return f"node{int(device_id[-1]) % 2}"
+
+    for size, expected in ((4, "0246"), (6, "012346"), (8, "01234567")):
+        chosen = choose("packed", available, (), size, physical=physical)
+        assert chosen == [f"gpu-{n}" for n in expected]
+
+
 @pytest.mark.parametrize(
     ("policy", "must_include", "size", "expected"),
     [

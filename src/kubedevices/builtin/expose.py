@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from kubedevices.builtin.config_follower import ConfigFollower
-from kubedevices.builtin.expose_abilities import ExposedResource
+from kubedevices.builtin.expose_abilities import ExposedResource, abilities_for, has_preference
 from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
@@ -90,9 +90,21 @@ class ExposeScanner(PolledScanner):
             change = f"a change from {self.config.namespace} to {config.namespace} needs a restart"
             raise ConfigError([replace(report.place(("namespace",)), problem=change)])
         self._check_cdi_kinds(config)
+        self._tell_of_late_preferences(config)
         self.config = config
         self.interval = config.look_interval
         self.trigger()
+
+    def _tell_of_late_preferences(self, config: ExposeConfig) -> None:
+        """A kubelet asks what a plugin can do only when it registers."""
+        silent = {rule.device_type for rule in self.config.resources if not has_preference(rule)}
+        for rule in config.resources:
+            if has_preference(rule) and rule.device_type in silent:
+                _log.warning(
+                    "%s: `replicas` and `allocation` decide which devices are given first after a "
+                    "restart of this plugin only",
+                    rule.device_type,
+                )
 
     async def scan(self, notifier: Notifier) -> None:
         """Look for ever, and follow the file."""
@@ -120,13 +132,13 @@ class ExposeScanner(PolledScanner):
         return tree
 
     def abilities_of(self, device_type: str) -> ExposedResource:
-        """Return what answers Allocate and GetPreferredAllocation for one resource."""
+        """Return what answers the node for one resource, as `config` says now."""
 
         def get_rule() -> ResourceRule | None:
             rules = self.config.resources
             return next((rule for rule in rules if rule.device_type == device_type), None)
 
-        return ExposedResource(get_rule, lambda: [*self._last.devices(device_type)])
+        return abilities_for(get_rule, lambda: [*self._last.devices(device_type)])
 
     def _log_changes(self, config: ExposeConfig, tree: DeviceTree) -> None:
         for resource in tree:

@@ -22,7 +22,7 @@ from kubedevices.plugin.capabilities import (
 from kubedevices.plugin.replicas import device_of, refuse_several
 
 
-class ExposedResource(Allocator, PreferredAllocator):
+class ExposedResource(Allocator):
     """The abilities of the resource that `get_rule` and `list_ids` speak of."""
 
     def __init__(
@@ -39,6 +39,8 @@ class ExposedResource(Allocator, PreferredAllocator):
             refuse_several(request, rule.device_type)
         return USE_DEFAULT
 
+
+class _Preferring(ExposedResource, PreferredAllocator):
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
@@ -61,3 +63,20 @@ class ExposedResource(Allocator, PreferredAllocator):
                 for container in request.containers
             )
         )
+
+
+def abilities_for(
+    get_rule: Callable[[], ResourceRule | None], list_ids: Callable[[], Iterable[str]]
+) -> ExposedResource:
+    """Return an object that offers a preference only where there is one to tell.
+
+    A kubelet asks whoever offers it before each Allocate.
+    """
+    rule = get_rule()
+    kind = _Preferring if rule is not None and has_preference(rule) else ExposedResource
+    return kind(get_rule, list_ids)
+
+
+def has_preference(rule: ResourceRule) -> bool:
+    """Whether it matters which devices of the resource are given away first."""
+    return rule.replicas > 1 or rule.allocation != "none"

@@ -105,8 +105,8 @@ def _balanced(shares: _Shares, count: int) -> list[str]:
 
 
 def _packed(shares: _Shares, count: int) -> list[str]:
-    """The first in natural order, which fills one physical device after the other."""
-    return sorted(set[str]().union(*shares.free.values()), key=natural_key)[:count]
+    """From one physical device until it has none left, then from the next in natural order."""
+    return [device_id for free in shares.free.values() for device_id in free][:count]
 
 
 def _distributed(shares: _Shares, count: int) -> list[str]:
