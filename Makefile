@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 # of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) are taken from the environment.
 ENGINE ?= podman
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-IMAGE ?= kubedevices:$(VERSION)
+IMAGE ?= localhost/kubedevices:$(VERSION)
 NAMESPACE ?= kubedevices
 PLUGIN ?= simulate
 MANIFEST_ARGS ?=

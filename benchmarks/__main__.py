@@ -12,6 +12,7 @@ TABLES = {
     "node": ("benchmarks.node_admission", "benchmarks.node_lists"),
     "check": ("benchmarks.check_run",),
     "footprint": ("benchmarks.footprint",),
+    "memory": ("benchmarks.device_memory",),
 }
 
 

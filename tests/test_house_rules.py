@@ -60,6 +60,12 @@ def test_readme_fits_on_a_few_screens() -> None:
 WORKPLACE = re.compile(
     r"(?<![\w.])/(?:work|farm|root)/|docker\.io|ghcr\.io|quay\.io|gcr\.io|registry\.k8s"
 )
+SAYS_WHAT_KUBERNETES_PULLS = {
+    ("src/kubedevices/manifests/image.py", "docker.io"),
+    ("tests/cli/test_manifests.py", "docker.io"),
+    ("tests/cli/test_deploy.py", "docker.io"),
+    ("docs/install.md", "docker.io"),
+}
 
 
 def test_no_path_of_a_developers_machine_and_no_registry_is_named() -> None:
@@ -71,6 +77,7 @@ def test_no_path_of_a_developers_machine_and_no_registry_is_named() -> None:
         found += [
             f"{name_of(path)}: {match[0]}"
             for match in WORKPLACE.finditer(path.read_text(errors="replace"))
+            if (name_of(path), match[0]) not in SAYS_WHAT_KUBERNETES_PULLS
         ]
     assert not found
 

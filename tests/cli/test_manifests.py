@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
+from kubedevices.cli.manifests import default_name
 
 CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: /dev/w}]}]\n"
 
@@ -51,7 +52,7 @@ def test_expose_brings_its_configuration(
         "/p",
     ]
     arguments += ["--node-label", "a=b", "--namespace", "lab", "--image", "img:1"]
-    _, _, config_map, daemon_set = documents = printed(capsys, "expose", *arguments)
+    *_, config_map, daemon_set = documents = printed(capsys, "expose", *arguments)
     assert config_map["data"] == {"config.yaml": CONFIG}
     pod = pod_of(documents)
     (container,) = pod["containers"]
@@ -74,6 +75,79 @@ def test_expose_brings_its_configuration(
         "img:1",
     )
     assert daemon_set["metadata"]["namespace"] == "lab"
+    assert daemon_set["metadata"]["name"] == "kubedevices-expose-a-example"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "resource", "name"),
+    [
+        (["simulate"], "", "kubedevices-simulate-example-com-simple-device"),
+        (
+            ["simulate"],
+            "a.example/Big_Gpu",
+            "kubedevices-simulate-a-example-big-gpu",
+        ),
+        (["simulate", "--preset", "eight-gpus"], "", "kubedevices-simulate-example-com-gpu"),
+        (["expose"], "", "kubedevices-expose-devices-example-com"),
+        (["expose", "--name", "mine"], "", "mine"),
+    ],
+)
+def test_the_name_says_what_is_served(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    resource: str,
+    name: str,
+) -> None:
+    """So a second plugin in the namespace does not replace the first."""
+    monkeypatch.setenv("RESOURCE_NAME", resource)
+    documents = printed(capsys, *arguments)
+    assert {each["metadata"]["name"] for each in documents[1:]} == {name}
+
+
+def test_a_name_is_never_cut_by_kubernetes() -> None:
+    """A long one is cut by us, and stays different from others that begin alike."""
+    names = [default_name("simulate", f"{'a' * 60}.example.com/{end}") for end in ("one", "two")]
+    assert len({*names}) == 2
+    assert max(map(len, names)) <= 57
+
+
+@pytest.mark.parametrize(
+    ("arguments", "note"),
+    [
+        ([], "# Image: localhost/kubedevices"),
+        (["--image", "kubedevices:1"], "Kubernetes pulls docker.io/library/kubedevices:1"),
+        (["--image", "me/kd:1"], "Kubernetes pulls docker.io/me/kd:1"),
+        (["--image", "registry.example.com/kubedevices:1"], ""),
+        (["--image", "registry:5000/kubedevices:1"], ""),
+    ],
+)
+def test_the_first_line_says_which_image_is_meant(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], note: str
+) -> None:
+    """Unless its name does."""
+    assert main(["manifests", "simulate", *arguments]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert note in first
+    assert first.startswith("#") is bool(note)
+
+
+def test_the_memory_is_enough_for_what_is_simulated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
+) -> None:
+    """Whether a variable says how many there are, or a step of the file's timeline."""
+
+    def limit(*arguments: object) -> str:
+        (container,) = pod_of(printed(capsys, "simulate", *arguments))["containers"]
+        found: str = container["resources"]["limits"]["memory"]
+        return found
+
+    file = short_dir / "many.yaml"
+    file.write_text("timeline: [{at: 1s, count: 100000}]\n")
+    assert limit() == "128Mi"
+    assert limit("--config", file) == "512Mi"
+    monkeypatch.setenv("NUMBER_DEVICES", "100000")
+    assert limit() == "512Mi"
 
 
 def test_the_root_of_a_kubelet_does_not_move_the_plugins(
@@ -271,7 +345,11 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["expose", "--node-label", "a"], 2, "--node-label 'a' is not KEY=VALUE"),
         (["kustomize"], 2, "--directory goes with kustomize, which needs it"),
         (["node", "--directory", "x"], 2, "--directory goes with kustomize"),
-        (["kustomize", "--directory", "/dev/null"], 3, "cannot write /dev/null/base/"),
+        (["kustomize", "--directory", "/dev/null"], 3, "cannot write /dev/null/overlays/"),
+        (["simulate", "--name", "My_Plugin"], 2, "--name 'My_Plugin': use a-z"),
+        (["simulate", "--name", 58 * "a"], 2, "at most 57"),
+        (["node", "--name", "a"], 2, "--name goes with simulate and expose only"),
+        (["node", "--selinux"], 2, "--selinux goes with simulate and expose only"),
     ],
 )
 def test_what_cannot_be_printed_is_told(

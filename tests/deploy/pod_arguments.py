@@ -5,7 +5,13 @@ from typing import Any
 
 NODE_NAME = "node-1"
 SAID = {"name", "image", "args", "env", "securityContext", "volumeMounts"}
-ELSEWHERE = {"ports", "resources", "readinessProbe", "livenessProbe"}
+ELSEWHERE = {
+    "ports",
+    "resources",
+    "readinessProbe",
+    "livenessProbe",
+    "terminationMessagePolicy",
+}
 """What podman is not told: the only network is the container's own, and tests ask its pages."""
 
 

@@ -60,11 +60,12 @@ def test_nothing_is_privileged(name: str) -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+    selinux = {"seLinuxOptions": {"type": "container_device_plugin_t"}}
     assert pod["securityContext"] == {
         "runAsUser": 0,
         "runAsGroup": 0,
         "seccompProfile": {"type": "RuntimeDefault"},
-        "seLinuxOptions": {"type": "container_device_plugin_t"},
+        **(selinux if name == "openshift" else {}),
     }
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
 
@@ -113,6 +114,7 @@ def test_the_kubelet_can_tell_whether_it_works(name: str) -> None:
     assert arguments[arguments.index("--listen") + 1] == f"*:{port['containerPort']}"
     for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert {*container["resources"]["requests"]} == {"cpu", "memory"}
     assert {*container["resources"]["limits"]} == {"memory"}, "a CPU limit would throttle Allocate"
 
@@ -168,6 +170,47 @@ def test_metrics_say_who_holds_what_and_prometheus_is_told() -> None:
     }
 
 
+def test_two_plugins_of_one_namespace_share_nothing() -> None:
+    """No object has the name of another's, no selector finds the other's pods."""
+    one, two = (
+        documents(Deployment("simulate", IMAGE, config="a: 1\n", name=name)) for name in "ab"
+    )
+    for mine, other in zip(one[1:], two[1:], strict=True):
+        assert mine["kind"] == other["kind"]
+        assert mine["metadata"]["name"] != other["metadata"]["name"]
+    selector = one[-1]["spec"]["selector"]["matchLabels"].items()
+    assert selector <= one[-1]["spec"]["template"]["metadata"]["labels"].items()
+    assert not selector <= two[-1]["spec"]["template"]["metadata"]["labels"].items()
+    pod = one[-1]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "a"
+    assert {"name": "config", "configMap": {"name": "a"}} in pod["volumes"]
+
+
+@pytest.mark.parametrize("namespace", ["kubedevices", "kube-system"])
+def test_the_priority_class_is_allowed_where_clusters_restrict_it(namespace: str) -> None:
+    """By a quota of that class without a limit; kube-system needs none."""
+    made = documents(Deployment("simulate", IMAGE, namespace=namespace))
+    quotas = [each["spec"] for each in made if each["kind"] == "ResourceQuota"]
+    if namespace == "kube-system":
+        assert not quotas
+        return
+    (quota,) = quotas
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    assert made[-1]["spec"]["template"]["spec"]["priorityClassName"] in scope["values"]
+    assert scope["scopeName"] == "PriorityClass"
+    assert quota["hard"] == {"pods": "1G"}
+
+
+@pytest.mark.parametrize(("devices", "limit"), [(0, 128), (10_000, 128), (100_000, 512)])
+def test_the_memory_follows_from_the_devices(devices: int, limit: int) -> None:
+    """A simulator of 100,000 takes more than twice the usual limit."""
+    pod = pod_of(Deployment("simulate", IMAGE, devices=devices))
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"memory": f"{limit}Mi"}
+    request = int(container["resources"]["requests"]["memory"].removesuffix("Mi"))
+    assert 40 <= request <= limit
+
+
 def test_who_reads_a_file_once_is_replaced_with_it() -> None:
     """A simulator; expose follows its file, and a new pod would interrupt its streams."""
 
@@ -181,18 +224,18 @@ def test_who_reads_a_file_once_is_replaced_with_it() -> None:
 
 def test_the_nodes_of_nfd_are_those_that_the_rule_labels() -> None:
     """And what the rule finds is what the configuration exposes."""
-    (rule,) = FILES["overlays/nfd/rule.yaml"]
+    (rule,) = FILES["overlays/nfd/nodefeaturerule.yaml"]
     (label,) = rule["spec"]["rules"][0]["labels"].items()
     assert label in pod_of(OVERLAYS["nfd"])["nodeSelector"].items()
     pci_class = rule["spec"]["rules"][0]["matchAny"][0]["matchFeatures"][0]["matchExpressions"]
-    (config_map,) = FILES["overlays/nfd/config.yaml"]
+    (config_map,) = FILES["overlays/nfd/configmap.yaml"]
     (resource,) = yaml.safe_load(config_map["data"]["config.yaml"])["resources"]
     assert [resource["match"][0]["pci"]["class"]] == pci_class["class"]["value"]
 
 
 def test_openshift_allows_our_pod_and_nothing_of_privileged() -> None:
     """The constraints are for our account alone and fit what the pod asks for."""
-    (constraints,) = FILES["overlays/openshift/scc.yaml"]
+    (constraints,) = FILES["overlays/openshift/securitycontextconstraints.yaml"]
     pod = pod_of(OVERLAYS["openshift"])
     account = f"system:serviceaccount:kubedevices:{pod['serviceAccountName']}"
     assert constraints["users"] == [account]
@@ -208,7 +251,7 @@ def test_the_configuration_of_an_overlay_is_one(
     name: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`expose --check` has nothing to say about it."""
-    (config_map,) = FILES[f"overlays/{name}/config.yaml"]
+    (config_map,) = FILES[f"overlays/{name}/configmap.yaml"]
     (key, text), *others = config_map["data"].items()
     assert not others
     file = short_dir / key
@@ -237,10 +280,13 @@ def rename(key: str, other: str) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("path", "spoil"),
     [
-        ("overlays/openshift/scc.yaml", rename("users", "user")),
-        ("overlays/openshift/scc.yaml", rename("priority", "priorities")),
-        ("overlays/nfd/rule.yaml", lambda each: rename("name", "nam")(each["spec"]["rules"][0])),
-        ("overlays/nfd/kustomization.yaml", rename("patches", "patch")),
+        ("overlays/openshift/securitycontextconstraints.yaml", rename("users", "user")),
+        ("overlays/openshift/securitycontextconstraints.yaml", rename("priority", "priorities")),
+        (
+            "overlays/nfd/nodefeaturerule.yaml",
+            lambda each: rename("name", "nam")(each["spec"]["rules"][0]),
+        ),
+        ("overlays/nfd/kustomization.yaml", rename("resources", "resource")),
     ],
 )
 def test_a_misspelt_key_is_found(path: str, spoil: Callable[[dict[str, Any]], None]) -> None:

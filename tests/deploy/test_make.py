@@ -96,7 +96,7 @@ def test_deploy_of_expose_takes_its_configuration(kubectl: Environment, tmp_path
     (data,) = (each["data"] for each in applied if each["kind"] == "ConfigMap")
     assert data["config.yaml"] == config.read_text()
     (container,) = applied[-1]["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"kubedevices:{__version__}"
+    assert container["image"] == f"localhost/kubedevices:{__version__}"
     assert "/var/run/cdi" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from kubedevices.manifests.workload import Deployment
 
 NAME = "manifests"
-IMAGE = f"kubedevices:{__version__}"
+IMAGE = f"localhost/kubedevices:{__version__}"
+"""What `make image` builds: a name by which no cluster pulls an image of somebody else."""
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 _GO_WITH = {
@@ -29,9 +31,13 @@ _GO_WITH = {
     "dev-dir": ("expose",),
     "metrics": ("simulate", "expose"),
     "node-label": ("simulate", "expose"),
+    "name": ("simulate", "expose"),
+    "selinux": ("simulate", "expose"),
     "namespace": ("simulate", "expose"),
     "image": ("simulate", "expose", "node"),
 }
+NAME_LIMIT = 57
+"""Characters: Kubernetes adds a dash and five more for the name of a pod, and cuts longer ones."""
 _DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
@@ -55,7 +61,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     parser.add_argument("what", choices=("simulate", "expose", "node", "kustomize"))
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
-    parser.add_argument("--image", help="default: kubedevices with our version as tag")
+    parser.add_argument(
+        "--image",
+        help=f"with its registry (default: {IMAGE}, which has to be imported on every node)",
+    )
+    add_deployment_arguments(parser)
+    parser.add_argument(
+        "--directory",
+        type=some_path,
+        metavar="DIR",
+        help="kustomize: where to write the overlays",
+    )
+
+
+def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what can be said about a plugin in a cluster."""
+    parser.add_argument(
+        "--name",
+        help="of all objects (default: kubedevices-simulate-RESOURCE, kubedevices-expose-DOMAIN)",
+    )
     parser.add_argument(
         "--config",
         type=some_path,
@@ -95,31 +119,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only on nodes with this label; may be given several times",
     )
     parser.add_argument(
-        "--directory",
-        type=some_path,
-        metavar="DIR",
-        help="kustomize: where to write base and overlays",
+        "--selinux",
+        action="store_true",
+        help="run as container_device_plugin_t, for nodes on which SELinux is enforced",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the documents, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
+    from kubedevices.manifests.image import remark
     from kubedevices.manifests.workload import documents, node_pod
 
-    _check_arguments(args)
+    check_arguments(args)
     if args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
         sys.stdout.write(as_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
     else:
-        sys.stdout.write(as_yaml(documents(_deployment(args))))
+        deployment = deployment_of(args)
+        if note := remark(deployment.image):
+            print(f"# Image: {note}.")
+        sys.stdout.write(as_yaml(documents(deployment)))
     return 0
 
 
-def _check_arguments(args: argparse.Namespace) -> None:
+def check_arguments(args: argparse.Namespace) -> None:
     """Refuse what does not go together and what Kubernetes would refuse; raises `UsageError`."""
-    if (args.directory is not None) is not (args.what == "kustomize"):
+    if (getattr(args, "directory", None) is not None) is not (args.what == "kustomize"):
         raise UsageError("--directory goes with kustomize, which needs it")
     for name, goes_with in _GO_WITH.items():
         if args.what not in goes_with and getattr(args, name.replace("-", "_")):
@@ -131,7 +158,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
         raise UsageError(f"--image {args.image!r} is no name of an image")
 
 
-def _deployment(args: argparse.Namespace) -> "Deployment":
+def deployment_of(args: argparse.Namespace) -> "Deployment":
+    """Return what the arguments, the variables and the files say; raises `KubedevicesError`."""
     from kubedevices.manifests.workload import NAME, Deployment
 
     deployment = Deployment(
@@ -142,14 +170,28 @@ def _deployment(args: argparse.Namespace) -> "Deployment":
         plugin_dir=args.plugin_dir.rstrip("/"),
         metrics=args.metrics,
         node_labels=dict(_label(text) for text in args.node_label),
+        selinux=args.selinux,
     )
     if args.what == "simulate":
-        return _with_simulator(deployment, args)
-    return _with_expose(deployment, args)
+        found, serves = _with_simulator(deployment, args)
+    else:
+        found, serves = _with_expose(deployment, args)
+    return replace(found, name=_name(args.name) if args.name else default_name(args.what, serves))
 
 
-def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
-    """Add the variables that are set, and a file that the simulator accepts."""
+def default_name(plugin: str, serves: str) -> str:
+    """Return a name that says what is served: two plugins must not replace each other.
+
+    A dot would be allowed in it, but is not good in the host name of a pod.
+    """
+    name = re.sub("[^a-z0-9]+", "-", f"kubedevices-{plugin}-{serves}".lower()).strip("-")
+    if len(name) <= NAME_LIMIT:
+        return name
+    return f"{name[: NAME_LIMIT - 9].rstrip('-')}-{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
+    """Add the variables that are set, and a file that the simulator accepts; say what it serves."""
     from kubedevices.builtin.simulator_config import SETTINGS, check_timeline, merge_resources
     from kubedevices.builtin.simulator_file import read_simulator_file
     from kubedevices.cli.simulate import find_preset
@@ -161,16 +203,22 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "Depl
     file = args.config if args.preset is None else find_preset(args.preset)
     settings = None if file is None else read_simulator_file(file)
     configs = merge_resources(settings, env, {})
+    devices = sum(config.number_devices for config in configs)
     if settings is not None:
         check_timeline(settings.timeline, configs)
         if any(config.create_device_files and config.device_file_prefix for config in configs):
             _refuse_device_files(settings)
-    return replace(
+        devices += len(configs) * max(
+            (step.count or 0 for step in settings.timeline.steps), default=0
+        )
+    found = replace(
         deployment,
         env=env,
         config=None if file is None else _text(file),
         writes_cdi=any(config.cdi for config in configs),
+        devices=devices,
     )
+    return found, configs[0].resource_name if len(configs) == 1 else configs[0].domain
 
 
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:
@@ -179,14 +227,15 @@ def _refuse_device_files(settings: "FileSettings") -> NoReturn:
     raise ConfigError([replace(place, problem=problem) for place in places if place is not None])
 
 
-def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
-    """Add a file that expose accepts, and the directories of the host that it looks into."""
+def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
+    """Add a file that expose accepts and the directories that it looks into; say its domain."""
     from kubedevices.builtin.expose_config import load_expose_config
     from kubedevices.cli.manifest_mounts import dev_directories, host_directories, programs
-    from kubedevices.manifests.workload import DEV
+    from kubedevices.manifests.workload import DEV, EXAMPLE_DOMAIN
 
     if args.config is None:
-        return replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
+        found = replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
+        return found, EXAMPLE_DOMAIN
     config, report = load_expose_config(args.config)
     for warning in report.warnings:
         print(f"kubedevices: {warning}", file=sys.stderr)
@@ -196,7 +245,7 @@ def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "Deploym
             f"{deployment.image} must have {program}",
             file=sys.stderr,
         )
-    return replace(
+    found = replace(
         deployment,
         config=_text(args.config),
         cdi=args.cdi,
@@ -204,6 +253,13 @@ def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "Deploym
         dev_dirs=dev_directories(config, args.dev_dir),
         host_dirs=host_directories(config),
     )
+    return found, config.namespace
+
+
+def _name(name: str) -> str:
+    if len(name) > NAME_LIMIT or not _DNS_LABEL.fullmatch(name):
+        raise UsageError(f"--name {name!r}: use a-z, 0-9 and '-', at most {NAME_LIMIT} of them")
+    return name
 
 
 def _namespace(name: str) -> str:

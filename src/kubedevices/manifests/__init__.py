@@ -1,5 +1,7 @@
 """Kubernetes manifests for our plugins: the only source of them. Pure; for `kubedevices manifests`.
 
+memory     how much memory a plugin gets
 workload   a DaemonSet, a Pod and what they need, as documents
-kustomize  the same as a base and overlays: the files below deploy/kustomize
+kustomize  the same as overlays: the files below deploy/kustomize
+image      which image a name means, and whether a cluster could pull another one by it
 """

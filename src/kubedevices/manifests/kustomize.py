@@ -1,20 +1,14 @@
-"""The files below deploy/kustomize: a base, and overlays that say what they add to it.
+"""The files below deploy/kustomize: overlays, complete each, for an overlay of the user's own.
 
-`kubectl apply -k deploy/kustomize/overlays/simulator` deploys one of them.
+`kubectl apply -k deploy/kustomize/overlays/simulator` deploys one of them. Their objects are called
+after the overlay, so that two of them can live in one namespace.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from kubedevices.manifests.workload import (
-    NAME,
-    Deployment,
-    Document,
-    config_map,
-    daemon_set,
-    namespace,
-    service_account,
-)
+from kubedevices.manifests.workload import NAME, Deployment, Document, documents
 
 NODE_LABEL = "feature.node.kubernetes.io/kubedevices"
 ACCELERATORS = """\
@@ -26,75 +20,46 @@ resources:
 """
 """What the rule of the overlay nfd finds."""
 
-_BASE = ("namespace.yaml", "serviceaccount.yaml", "daemonset.yaml")
-
 
 def overlays(image: str) -> Mapping[str, Deployment]:
     """Return what each overlay deploys, by its name."""
     settings = {"RESOURCE_NAME": "example.com/simple-device", "NUMBER_DEVICES": "2"}
-    return {
-        "simulator": Deployment("simulate", image, env=settings),
+    found = {
+        "simulator": Deployment("simulate", image, env=settings, devices=2),
         "generic": Deployment("expose", image),
         "cdi": Deployment("expose", image, cdi=True),
         "metrics": Deployment("expose", image, metrics=True),
         "nfd": Deployment("expose", image, config=ACCELERATORS, node_labels={NODE_LABEL: "true"}),
-        "openshift": Deployment("expose", image),
+        "openshift": Deployment("expose", image, selinux=True),
     }
+    return {name: replace(each, name=f"{NAME}-{name}") for name, each in found.items()}
 
 
 def files(image: str) -> dict[str, list[Document]]:
     """Return every file as its documents, by path below deploy/kustomize."""
-    base = Deployment("simulate", image)
-    found = {
-        "base/kustomization.yaml": [_kustomization(resources=list(_BASE))],
-        "base/namespace.yaml": [namespace(base.namespace)],
-        "base/serviceaccount.yaml": [service_account(base.namespace)],
-        "base/daemonset.yaml": [daemon_set(base)],
-    }
-    for name, deployment in overlays(image).items():
-        found |= {f"overlays/{name}/{file}": each for file, each in _overlay(name, deployment)}
-    return found
-
-
-def _overlay(name: str, deployment: Deployment) -> list[tuple[str, list[Document]]]:
-    resources = ["../../base"]
-    parts: list[tuple[str, list[Document]]] = []
-    if deployment.plugin == "expose":
-        parts.append(("config.yaml", [config_map(deployment)]))
-    if name == "nfd":
-        parts.append(("rule.yaml", [node_feature_rule()]))
-    if name == "openshift":
-        parts.append(("scc.yaml", security_context_constraints(deployment.namespace)))
-    resources += [file for file, _ in parts]
-    head = _kustomization(resources=resources, patches=[{"path": "daemonset.yaml"}])
-    return [
-        ("kustomization.yaml", [head]),
-        ("daemonset.yaml", [_patch(daemon_set(deployment))]),
-        *parts,
-    ]
-
-
-def _patch(wanted: Document) -> Document:
-    """Return what differs from the base: lists with names are merged by name, others replaced."""
-    spec = wanted["spec"]["template"]["spec"]
-    container = spec["containers"][0]
-    changed = {"name": NAME, **{key: container[key] for key in ("args", "env", "volumeMounts")}}
-    pod: Document = {"containers": [changed], "volumes": spec["volumes"]}
-    if len(spec["nodeSelector"]) > 1:
-        pod["nodeSelector"] = spec["nodeSelector"]
-    template: Document = {"spec": pod}
-    annotations = wanted["spec"]["template"]["metadata"].get("annotations")
-    if annotations:
-        template = {"metadata": {"annotations": annotations}, **template}
     return {
-        "apiVersion": wanted["apiVersion"],
-        "kind": wanted["kind"],
-        "metadata": {key: wanted["metadata"][key] for key in ("name", "namespace")},
-        "spec": {"template": template},
+        f"overlays/{name}/{file}": [document]
+        for name, deployment in overlays(image).items()
+        for file, document in _overlay(name, deployment).items()
     }
 
 
-def node_feature_rule() -> Document:
+def _overlay(name: str, deployment: Deployment) -> dict[str, Document]:
+    wanted = documents(deployment)
+    if name == "nfd":
+        wanted.append(node_feature_rule(deployment))
+    if name == "openshift":
+        wanted.append(security_context_constraints(deployment))
+    found = {f"{each['kind'].lower()}.yaml": each for each in wanted}
+    head = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(found),
+    }
+    return {"kustomization.yaml": head, **found}
+
+
+def node_feature_rule(deployment: Deployment) -> Document:
     """Return a rule of node-feature-discovery that labels nodes with accelerators for vfio-pci."""
     accelerator = {
         "feature": "pci.device",
@@ -106,24 +71,25 @@ def node_feature_rule() -> Document:
         for modules in ("loadedmodule", "enabledmodule")
     ]
     rule = {
-        "name": NAME,
+        "name": deployment.name,
         "labels": {NODE_LABEL: "true"},
         "matchAny": [{"matchFeatures": [accelerator, driver]} for driver in drivers],
     }
     return {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeatureRule",
-        "metadata": {"name": NAME},
+        "metadata": {"name": deployment.name},
         "spec": {"rules": [rule]},
     }
 
 
-def security_context_constraints(in_namespace: str) -> list[Document]:
+def security_context_constraints(deployment: Deployment) -> Document:
     """Return what OpenShift asks for: hostPath volumes and user 0, nothing else of `privileged`."""
+    account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
     constraints: dict[str, Any] = {
         "apiVersion": "security.openshift.io/v1",
         "kind": "SecurityContextConstraints",
-        "metadata": {"name": NAME},
+        "metadata": {"name": deployment.name},
         "allowHostDirVolumePlugin": True,
         "allowHostIPC": False,
         "allowHostNetwork": False,
@@ -141,11 +107,7 @@ def security_context_constraints(in_namespace: str) -> list[Document]:
         "seccompProfiles": ["runtime/default"],
         "fsGroup": {"type": "RunAsAny"},
         "supplementalGroups": {"type": "RunAsAny"},
-        "users": [f"system:serviceaccount:{in_namespace}:{NAME}"],
+        "users": [account],
         "volumes": ["configMap", "hostPath"],
     }
-    return [constraints]
-
-
-def _kustomization(**parts: Any) -> Document:
-    return {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", **parts}
+    return constraints

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from kubedevices.manifests import memory
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 Document: TypeAlias = dict[str, Any]
@@ -30,22 +31,21 @@ CONFIG_FILE = "config.yaml"
 DEV = "/dev"
 HOST_DEV = "/host/dev"
 METRICS_PORT = 9400
-RESOURCES: Document = {
-    "requests": {"cpu": "10m", "memory": "40Mi"},
-    "limits": {"memory": "128Mi"},
-}
-"""From `python -m benchmarks footprint`: the larger plugin, expose with its pages, takes 36 MB in a
-container. With 10,000 devices it takes 90; idle it needs less than 1 ms of CPU a second.
-"""
-_LABEL = "app.kubernetes.io/name"
-_POD_SECURITY = ("enforce", "audit", "warn")
+PRIORITY_CLASS = "system-node-critical"
+HOME_OF_PRIORITY = "kube-system"
+"""Where that class may be used in every cluster; elsewhere some want a ResourceQuota for it."""
+LABEL = "app.kubernetes.io/name"
+INSTANCE = "app.kubernetes.io/instance"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+POD_SECURITY = "pod-security.kubernetes.io"
 
-EXAMPLE_CONFIG = """\
+EXAMPLE_DOMAIN = "devices.example.com"
+EXAMPLE_CONFIG = f"""\
 version: 1
-namespace: devices.example.com
+namespace: {EXAMPLE_DOMAIN}
 resources:
 - name: "null"
-  match: [{path: /dev/null}]
+  match: [{{path: /dev/null}}]
 """
 
 
@@ -57,7 +57,10 @@ class Deployment:
     example for None. `cdi` gives devices by CDI alone, `writes_cdi` lets the configuration decide.
     `dev_dirs` are the directories of /dev that expose looks into, `host_dirs` others of the host.
     `metrics` adds which pod holds which device, and asks Prometheus to come; the other pages are
-    there for the kubelet's probes in any case. `node_labels` select the nodes.
+    there for the kubelet's probes in any case. `node_labels` select the nodes. `name` is that of
+    every object, so that two plugins can live in one namespace. `selinux` asks for the type that
+    SELinux has for device plugins; the Pod Security level baseline would not allow it. `devices` is
+    how many are simulated, 0 for an unknown number: the memory follows from it.
     """
 
     plugin: Plugin
@@ -73,6 +76,14 @@ class Deployment:
     host_dirs: tuple[str, ...] = ()
     metrics: bool = False
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    name: str = NAME
+    selinux: bool = False
+    devices: int = 0
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The labels of this plugin's pods, and of no other's."""
+        return {LABEL: NAME, INSTANCE: self.name}
 
     @property
     def config_text(self) -> str | None:
@@ -103,7 +114,14 @@ class _Volume(NamedTuple):
 
 def documents(deployment: Deployment) -> list[Document]:
     """Return everything to apply, in order."""
-    wanted = [namespace(deployment.namespace), service_account(deployment.namespace)]
+    return [namespace(deployment.namespace), *objects(deployment)]
+
+
+def objects(deployment: Deployment) -> list[Document]:
+    """Return what lies in the namespace, in the order to apply it."""
+    wanted = [service_account(deployment)]
+    if deployment.namespace != HOME_OF_PRIORITY:
+        wanted.append(resource_quota(deployment))
     if deployment.config_text is not None:
         wanted.append(config_map(deployment))
     return [*wanted, daemon_set(deployment)]
@@ -111,21 +129,32 @@ def documents(deployment: Deployment) -> list[Document]:
 
 def namespace(name: str) -> Document:
     """Return the namespace; hostPath volumes need the privileged pod security level."""
-    levels = {f"pod-security.kubernetes.io/{mode}": "privileged" for mode in _POD_SECURITY}
+    levels = {f"{POD_SECURITY}/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": name, "labels": {_LABEL: NAME, **levels}},
+        "metadata": {"name": name, "labels": {LABEL: NAME, **levels}},
     }
 
 
-def service_account(in_namespace: str) -> Document:
+def service_account(deployment: Deployment) -> Document:
     """Return an account of our own, so that rights for us are rights for nobody else."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": _metadata(in_namespace),
+        "metadata": _metadata(deployment),
         "automountServiceAccountToken": False,
+    }
+
+
+def resource_quota(deployment: Deployment) -> Document:
+    """Return what clusters that restrict priority classes, such as GKE, want for ours: no limit."""
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [PRIORITY_CLASS]}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": _metadata(deployment),
+        "spec": {"hard": {"pods": "1G"}, "scopeSelector": {"matchExpressions": [scope]}},
     }
 
 
@@ -134,22 +163,22 @@ def config_map(deployment: Deployment) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(deployment.namespace),
+        "metadata": _metadata(deployment),
         "data": {CONFIG_FILE: deployment.config_text},
     }
 
 
 def daemon_set(deployment: Deployment) -> Document:
     """Return one pod per node. Never two at once: they would fight for one socket name."""
-    about: Document = {"labels": {_LABEL: NAME}}
+    about: Document = {"labels": deployment.selector}
     if annotations := _annotations(deployment):
         about["annotations"] = annotations
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": _metadata(deployment.namespace),
+        "metadata": _metadata(deployment),
         "spec": {
-            "selector": {"matchLabels": {_LABEL: NAME}},
+            "selector": {"matchLabels": deployment.selector},
             "updateStrategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
@@ -177,6 +206,7 @@ def pod_spec(deployment: Deployment) -> Document:
     """Return what runs on each node."""
     volumes = _volumes(deployment)
     container = _container(deployment.image, _arguments(deployment), volumes)
+    container["resources"] = memory.resources(deployment.devices)
     container["env"] = _environment(deployment.env)
     container["ports"] = [{"name": "pages", "containerPort": METRICS_PORT}]
     container["readinessProbe"] = {
@@ -189,9 +219,9 @@ def pod_spec(deployment: Deployment) -> Document:
         "timeoutSeconds": 5,
     }
     spec = {
-        **_pod(),
-        "serviceAccountName": NAME,
-        "priorityClassName": "system-node-critical",
+        **_pod(selinux=deployment.selinux),
+        "serviceAccountName": deployment.name,
+        "priorityClassName": PRIORITY_CLASS,
         "nodeSelector": {"kubernetes.io/os": "linux", **deployment.node_labels},
         "tolerations": [
             {"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")
@@ -200,7 +230,7 @@ def pod_spec(deployment: Deployment) -> Document:
         "volumes": [volume.source for volume in volumes],
     }
     if deployment.config_text is not None:
-        spec["volumes"].append({"name": "config", "configMap": {"name": NAME}})
+        spec["volumes"].append({"name": "config", "configMap": {"name": deployment.name}})
         mount = {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True}
         container["volumeMounts"].append(mount)
     return spec
@@ -216,9 +246,9 @@ def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"{NAME}-node", "labels": {_LABEL: NAME}},
+        "metadata": {"name": f"{NAME}-node", "labels": {LABEL: NAME}},
         "spec": {
-            **_pod(),
+            **_pod(selinux=True),
             "containers": [_container(image, arguments, volumes)],
             "volumes": [volume.source for volume in volumes],
         },
@@ -273,20 +303,26 @@ def _environment(env: Mapping[str, str]) -> list[Document]:
     return [{"name": "NODE_NAME", "valueFrom": node_name}, *given]
 
 
-def _metadata(in_namespace: str) -> Document:
-    return {"name": NAME, "namespace": in_namespace, "labels": {_LABEL: NAME}}
+def _metadata(deployment: Deployment) -> Document:
+    return {
+        "name": deployment.name,
+        "namespace": deployment.namespace,
+        "labels": {**deployment.selector, MANAGED_BY: NAME},
+    }
 
 
-def _pod() -> Document:
+def _pod(*, selinux: bool) -> Document:
+    security: Document = {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    if selinux:
+        security["seLinuxOptions"] = {"type": "container_device_plugin_t"}
     return {
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 5,
-        "securityContext": {
-            "runAsUser": 0,
-            "runAsGroup": 0,
-            "seccompProfile": {"type": "RuntimeDefault"},
-            "seLinuxOptions": {"type": "container_device_plugin_t"},
-        },
+        "securityContext": security,
     }
 
 
@@ -301,6 +337,8 @@ def _container(image: str, arguments: Sequence[str], volumes: Sequence[_Volume])
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "resources": RESOURCES,
+        "resources": memory.resources(0),
+        # The last lines of the log are the reason in `kubectl describe pod`.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [volume.mount for volume in volumes],
     }
