@@ -202,6 +202,12 @@ DEVICE_ALLOCATED = Metric(
     ("resource", "device", "pod_namespace", "pod", "container"),
 )
 
+DROPPED_LINES = Metric(
+    "kubedevices_dropped_lines_total",
+    "counter",
+    "Lines of output that nobody read in time, or that could not be written.",
+    ("stream",),
+)
 BUILD = Metric("kubedevices_build_info", "gauge", "1; the label says which version.", ("version",))
 
 NODE_BEGINNINGS = (

@@ -45,6 +45,7 @@ OURS = {
     "plugin",
     "resource_name",
     "socket_paths",
+    "unblocked_output",
     "words",
     "wire",
 }
@@ -123,7 +124,7 @@ PARTS = {
         wire.clients wire.convert wire.grpc_channel wire.grpc_connection wire.grpc_events
         wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_codec
         wire.http2_limits wire.http2_session wire.messages wire.server_connection wire.services
-        wire.unix_grpc wire.unix_socket
+        unblocked_output wire.unix_grpc wire.unix_socket
         """,
         "asyncinotify google h2 hpack hyperframe",
         """
@@ -147,7 +148,7 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "cli.plugin_pages metrics wire.http_pages",
+        "cli.plugin_pages cli.process_samples metrics wire.http_pages",
         "prometheus_client",
         """
         email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref

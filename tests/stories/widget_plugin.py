@@ -5,6 +5,7 @@ directory; WHAT makes it misbehave or wait.
 """
 
 import asyncio
+import logging
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,9 @@ class Widgets(kd.PolledScanner, kd.Allocator, kd.ContainerPreStarter):
 
     def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
         self._maybe_hang("allocate")
+        if self.what == "talk":
+            print("x" * 8000, flush=True)
+            logging.getLogger(__name__).error("y" * 8000)
         return kd.USE_DEFAULT  # type: ignore[return-value]
 
     def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:

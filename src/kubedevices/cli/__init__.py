@@ -2,8 +2,9 @@
 
 A verb's module has `NAME`, `HELP` (first line: what `kubedevices --help` says; the rest: what
 `kubedevices VERB --help` adds), `add_arguments(parser)` and `run(args) -> int`. It may have
-`EXAMPLES` (shown under its help) and `LOG_LEVEL` (its default of `--log-level`; "warning" where
-it has none, "info" suits what keeps running).
+`EXAMPLES` (shown under its help), `LOG_LEVEL` (its default of `--log-level`; "warning" where it has
+none, "info" suits what keeps running) and `keeps_running(args) -> bool`: whether it must go on even
+if nobody reads what it prints.
 
 A `KubedevicesError` from `run` becomes one message on stderr and its exit code, here and nowhere
 else; anything else is a bug and keeps its traceback. Nothing heavy is imported here: a plugin
@@ -11,6 +12,7 @@ process passes through this file on its way to the kubelet.
 """
 
 import argparse
+import contextlib
 import errno
 import io
 import logging
@@ -75,9 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # closed by the caller, as by `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as we live
     _print_anywhere()
+    with contextlib.ExitStack() as output:
+        return _run(sys.argv[1:] if argv is None else list(argv), output)
+
+
+def _run(argv: list[str], output: contextlib.ExitStack) -> int:
     try:
         try:
-            return _main(sys.argv[1:] if argv is None else list(argv))
+            return _main(argv, output)
         finally:
             sys.stdout.flush()  # a reader that left shows here, not in the interpreter's shutdown
     except SystemExit as exit_:
@@ -137,7 +144,7 @@ def _code_of(exit_: SystemExit) -> int:
     return 1
 
 
-def _main(argv: list[str]) -> int:
+def _main(argv: list[str], output: contextlib.ExitStack) -> int:
     parser = _top_parser()
     # What follows "--" is for the verb; argparse would take the mark itself for one of ours.
     cut = argv.index("--") if "--" in argv else len(argv)
@@ -150,6 +157,10 @@ def _main(argv: list[str]) -> int:
         parser.error(f"unknown verb {top.verb!r}{did_you_mean(top.verb, VERBS)}")
     verb = import_module(f"{__name__}.{top.verb}")
     args = _verb_parser(verb).parse_args(top.arguments, _common_defaults(top, verb))
+    if getattr(verb, "keeps_running", lambda _: False)(args):
+        from kubedevices.unblocked_output import unblocked_output
+
+        output.enter_context(unblocked_output())
     from kubedevices.cli.log_lines import configure_logging
 
     configure_logging(args.log_level, args.log_format)

@@ -16,6 +16,7 @@ from kubedevices.cli.output import Column, add_output_argument, print_document, 
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+from kubedevices.unblocked_output import unblocked_output
 
 if TYPE_CHECKING:
     from kubedevices.conformance.check import Check
@@ -171,13 +172,14 @@ def _check(target: "Target", chosen: "Sequence[Check]", scale: float) -> "Run | 
     from kubedevices.conformance.timing import Timing
 
     began = time.monotonic()
-    progress = _Progress(len(chosen))
-    try:
-        results = asyncio.run(_run(target, chosen, Timing().scaled(scale), progress))
-    except asyncio.CancelledError:
-        return None
-    finally:
-        progress.end()
+    with unblocked_output("stderr"):  # the kubelet that we play must not wait for a reader
+        progress = _Progress(len(chosen))
+        try:
+            results = asyncio.run(_run(target, chosen, Timing().scaled(scale), progress))
+        except asyncio.CancelledError:
+            return None
+        finally:
+            progress.end()
     what = shlex.join(target.command) if target.command else str(target.directory)
     return Run(what, results, time.monotonic() - began)
 

@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser, inject="nodes")
 
 
+def keeps_running(args: argparse.Namespace) -> bool:
+    """Unless something is printed instead of serving."""
+    return not (args.check or args.dry_run or args.schema or args.convert)
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop, or do what is asked for instead."""
     if args.schema:

@@ -8,6 +8,8 @@ import time
 import traceback
 from pathlib import Path
 
+from kubedevices.unblocked_output import describe_dropped, say_dropped
+
 _PACKAGE = "kubedevices."
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
@@ -28,9 +30,15 @@ def configure_logging(level: str, log_format: str) -> None:
             root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+    describe_dropped(sys.stderr, lambda lines: handler.format(_dropped(lines)))
     # Libraries tell of every frame and every selector; that is not what debug is asked for here.
     for name in ("asyncio", "hpack", "h2"):
         logging.getLogger(name).setLevel(max(logging.INFO, root.level))
+
+
+def _dropped(lines: int) -> logging.LogRecord:
+    arguments = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
+    return logging.makeLogRecord({**arguments, "msg": say_dropped(lines)})
 
 
 def writes_json() -> bool:

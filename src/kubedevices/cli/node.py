@@ -9,6 +9,7 @@ import asyncio
 import json
 import math
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from kubedevices.cli.node_arguments import (
     check_directories,
     topology_settings,
 )
+from kubedevices.unblocked_output import describe_dropped
 from kubedevices.words import counted
 
 NAME = "node"
@@ -77,6 +79,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def keeps_running(_: argparse.Namespace) -> bool:
+    """Pods wait for it, whoever reads its lines."""
+    return True
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
     check_directories(args)
@@ -99,7 +106,12 @@ async def _serve(args: argparse.Namespace) -> None:
         topology=topology_settings(args),
         metrics=metrics,
     )
-    show = _print_json if args.output == "json" else _print_text
+    line_of = _json_line if args.output == "json" else _text_line
+
+    def show(event: Mapping[str, Any]) -> None:
+        print(line_of(event), flush=True)
+
+    describe_dropped(sys.stdout, lambda lines: line_of({"event": "missed", "events": lines}))
     events = manager.subscribe()
     printing = asyncio.current_task()
     loop = asyncio.get_running_loop()
@@ -133,21 +145,12 @@ async def _serve(args: argparse.Namespace) -> None:
     show({"event": "stopped"})
 
 
-def _print_json(event: Mapping[str, Any]) -> None:
-    _print_line(json.dumps({"time": timestamp(time.time()), **event}, ensure_ascii=False))
+def _json_line(event: Mapping[str, Any]) -> str:
+    return json.dumps({"time": timestamp(time.time()), **event}, ensure_ascii=False)
 
 
-def _print_text(event: Mapping[str, Any]) -> None:
-    _print_line(f"{time.strftime('%H:%M:%S')} {describe(event)}")
-
-
-def _print_line(line: str) -> None:
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        raise  # whoever read the lines wanted the node only for them
-    except OSError:
-        return  # a full disk, for example: the node is needed all the same
+def _text_line(event: Mapping[str, Any]) -> str:
+    return f"{time.strftime('%H:%M:%S')} {describe(event)}"
 
 
 def describe(event: Mapping[str, Any]) -> str:

@@ -5,9 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from kubedevices import __version__
+from kubedevices.cli.process_samples import process_samples
 from kubedevices.metrics import (
-    BUILD,
     POD_RESOURCES_BY_METHOD,
     POD_RESOURCES_ERRORS,
     POD_RESOURCES_REQUESTS,
@@ -42,7 +41,7 @@ async def node_services(
             running.push_async_callback(watcher.stop)
             ready["plugin registry"] = str(watcher.directory)
         if isinstance(metrics, PrometheusMetrics):
-            metrics.collect_from(lambda: [Sample(BUILD, (__version__,), 1)])
+            metrics.collect_from(process_samples)
             pages = _metrics_pages(args.metrics, metrics)
             await pages.start()
             running.push_async_callback(pages.stop)

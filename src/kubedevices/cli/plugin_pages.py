@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices import __version__, metrics
+from kubedevices.cli.process_samples import process_samples
 from kubedevices.device import Health
 from kubedevices.errors import CannotAsk
 from kubedevices.metrics import PrometheusMetrics, Sample
@@ -88,7 +89,7 @@ class PluginPages:
             await server.stop()
 
     def _samples(self, runner: PluginRunner) -> Iterator[Sample]:
-        yield Sample(metrics.BUILD, (__version__,), 1)
+        yield from process_samples()
         for device_type, server in runner.servers.items():
             self.metrics.begin_histogram(metrics.ALLOCATE_SECONDS, server.resource)
             yield from _samples_of(server, runner.is_registered(device_type))

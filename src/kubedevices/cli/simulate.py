@@ -81,6 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_serving_arguments(parser)
 
 
+def keeps_running(args: argparse.Namespace) -> bool:
+    """A step that is told to another process is a question, all else serves."""
+    return args.tell is None
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop, or tell a simulator that runs what to do."""
     if args.tell is not None:

@@ -27,6 +27,7 @@ from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.resource_name import ResourceName, explain_resource_name
+from kubedevices.unblocked_output import unblocked_output
 
 Beside: TypeAlias = Callable[["PluginRunner"], contextlib.AbstractAsyncContextManager[object]]
 
@@ -323,8 +324,14 @@ def run(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> N
     """Serve `scanner`'s devices as `domain/device type` until stopped; the last line of a script.
 
     Logs to stderr, unless logging is configured already. An error is printed as one line and ends
-    the process with its exit code.
+    the process with its exit code. Nothing waits for who reads stdout and stderr meanwhile, see
+    `kubedevices.unblocked_output`.
     """
+    with unblocked_output():
+        _run_as_script(scanner, domain, options)
+
+
+def _run_as_script(scanner: Scanner, domain: str, options: RunnerOptions) -> None:
     if not logging.getLogger().handlers:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

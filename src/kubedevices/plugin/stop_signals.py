@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
+from kubedevices.unblocked_output import flush_output
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LAST_WORDS = 0.2
 
@@ -65,4 +67,5 @@ class StopSignals:
         try:
             self._clean_up()
         finally:
+            flush_output(_LAST_WORDS)
             os._exit(code)
