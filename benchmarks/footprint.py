@@ -38,7 +38,7 @@ DEADLINE = 60
 DEVICES = 8
 PYTHON, TRANSPORT = "bare Python", "bare imports"
 IMPORTS = (
-    "asyncio, logging, argparse, asyncinotify, h2.connection, "
+    "asyncio, logging, argparse, ctypes, h2.connection, "
     "google.protobuf.message_factory, google.protobuf.descriptor_pb2"
 )
 BARE = """\
@@ -137,7 +137,7 @@ def prepare(directory: Path) -> None:
         (directory / "dev" / f"widget{number}").touch()
     (directory / "simulate.yaml").write_text(SIMULATE)
     (directory / "config/expose.yaml").write_text(EXPOSE.format(devices="/dev"))
-    (directory / "hidden/asyncinotify.py").write_text("raise ImportError('hidden')\n")
+    (directory / "hidden/ctypes.py").write_text("raise ImportError('hidden')\n")
 
 
 async def sample(place: Place, row: Row, size: Size) -> Sample:

@@ -1,10 +1,10 @@
 """What every benchmark needs: percentiles, memory of a process, tables with their baseline."""
 
 import asyncio
-import os
 import re
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -44,9 +44,9 @@ def threads(pid: int) -> int:
 
 
 def cpu(pid: int) -> float:
-    """Return the seconds of CPU that a process has used so far, in steps of a clock tick."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the seconds of CPU that a process has used so far, all threads together."""
+    clock = (~pid << 3) | 2  # as clock_getcpuclockid(3) says it on Linux
+    return time.clock_gettime(clock)
 
 
 def wake_ups(pid: int) -> int:

@@ -37,10 +37,11 @@ class Size(NamedTuple):
     lists: Sequence[tuple[int, int]]
     settle: float
     idle: float
+    writes: int
 
 
-FULL = Size(3, 10, 20, 500, ((8, 100), (1_000, 50), (10_000, 20)), 2, 5)
-QUICK = Size(1, 1, 1, 3, ((8, 2),), 0, 0.1)
+FULL = Size(3, 10, 20, 500, ((8, 100), (1_000, 50), (10_000, 20)), 2, 5, 1_000)
+QUICK = Size(1, 1, 1, 3, ((8, 2),), 0, 0.1, 5)
 PLUGINS = {
     "kubedevices": [sys.executable, "-m", "benchmarks.our_plugin"],
     "minimal grpcio plugin": [sys.executable, str(HERE / "minimal_grpcio_plugin.py")],
@@ -206,6 +207,29 @@ async def footprint(name: str, size: Size) -> tuple[dict[str, float], int, float
         return measure.memory(pid), measure.threads(pid), idle
 
 
+async def bystander(name: str, writes: int) -> float:
+    """Return what an idle plugin uses for each checkpoint that a kubelet writes: ms of CPU."""
+    async with plugin(name, 8) as running, running.client() as client:
+        stream = client.list_and_watch()
+        async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
+            await anext(stream)
+            before = measure.cpu(running.process.pid)
+            for _ in range(writes):
+                await asyncio.sleep(0.002)
+                write_checkpoint(running.kubelet.directory)
+            await asyncio.sleep(0.1)
+            return (measure.cpu(running.process.pid) - before) / writes * 1e3
+
+
+def write_checkpoint(directory: Path) -> None:
+    """Do to the directory what a kubelet does to it at every admission."""
+    with tempfile.NamedTemporaryFile(
+        dir=directory, prefix=".kubelet_internal_checkpoint", delete=False
+    ) as file:
+        file.write(b"x" * 20_000)
+    Path(file.name).replace(directory / "kubelet_internal_checkpoint")
+
+
 async def side_by_side(
     title: str, run: Callable[[str], Awaitable[list[float]]], rounds: int
 ) -> list[str]:
@@ -226,7 +250,7 @@ async def memory_table(size: Size) -> None:
     """Print what a plugin process costs while nothing happens."""
     found = {name: await footprint(name, size) for name in PLUGINS}
     transports = {
-        "kubedevices": "asyncio, logging, argparse, asyncinotify, h2.connection, "
+        "kubedevices": "asyncio, logging, argparse, ctypes, h2.connection, "
         "google.protobuf.message_factory, google.protobuf.descriptor_pb2",
         "minimal grpcio plugin": "grpc, google.protobuf.message_factory",
     }
@@ -288,9 +312,20 @@ async def time_table(size: Size) -> None:
     )
 
 
+async def bystander_table(size: Size) -> None:
+    """Print what the admissions of others cost a plugin that has nothing to do with them."""
+    rows = [[name, f"{await bystander(name, size.writes):.3f}"] for name in PLUGINS]
+    measure.table(
+        "Plugin process: an idle plugin while others are admitted",
+        ["", "CPU per admission, ms"],
+        rows,
+    )
+
+
 async def main(*, quick: bool = False) -> None:
-    """Print both tables of the plugin process."""
+    """Print the tables of the plugin process."""
     size = QUICK if quick else FULL
     generate_modules()
     await memory_table(size)
+    await bystander_table(size)
     await time_table(size)

@@ -27,7 +27,9 @@ class Rig:
         self.directory, self.socket = directory, directory / NAME
         timing: Timing = options.pop("timing", QUICK)
         self.watch = FileWatch(
-            interval=timing.look_interval, use_events=options.pop("use_events", True)
+            interval=timing.look_interval,
+            use_events=options.pop("use_events", True),
+            names_only=True,
         )
         self.builder = DeviceListBuilder(RESOURCE)
         self.server = PluginServer(RESOURCE, Hooks(None), self.builder.build(devices))

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from asyncinotify import Inotify, Mask
 
 from kubedevices.host.file_watch import FileWatch, Subscription
+from kubedevices.host.inotify import Inotify
 from tests.waiting import until
 
 NEVER = 3600.0
@@ -54,16 +54,32 @@ CHANGES: dict[str, tuple[bool, Callable[[Path], None]]] = {
 }
 
 
-@pytest.mark.parametrize(("there_before", "change"), CHANGES.values(), ids=CHANGES)
+NAMES_ONLY = pytest.mark.parametrize("names_only", [False, True], ids=["contents", "names"])
+
+
+@pytest.mark.parametrize(
+    ("there_before", "change", "names_only"),
+    [
+        pytest.param(*change, names_only, id=f"{name}, {'names' if names_only else 'contents'}")
+        for name, change in CHANGES.items()
+        for names_only in (False, True)
+        if name != "rewritten" or not names_only
+    ],
+)
 @pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
 async def test_a_change_of_a_file_is_heard(
-    short_dir: Path, there_before: bool, change: Callable[[Path], None], use_events: bool
+    short_dir: Path,
+    there_before: bool,
+    change: Callable[[Path], None],
+    use_events: bool,
+    names_only: bool,
 ) -> None:
     """Each way a file can change is heard by events alone and by slow looks alone."""
     path = short_dir / "file"
     if there_before:
         path.write_text("before")
-    with FileWatch(interval=NEVER if use_events else 0.01, use_events=use_events) as watch:
+    interval = NEVER if use_events else 0.01
+    with FileWatch(interval=interval, use_events=use_events, names_only=names_only) as watch:
         assert watch.has_events is use_events
         with watch.subscribe(path) as subscription:
             assert not subscription.has_news
@@ -71,10 +87,13 @@ async def test_a_change_of_a_file_is_heard(
             await heard(subscription)
 
 
-async def test_other_files_of_the_directory_are_not_heard(short_dir: Path) -> None:
+@NAMES_ONLY
+async def test_other_files_of_the_directory_are_not_heard(
+    short_dir: Path, names_only: bool
+) -> None:
     """Only the paths of a subscription wake it, not their neighbours."""
     with (
-        FileWatch(interval=NEVER) as watch,
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
         watch.subscribe(short_dir / "mine") as mine,
         watch.subscribe(short_dir / "theirs") as theirs,
     ):
@@ -83,9 +102,69 @@ async def test_other_files_of_the_directory_are_not_heard(short_dir: Path) -> No
         assert not mine.has_news
 
 
-async def test_a_change_before_anybody_waits_is_kept(short_dir: Path) -> None:
+@pytest.mark.parametrize("is_there", [True, False], ids=["all there", "one missing"])
+async def test_neighbours_that_change_all_the_time_cost_nothing(
+    short_dir: Path, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only names count, nothing is looked at for a neighbour; the loop does not even wake up
+    while all names are there. What happens to them is heard as before.
+    """
+    reads: list[int] = []
+    looks: list[int] = []
+    read = FileWatch._read_events
+
+    def count_and_read(watch: FileWatch) -> None:
+        reads.append(1)
+        read(watch)
+
+    monkeypatch.setattr(FileWatch, "_read_events", count_and_read)
+    path, other, neighbour = (short_dir / name for name in ("file", "other", "neighbour"))
+    write(path)
+    if is_there:
+        write(other)
+    with (
+        FileWatch(interval=NEVER, names_only=True) as watch,
+        watch.subscribe(path, other) as subscription,
+    ):
+        monkeypatch.setattr(subscription, "look", lambda: looks.append(1))
+        for _ in range(20):
+            write(neighbour)
+            neighbour.rename(short_dir / "checkpoint")
+            await asyncio.sleep(0)  # a turn of the loop, in which it may read events
+        assert not looks
+        assert not (reads and is_there)
+        for change in (Path.unlink, write, replace_at_once, rename_away, replace):
+            change(path)
+            await heard(subscription)
+        assert reads
+        assert looks
+
+
+async def test_a_directory_and_a_name_in_it_may_both_be_waited_for(short_dir: Path) -> None:
+    """Whichever of them goes and comes is heard, as often as it happens."""
+    directory = short_dir / "dir"
+    with (
+        FileWatch(interval=NEVER, names_only=True) as watch,
+        watch.subscribe(directory) as outer,
+        watch.subscribe(directory / "file") as inner,
+    ):
+        for _ in range(3):
+            directory.mkdir()
+            write(directory / "file")
+            await heard(outer)
+            await heard(inner)
+            shutil.rmtree(directory)
+            await heard(outer)
+            await heard(inner)
+
+
+@NAMES_ONLY
+async def test_a_change_before_anybody_waits_is_kept(short_dir: Path, names_only: bool) -> None:
     """A change that happens while the consumer does something else is heard at the next call."""
-    with FileWatch(interval=NEVER) as watch, watch.subscribe(short_dir / "file") as subscription:
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(short_dir / "file") as subscription,
+    ):
         write(short_dir / "file")
         await heard(subscription)
         (short_dir / "file").unlink()
@@ -94,14 +173,17 @@ async def test_a_change_before_anybody_waits_is_kept(short_dir: Path) -> None:
         assert not subscription.has_news
 
 
+@NAMES_ONLY
 @pytest.mark.parametrize("depth", [1, 3])
 @pytest.mark.parametrize("use_events", [True, False], ids=["events", "looks"])
-async def test_the_directory_may_come_later(short_dir: Path, depth: int, use_events: bool) -> None:
+async def test_the_directory_may_come_later(
+    short_dir: Path, depth: int, use_events: bool, names_only: bool
+) -> None:
     """A path whose directories do not exist yet is heard of when they and it appear."""
     path = short_dir.joinpath(*["dir"] * depth, "file")
     interval = NEVER if use_events else 0.01
     with (
-        FileWatch(interval=interval, use_events=use_events) as watch,
+        FileWatch(interval=interval, use_events=use_events, names_only=names_only) as watch,
         watch.subscribe(path) as subscription,
     ):
         path.parent.mkdir(parents=True)
@@ -109,14 +191,18 @@ async def test_the_directory_may_come_later(short_dir: Path, depth: int, use_eve
         await heard(subscription)
 
 
+@NAMES_ONLY
 @pytest.mark.parametrize("how", ["removed", "moved"])
-async def test_the_directory_may_be_replaced(short_dir: Path, how: str) -> None:
+async def test_the_directory_may_be_replaced(short_dir: Path, how: str, names_only: bool) -> None:
     """After the directory was removed or moved and made again, events come from the new one."""
     directory = short_dir / "dir"
     path = directory / "file"
     directory.mkdir()
     write(path)
-    with FileWatch(interval=NEVER) as watch, watch.subscribe(path) as subscription:
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(path) as subscription,
+    ):
         for _ in range(3):  # more than once: the inode of the directory may be the old one again
             if how == "removed":
                 shutil.rmtree(directory)
@@ -129,11 +215,15 @@ async def test_the_directory_may_be_replaced(short_dir: Path, how: str) -> None:
             await heard(subscription)
 
 
-async def test_the_directory_may_be_replaced_at_once(short_dir: Path) -> None:
+@NAMES_ONLY
+async def test_the_directory_may_be_replaced_at_once(short_dir: Path, names_only: bool) -> None:
     """When another directory takes the place before anybody looks, its events are heard."""
     directory = short_dir / "dir"
     directory.mkdir()
-    with FileWatch(interval=NEVER) as watch, watch.subscribe(directory / "file") as subscription:
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(directory / "file") as subscription,
+    ):
         directory.rename(short_dir / "old")
         directory.mkdir()
         await asyncio.sleep(0.05)
@@ -141,8 +231,9 @@ async def test_the_directory_may_be_replaced_at_once(short_dir: Path) -> None:
         await heard(subscription)
 
 
+@NAMES_ONLY
 async def test_a_directory_made_again_with_the_old_inode(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, names_only: bool
 ) -> None:
     """A file system may give the inode number out again: the old watch is dead all the same."""
     monkeypatch.setattr(
@@ -150,7 +241,10 @@ async def test_a_directory_made_again_with_the_old_inode(
     )
     directory = short_dir / "dir"
     directory.mkdir()
-    with FileWatch(interval=NEVER) as watch, watch.subscribe(directory / "file") as subscription:
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(directory / "file") as subscription,
+    ):
         directory.rmdir()
         directory.mkdir()
         await asyncio.sleep(0.05)
@@ -158,28 +252,36 @@ async def test_a_directory_made_again_with_the_old_inode(
         await heard(subscription)
 
 
+@NAMES_ONLY
 async def test_a_file_made_again_with_the_old_inode(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, names_only: bool
 ) -> None:
     """A file that looks as before, but was made anew, is heard of: its event names it."""
     monkeypatch.setattr("kubedevices.host.file_watch._Signature.of", lambda _: None)
-    with FileWatch(interval=NEVER) as watch, watch.subscribe(short_dir / "file") as subscription:
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(short_dir / "file") as subscription,
+    ):
         write(short_dir / "file")
         await heard(subscription)
 
 
+@NAMES_ONLY
 async def test_a_change_just_before_the_watch_is_added(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, names_only: bool
 ) -> None:
     """Between the first look and the watch there is a gap; a look after it closes it."""
-    add_watch = Inotify.add_watch
+    add = Inotify.add
 
-    def write_and_add(inotify: Inotify, path: Path, mask: Mask) -> object:
+    def write_and_add(inotify: Inotify, path: Path, mask: int) -> int:
         write(short_dir / "file")
-        return add_watch(inotify, path, mask)
+        return add(inotify, path, mask)
 
-    monkeypatch.setattr(Inotify, "add_watch", write_and_add)
-    with FileWatch(interval=NEVER) as watch, watch.subscribe(short_dir / "file") as subscription:
+    monkeypatch.setattr(Inotify, "add", write_and_add)
+    with (
+        FileWatch(interval=NEVER, names_only=names_only) as watch,
+        watch.subscribe(short_dir / "file") as subscription,
+    ):
         await heard(subscription)
 
 
@@ -209,7 +311,7 @@ async def test_without_inotify_the_slow_looks_go_on(
     """At the limit of inotify instances the looks work, it is said once, and events come back."""
     caplog.set_level(logging.INFO)
     with monkeypatch.context() as patch:
-        patch.setattr("asyncinotify.Inotify", broken_inotify)
+        patch.setattr("kubedevices.host.inotify.Inotify", broken_inotify)
         watch = FileWatch(interval=0.01)
         watch.start()
         assert not watch.has_events
@@ -236,7 +338,7 @@ async def test_a_directory_that_cannot_be_watched_is_looked_at(
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("asyncinotify.Inotify.add_watch", refuse)
+    monkeypatch.setattr("kubedevices.host.inotify.Inotify.add", refuse)
     with (
         FileWatch(interval=0.01) as watch,
         watch.subscribe(short_dir / "file") as subscription,
@@ -262,7 +364,7 @@ async def test_a_failing_event_queue_falls_back(
         watch.subscribe(short_dir / "file") as subscription,
     ):
         with monkeypatch.context() as patch:
-            patch.setattr("asyncinotify.Inotify.__iter__", fail)
+            patch.setattr("kubedevices.host.inotify.Inotify.read", fail)
             write(short_dir / "file")
             await heard(subscription)
         await until(lambda: watch.has_events)

@@ -35,7 +35,7 @@ async def main():
 
 asyncio.run(main())
 """
-THIRD_PARTY = {"asyncinotify", "google", "h2", "hpack", "hyperframe"}
+THIRD_PARTY = {"google", "h2", "hpack", "hyperframe"}
 OURS = {
     "allocation",
     "device",
@@ -116,17 +116,17 @@ PARTS = {
         socket_paths words errors errors.check errors.container errors.node errors.plugin
         errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
-        host.sysfs plugin plugin.allocate_response plugin.allocation_policy plugin.capabilities
-        plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks plugin.notifier
-        plugin.numa_lookup plugin.options plugin.registrar plugin.reminder plugin.runner
-        plugin.scanner plugin.served_type plugin.server plugin.stop_signals plugin.tenure
-        plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor wire.client_connection
-        wire.clients wire.convert wire.grpc_channel wire.grpc_connection wire.grpc_events
-        wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server wire.header_codec
-        wire.http2_limits wire.http2_session wire.messages wire.server_connection wire.services
-        unblocked_output wire.unix_grpc wire.unix_socket
+        host.inotify host.sysfs plugin plugin.allocate_response plugin.allocation_policy
+        plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
+        plugin.notifier plugin.numa_lookup plugin.options plugin.registrar plugin.reminder
+        plugin.runner plugin.scanner plugin.served_type plugin.server plugin.stop_signals
+        plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
+        wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection
+        wire.grpc_events wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
+        wire.header_codec wire.http2_limits wire.http2_session wire.messages wire.server_connection
+        wire.services unblocked_output wire.unix_grpc wire.unix_socket
         """,
-        "asyncinotify google h2 hpack hyperframe",
+        "google h2 hpack hyperframe",
         """
         abc argparse array ast asyncio atexit base64 binascii bisect builtins bz2 calendar codecs
         collections concurrent contextlib contextvars copy copyreg ctypes dataclasses datetime dis

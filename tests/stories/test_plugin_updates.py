@@ -108,7 +108,7 @@ async def test_restarts_without_file_events(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("asyncinotify.Inotify", refuse)
+    monkeypatch.setattr("kubedevices.host.inotify.Inotify", refuse)
     loop = asyncio.get_running_loop()
     timing = Timing(again_soon=60)  # or the end of the stream would wake it
     async with (

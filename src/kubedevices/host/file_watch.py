@@ -9,12 +9,12 @@ compares for itself what it cares about. The registrar watches its own socket an
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
-if TYPE_CHECKING:
-    from asyncinotify import Inotify, Watch
+from kubedevices.host import inotify
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +40,11 @@ class _Signature(NamedTuple):
         return cls(found.st_dev, found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
 
 
-class _Directory(NamedTuple):
-    """A directory under watch, and which one it was when the watch was added."""
+class _Watched(NamedTuple):
+    """A directory or file under watch, and which one it was when the watch was added."""
 
-    watch: "Watch"
+    watch: int
+    mask: int
     identity: tuple[int, int] | None
 
 
@@ -82,15 +83,25 @@ class Subscription:
 class FileWatch:
     """One per process or directory; any number of subscriptions share its events and its timer.
 
-    `interval` is the time between two slow looks. `use_events=False` leaves only these. Start and
-    close it on the loop that reads the subscriptions.
+    `interval` is the time between two slow looks. `use_events=False` leaves only these. With
+    `names_only` events tell of names that come and go, not of what is written to a file or happens
+    behind a link. Then a neighbour that is replaced all the time, as a kubelet's checkpoint, costs
+    nothing while all the names are there: a file under watch tells itself when it loses its name.
+    Start and close it on the loop that reads the subscriptions.
     """
 
-    def __init__(self, *, interval: float = LOOK_INTERVAL, use_events: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        interval: float = LOOK_INTERVAL,
+        use_events: bool = True,
+        names_only: bool = False,
+    ) -> None:
         self._interval = interval
-        self._wants_events = use_events
-        self._inotify: Inotify | None = None
-        self._directories: dict[Path, _Directory] = {}
+        self._wants_events, self._names_only = use_events, names_only
+        self._inotify: inotify.Inotify | None = None
+        self._watched: dict[Path, _Watched] = {}
+        self._names: dict[int, set[bytes]] = {}  # by watch, those that somebody waits for
         self._subscriptions: set[Subscription] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failure = ""
@@ -129,11 +140,11 @@ class FileWatch:
         subscription = Subscription(paths, event or asyncio.Event())
         self._subscriptions.add(subscription)
         try:
-            self._watch_directories()
+            self._update_watches()
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
-            self._watch_directories()
+            self._update_watches()
 
     # ------------------------------------------------------------ slow looks
 
@@ -144,7 +155,7 @@ class FileWatch:
         self._schedule()
         if self._inotify is None:
             self._open_events()
-        self._watch_directories()
+        self._update_watches()
         self._look()
 
     def _look(self) -> None:
@@ -157,11 +168,8 @@ class FileWatch:
         if not self._wants_events:
             return
         try:
-            # Imported here: it loads ctypes, and a platform without inotify must still work.
-            from asyncinotify import Inotify  # noqa: PLC0415
-
-            self._inotify = Inotify(sync_timeout=0)
-        except (OSError, RuntimeError, ImportError, AttributeError) as error:
+            self._inotify = inotify.Inotify()
+        except OSError as error:
             self._tell(f"file events are not available ({error})")
             return
         asyncio.get_running_loop().add_reader(self._inotify.fd, self._read_events)
@@ -171,7 +179,8 @@ class FileWatch:
             asyncio.get_running_loop().remove_reader(self._inotify.fd)
             self._inotify.close()
             self._inotify = None
-        self._directories.clear()
+        self._watched.clear()
+        self._names.clear()
 
     def _tell(self, problem: str) -> None:
         """Log a new problem once, and once that it is over (an empty `problem`)."""
@@ -182,71 +191,94 @@ class FileWatch:
         self._failure = problem
 
     def _read_events(self) -> None:
-        from asyncinotify import Mask  # noqa: PLC0415
-
         assert self._inotify is not None
+        has_news = not self._names_only
         try:
-            events = list(self._inotify)
+            for watch, mask, name in self._inotify.read():
+                if mask & inotify.IGNORED:
+                    self._forget(watch)  # the directory is gone; one like it may be there again
+                if name and name not in self._names.get(watch, ()):
+                    continue  # a neighbour
+                has_news = True
+                self._take_event(watch, name)
         except OSError as error:
             self._tell(f"file events failed ({error})")
             self._close_events()
             return
-        for event in events:
-            if event.watch is not None and Mask.IGNORED in event.mask:
-                self._forget(event.watch)  # the directory is gone; one like it may be there again
-            if event.name is not None and (path := event.path) is not None:
+        if has_news:
+            self._update_watches()  # one of them may have come, gone or been replaced
+            self._look()
+
+    def _take_event(self, watch: int, name: bytes) -> None:
+        for path, known in self._watched.items():
+            if known.watch == watch:
                 for subscription in self._subscriptions:
-                    subscription.take_event(path)
-        self._watch_directories()  # one of them may have come, gone or been replaced
-        self._look()
+                    subscription.take_event(path / os.fsdecode(name))
 
-    # ------------------------------------------------------------ which directories
+    # ------------------------------------------------------------ which directories and files
 
-    def _watch_directories(self) -> None:
+    def _update_watches(self) -> None:
         """Bring the inotify watches in line with the subscriptions and with what exists."""
         if self._inotify is None:
             return
-        wanted = {
-            _nearest_existing(path.parent)
-            for subscription in self._subscriptions
-            for path in subscription.paths
-        }
-        for path, directory in list(self._directories.items()):
-            if path not in wanted or directory.identity != _identity(path):
-                self._remove(path)
-        added = [path for path in wanted if path not in self._directories and self._add(path)]
-        if added:
-            self._look()  # something may have happened before the watch was added
+        wanted: dict[Path, set[bytes]] = {}
+        for subscription in self._subscriptions:
+            for path in subscription.paths:
+                directory = _nearest_existing(path.parent)
+                name = path.relative_to(directory).parts[0]
+                wanted.setdefault(directory, set()).add(os.fsencode(name))
+        before, kept, self._names = dict(self._watched), set[Path](), {}
+        for directory, names in wanted.items():
+            mask, held = inotify.OF_CONTENTS, set[Path]()
+            if self._names_only:
+                # Files first: one that goes after that will say so itself.
+                files = {directory / os.fsdecode(name) for name in names}
+                held = {path for path in files - wanted.keys() if self._watch_file(path)}
+                mask = inotify.OF_ITSELF if held == files else inotify.OF_NAMES
+            kept |= held
+            if self._watch(directory, mask):
+                kept.add(directory)
+                # Two paths may lead to one directory.
+                self._names.setdefault(self._watched[directory].watch, set()).update(names)
+        for path in self._watched.keys() - kept:
+            self._unwatch(path)
+        if self._watched != before:
+            self._look()  # something may have happened before a watch was added
 
-    def _add(self, path: Path) -> bool:
-        from asyncinotify import Mask  # noqa: PLC0415
+    def _watch_file(self, path: Path) -> bool:
+        return not os.path.isdir(path) and self._watch(path, inotify.OF_A_FILE)  # noqa: PTH112 - never raises
 
+    def _watch(self, path: Path, mask: int) -> bool:
+        """Say whether `path` is under watch now; log why a directory that is there is not."""
         assert self._inotify is not None
-        mask = (
-            Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.CLOSE_WRITE
-            | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
-        )  # fmt: skip
-        identity = _identity(path)
+        identity, known = _identity(path), self._watched.get(path)
+        if known is not None and known[1:] == (mask, identity):
+            return True
+        is_file = mask == inotify.OF_A_FILE
         try:
-            watch = self._inotify.add_watch(path, mask)
+            watch = self._inotify.add(path, mask)
         except OSError as error:
-            if identity is not None:  # not only a directory that vanished meanwhile
+            if identity is not None and not is_file:  # not only a directory that vanished meanwhile
                 self._tell(f"cannot watch {path} ({error.strerror})")
             return False
-        self._directories[path] = _Directory(watch, identity)
-        self._tell("")
+        if known is not None and known.watch != watch:
+            self._unwatch(path)
+        self._watched[path] = _Watched(watch, mask, identity)
+        if not is_file:
+            self._tell("")
         return True
 
-    def _remove(self, path: Path) -> None:
+    def _unwatch(self, path: Path) -> None:
         assert self._inotify is not None
-        directory = self._directories.pop(path)
-        with contextlib.suppress(OSError):  # the kernel drops the watch of a deleted directory
-            self._inotify.rm_watch(directory.watch)
+        watch = self._watched.pop(path).watch
+        if all(each.watch != watch for each in self._watched.values()):
+            with contextlib.suppress(OSError):  # the kernel drops the watch of what was deleted
+                self._inotify.remove(watch)
 
-    def _forget(self, watch: "Watch") -> None:
-        for path, directory in list(self._directories.items()):
-            if directory.watch is watch:
-                del self._directories[path]
+    def _forget(self, watch: int) -> None:
+        for path, known in list(self._watched.items()):
+            if known.watch == watch:
+                del self._watched[path]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

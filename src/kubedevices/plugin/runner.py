@@ -58,7 +58,7 @@ class PluginRunner:
         )
         self._running: dict[str, _Running] = {}
         self._ending: set[_Running] = set()
-        self._watch = FileWatch(interval=self.settings.timing.look_interval)
+        self._watch = FileWatch(interval=self.settings.timing.look_interval, names_only=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = self._has_scanned = False
