@@ -12,6 +12,7 @@ from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import Result, run_checks
 from kubedevices.conformance.stage import Target
 from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.trigger import Trigger
 
 HERE = Path(__file__).parent
 GOOD_PLUGIN = HERE / "good_plugin.py"
@@ -57,13 +58,18 @@ def widgets(*, unhealthy: bool = True) -> Iterator[Path]:
         rmtree(directory)
 
 
+def hot_plug(directory: Path) -> Trigger:
+    """Return what makes one more device appear, and takes it away."""
+    return Trigger(f"touch {directory}/new-{{n}}", undo=f"rm {directory}/new-{{n}}")
+
+
 def target(script: Path, directory: Path, options: Sequence[str] = ()) -> Target:
     """Return a plugin of this folder as something to check."""
     command = [sys.executable, str(script), *options]
     command += ["--device-dir", str(directory), "--cdi-dir", "{cdi_dir}"]
     if "--registry-dir" not in options:
         command += ["--socket-dir", "{socket_dir}"]
-    return Target(tuple(command), trigger=f"touch {directory}/new-$(date +%N)")
+    return Target(tuple(command), trigger=hot_plug(directory))
 
 
 async def check(

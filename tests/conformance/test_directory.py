@@ -15,7 +15,7 @@ from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.stage import Target
 from kubedevices.errors import SocketInUse
-from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, found, skipped, widgets
+from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, found, hot_plug, skipped, widgets
 from tests.fake_kubelet import FakeKubelet
 
 
@@ -36,7 +36,7 @@ async def running(script: Path, directory: Path, *options: str) -> AsyncIterator
             stderr=asyncio.subprocess.DEVNULL,
         )
         try:
-            yield Target(directory=sockets, trigger=f"touch {devices}/new-$(date +%N)")
+            yield Target(directory=sockets, trigger=hot_plug(devices))
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)

@@ -7,7 +7,7 @@ from pathlib import Path
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.stage import Target
-from tests.conformance.rig import FAST, found, skipped
+from tests.conformance.rig import FAST, found, hot_plug, skipped
 
 OURS = replace(FAST, noticed_soon=15, registered_at_all=20)
 """Our registrar waits 10 s before it believes that a stream is gone for good."""
@@ -45,7 +45,7 @@ async def test_expose_passes_everything(short_dir: Path) -> None:
     config = short_dir / "expose.yaml"
     config.write_text(EXPOSE.format(directory=devices))
     command = (*KUBEDEVICES, "expose", "--config", str(config), "--socket-dir", "{socket_dir}")
-    target = Target(command, trigger=f"touch {devices}/new-$(date +%N)")
+    target = Target(command, trigger=hot_plug(devices))
     results = await run_checks(target, ALL, OURS)
     assert {each.resource for each in results} >= {
         "devices.example.com/widget",

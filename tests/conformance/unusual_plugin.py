@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from tests.conformance.good_plugin import (
     POLL,
+    Device,
     GoodPlugin,
     Refused,
     accepts,
@@ -72,6 +73,27 @@ class OneLongAfterTheOther(OneAfterTheOther):
     """The same with a pause in which a check believes that nobody else comes."""
 
     pause = 0.7
+
+
+class SecondNeverChanges(OneAfterTheOther):
+    """Two resources; the devices of the second are always the same."""
+
+    async def announce(self) -> None:
+        await GoodPlugin.announce(self)
+
+
+class RemembersDevices(GoodPlugin):
+    """A trigger works once: what was found stays, whether it is there or not."""
+
+    def scan(self) -> dict[str, Device]:
+        return {**self.devices, **super().scan()} if len(self.devices) < 8 else self.devices
+
+
+class LooksRarely(GoodPlugin):
+    """Never looks again; every stream has the list of the start."""
+
+    async def keep_scanning(self) -> None:
+        await asyncio.Event().wait()
 
 
 class RegistersTwiceAfterAWait(GoodPlugin):
@@ -170,6 +192,9 @@ HABITS = {
     for each in (
         OneAfterTheOther,
         OneLongAfterTheOther,
+        SecondNeverChanges,
+        RemembersDevices,
+        LooksRarely,
         RegistersTwiceAfterAWait,
         AllocatesAfterTheSecondTime,
         NamedBySecondAndRemoving,

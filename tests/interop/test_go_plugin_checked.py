@@ -3,7 +3,7 @@
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.stage import Target
-from tests.conformance.rig import FAST, found, widgets
+from tests.conformance.rig import FAST, found, hot_plug, widgets
 from tests.interop import go_peer
 
 
@@ -11,7 +11,7 @@ async def test_a_good_go_plugin_passes() -> None:
     """Every check passes or does not apply."""
     with widgets() as directory:
         command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory))
-        target = Target(command, trigger=f"touch {directory}/new-$(date +%N)")
+        target = Target(command, trigger=hot_plug(directory))
         results = await run_checks(target, ALL, FAST)
     notes = {each.check.id: each.verdict for each in results if each.check.id in found(results)}
     assert not notes

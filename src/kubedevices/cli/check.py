@@ -40,7 +40,7 @@ EXAMPLES = """\
 examples:
   sudo kubedevices check -- ./my-plugin --flag             a plugin with the usual paths built in
   kubedevices check -- ./my-plugin --dir {socket_dir}      without root
-  kubedevices check --trigger 'touch /tmp/d/$RANDOM' -- …  also looks for lost updates
+  kubedevices check --trigger 'touch /tmp/d/{n}' -- …      also looks for lost updates
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
   kubedevices check --explain life.stream-cancelled        what a check is about
 """
@@ -64,7 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"{text}: IDs of checks or themes",
         )
     parser.add_argument(
-        "--trigger", default="", metavar="CMD", help="a shell command that makes devices change"
+        "--trigger",
+        default="",
+        metavar="[RESOURCE=]CMD",
+        help="a shell command that makes devices change; {n} and $KUBEDEVICES_TRIGGER_NUMBER are "
+        "1, 2, 3 …",
+    )
+    parser.add_argument(
+        "--undo", default="", metavar="CMD", help="undoes one --trigger, which had the same {n}"
+    )
+    parser.add_argument(
+        "--change-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long a change may take to arrive (default: 15)",
     )
     parser.add_argument(
         "--bind",
@@ -102,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         if not path.absolute().parent.is_dir():
             raise UsageError(f"the directory of {path} does not exist")
     target = _target(args)
-    outcome = _check(target, chosen, args.timeout_scale)
+    outcome = _check(target, chosen, _timing(args))
     if outcome is None:
         return _TERMINATED
     _report(outcome, args)
@@ -140,17 +153,21 @@ def _explain(check: "Check", output: str) -> int:
 
 def _target(args: argparse.Namespace) -> "Target":
     from kubedevices.conformance.stage import Target
+    from kubedevices.conformance.trigger import Trigger
 
     words = tuple(args.target)
     binds = tuple(_bind(text) for text in args.bind)
     if not words:
         raise UsageError("say what to check: SOCKET_DIR or -- COMMAND (see --help)")
+    if args.undo and not args.trigger:
+        raise UsageError("--undo undoes what --trigger does: give both")
+    trigger = Trigger.parse(args.trigger, args.undo)
     if len(words) == 1 and Path(words[0]).is_dir():
         directory = Path(words[0]).absolute()
         if binds:
             raise UsageError("--bind is for plugins that check starts: -- COMMAND")
-        return Target(directory=directory, resource=args.resource, trigger=args.trigger)
-    return Target(command=words, binds=binds, resource=args.resource, trigger=args.trigger)
+        return Target(directory=directory, resource=args.resource, trigger=trigger)
+    return Target(command=words, binds=binds, resource=args.resource, trigger=trigger)
 
 
 def _bind(text: str) -> "Bind":
@@ -167,15 +184,27 @@ def _bind(text: str) -> "Bind":
     return Bind(str(Path(host).absolute()), inside)
 
 
-def _check(target: "Target", chosen: "Sequence[Check]", scale: float) -> "Run | None":
-    from kubedevices.conformance.report.summary import Run
+def _timing(args: argparse.Namespace) -> "Timing":
+    from dataclasses import replace
+
     from kubedevices.conformance.timing import Timing
+
+    timing = Timing().scaled(args.timeout_scale)
+    if args.change_timeout is None:
+        return timing
+    if args.change_timeout <= 0:
+        raise UsageError("--change-timeout must be more than 0 seconds")
+    return replace(timing, change=args.change_timeout)
+
+
+def _check(target: "Target", chosen: "Sequence[Check]", timing: "Timing") -> "Run | None":
+    from kubedevices.conformance.report.summary import Run
 
     began = time.monotonic()
     with unblocked_output("stderr"):  # the kubelet that we play must not wait for a reader
         progress = _Progress(len(chosen))
         try:
-            results = asyncio.run(_run(target, chosen, Timing().scaled(scale), progress))
+            results = asyncio.run(_run(target, chosen, timing, progress))
         except asyncio.CancelledError:
             return None
         finally:

@@ -9,6 +9,7 @@ plugin           one resource of the plugin, in the words of the checks
 stage            the plugin under check and the kubelet it meets
 runner           which check when, and what became of it
 timing           every duration in one value
+trigger          the command that makes devices change, and what undoes it
 view             directories of a run, and where the plugin sees them
 processes        the plugin's processes, as the check sees them
 process_figures  descriptors, threads and memory of a process

@@ -18,6 +18,7 @@ from kubedevices.conformance.mounts import Bind
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.processes import Keeper, KeeperRefused, Process
 from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.trigger import NO_TRIGGER, Call, Changes, Trigger
 from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, View, Workplace
 from kubedevices.errors import NoPrivateView, PluginNotStarted
 from kubedevices.probe.arrival import Arrival
@@ -34,14 +35,14 @@ ANOTHER_SECOND = 1.1
 class Target:
     """What to check: a command we start, or a directory where somebody else starts a plugin.
 
-    `resource` limits the checks to one; `trigger` is a shell command that changes the devices.
+    `resource` limits the checks to one; `trigger` is what makes devices change.
     """
 
     command: tuple[str, ...] = ()
     directory: Path | None = None
     binds: tuple[Bind, ...] = ()
     resource: str = ""
-    trigger: str = ""
+    trigger: Trigger = NO_TRIGGER
 
     @property
     def needs_private_view(self) -> bool:
@@ -120,6 +121,7 @@ class Stage:
         self.begins_empty: set[str] = set()  # resources that were found to send an empty list first
         self.is_suspect = False  # a check failed: whatever it left behind must not fail others
         self.memory: dict[type, object] = {}  # what one check measured for others, by its class
+        self.changes = Changes(target.trigger)
         self._launches = 0
 
     def __repr__(self) -> str:
@@ -186,18 +188,44 @@ class Stage:
 
     def need_trigger(self) -> None:
         """Skip the check unless we know how to make devices change."""
-        if not self.target.trigger:
+        if not self.target.trigger.command:
             raise NotTried("needs --trigger, a command that makes the devices change")
+
+    def triggered(self) -> tuple[str, ...]:
+        """Return the resources that the trigger may change."""
+        named = self.target.trigger.resource
+        return (named,) if named in self.resources else self.resources
+
+    def no_change(self) -> str:
+        """Say why a trigger without effect proves nothing."""
+        return (
+            f"no stream saw a change within {self.timing.change:g} s: the trigger did nothing, "
+            "or the plugin looks rarely (--change-timeout)"
+        )
 
     async def run_trigger(self) -> None:
         """Make the plugin's devices change, in the way its author told us."""
-        self.need_trigger()
-        log = self.place.root / "trigger-output"
-        process = await self.keeper.start(
-            ["sh", "-c", self.target.trigger], env=os.environ, log=log
-        )
+        await self._run_in_shell(self.changes.next(), "trigger")
+
+    async def undo_changes(self) -> None:
+        """Bring the devices back to where they were before the triggers, as far as we know how."""
+        before = {name: self.plugin(name).session.latest for name in self.triggered()}
+        calls = self.changes.undoing()
+        for call in calls:
+            await self._run_in_shell(call, "undo")
+
+        def noticed() -> bool:
+            return any(self.plugin(name).session.latest is not old for name, old in before.items())
+
+        if calls:  # what comes of it must not be taken for the next change
+            await self.wait_for(noticed, self.timing.change / 3)
+            await self.pause(self.timing.hold)
+
+    async def _run_in_shell(self, call: Call, what: str) -> None:
+        log = self.place.root / f"{what}-output"
+        process = await self.keeper.start(call.argv(), env=call.environment(), log=log)
         if not await process.wait(self.timing.call) or process.code != 0:
-            raise NotTried(f"the trigger failed: {process.how_it_ended()} {process.last_words(1)}")
+            raise NotTried(f"the {what} failed: {process.how_it_ended()} {process.last_words(1)}")
 
     # ------------------------------------------------------------ registration
 

@@ -18,6 +18,7 @@ from kubedevices.conformance.report.text import plain_lines
 from kubedevices.conformance.runner import Result, run_checks
 from kubedevices.conformance.stage import Target
 from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.trigger import Trigger
 from kubedevices.errors import KubedevicesError
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import serve
@@ -51,7 +52,7 @@ def conformance(
     checks = select(only, skip)
     directory = Path(tempfile.mkdtemp(prefix="kd-check-", dir="/tmp"))
     options["socket_dir"] = directory
-    target = Target(directory=directory, trigger=trigger)
+    target = Target(directory=directory, trigger=Trigger.parse(trigger))
 
     async def check() -> list[Result]:
         async with serve(scanner, domain=domain, **options):

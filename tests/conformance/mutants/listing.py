@@ -230,3 +230,26 @@ class OneReplicaUnhealthy(GoodPlugin):
         if len(found) > 6:
             found["w0::1"] = found["w0::1"]._replace(health="Unhealthy")
         return found
+
+
+@mutation("nvidia-never-recovers", warns=["list.recovers"])
+class NeverRecovers(GoodPlugin):
+    """Keeps a device that was gone for a moment as unhealthy for ever, like NVIDIA after an XID."""
+
+    def __init__(self, args: Any) -> None:
+        self.seen: set[str] = set()
+        super().__init__(args)
+
+    def scan(self) -> dict[str, Device]:
+        found = super().scan()
+        self.seen |= found.keys()
+        gone = Device(self.device_dir / "w0", "Unhealthy")
+        return {name: found.get(name, gone) for name in sorted(self.seen)}
+
+
+@mutation("tells-no-open-stream", fails=["list.change", "life.lost-updates"])
+class TellsNoOpenStream(GoodPlugin):
+    """Keeps its list up to date and shows it to whoever comes new, to nobody else."""
+
+    async def announce(self) -> None:
+        pass

@@ -4,6 +4,7 @@ registration  what a plugin says when it registers
 starts        starting where something is not as it should be; the plugin watcher
 listing       the content of device lists
 streams       how ListAndWatch streams behave
+changes       what becomes of changes, which a trigger makes
 allocate      who gets an answer to Allocate, and which
 container     what stands in the answers
 cdi           CDI names in the answers, and the files behind them
@@ -20,6 +21,7 @@ from kubedevices.conformance.check import Check
 from kubedevices.conformance.checks import (
     allocate,
     cdi,
+    changes,
     container,
     growth,
     grpc,
@@ -45,7 +47,7 @@ ALL: tuple[Check, ...] = tuple(
         listing.theme,
         streams.theme,
         streams.quiet,
-        streams.changes,
+        changes.theme,
         allocate.base,
         allocate.theme,
         container.theme,
@@ -54,7 +56,7 @@ ALL: tuple[Check, ...] = tuple(
         preferred.preferred,
         preferred.start,
         restarts.theme,
-        restarts.often,
+        changes.often,
         growth.theme,
         stops.theme,
         grpc.first,

@@ -279,52 +279,6 @@ async def kubelet_away(stage: Stage) -> Verdicts:
 
 # ---------------------------------------------------------------- again and again
 
-often = Theme(
-    "life", phase=Phase.RESTARTS, needs=(*theme.needs, "life.sockets-wiped", "list.change")
-)
-
-
-@often.check(
-    "lost-updates",
-    FAIL,
-    suffers="The node offers devices that are gone and not those that came, until the next change.",
-    source="the most common defect of the field; squat/generic-device-plugin#37",
-    mend="End the loop of a stream with its connection; let each stream compare with what it "
-    "sent itself.",
-    seen="generic-device-plugin (2 of 4 changes lost), Intel (panics at the second change)",
-)
-async def lost_updates(stage: Stage) -> str:
-    """Ten kubelet restarts, each followed by a change: every change arrives."""
-    stage.need_trigger()
-    slowest = 0.0
-    for number in range(1, stage.timing.changes + 1):
-        await restart_once(stage, number)
-        took = await _change_arrives(stage)
-        if took is None:
-            raise Broken(
-                f"the change after restart {number} did not arrive within "
-                f"{stage.timing.change:g} s"
-                + ("" if stage.process is None or stage.process.running else ": it died"),
-                stage.last_words(),
-            )
-        slowest = max(slowest, took)
-    return f"{stage.timing.changes} of {stage.timing.changes}, the slowest in {slowest:.2f} s"
-
-
-async def _change_arrives(stage: Stage) -> float | None:
-    """Trigger a change; return how long it took to arrive, None if it did not."""
-    before = [(await _list_of(stage, name)).content for name in stage.resources]
-    began = asyncio.get_running_loop().time()
-    await stage.run_trigger()
-
-    def arrived() -> bool:
-        latest = [stage.plugin(name).session.latest for name in stage.resources]
-        return any(each and each.content != old for each, old in zip(latest, before, strict=True))
-
-    if await stage.wait_for(arrived, stage.timing.change):
-        return asyncio.get_running_loop().time() - began
-    return None
-
 
 async def restart_once(stage: Stage, number: int) -> None:
     """Restart the kubelet and have every resource back with a list, or be `Broken`."""
@@ -333,11 +287,12 @@ async def restart_once(stage: Stage, number: int) -> None:
     try:
         await stage.until_registered(stage.timing.registered_at_all, since=since)
         for name in stage.resources:
-            await _list_of(stage, name)
+            await list_of(stage, name)
     except (Broken, NotTried) as error:
         raise Broken(f"restart {number}: {error.evidence}", stage.last_words()) from error
 
 
-async def _list_of(stage: Stage, resource: str) -> DeviceList:
+async def list_of(stage: Stage, resource: str) -> DeviceList:
+    """Return the list of a resource that came back, waiting for it."""
     deadline = asyncio.get_running_loop().time() + stage.timing.registered_at_all
     return await _on_the_last(stage, resource, Plugin.device_list, deadline)

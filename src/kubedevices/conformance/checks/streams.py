@@ -1,13 +1,10 @@
-"""How a plugin's ListAndWatch streams behave: beside each other, over time, and after changes."""
+"""How a plugin's ListAndWatch streams behave: beside each other and over time."""
 
 import asyncio
 from itertools import pairwise
 
-from kubedevices.conformance.check import Broken, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.check import Broken, Phase, Severity, Theme
 from kubedevices.conformance.plugin import Plugin, shorten
-from kubedevices.conformance.process_figures import listening_process
-from kubedevices.device import ReportedDevice
-from kubedevices.probe.session import DeviceList, Stream
 from kubedevices.wire.convert import EMPTY
 from kubedevices.wire.services import LIST_AND_WATCH
 from kubedevices.words import counted
@@ -86,7 +83,7 @@ async def abandoned_stream(plugin: Plugin) -> str:
 )
 async def order(plugin: Plugin) -> str:
     """Devices come in the same order every time."""
-    known: list[DeviceList] = [*plugin.session.lists]
+    known = [*plugin.session.lists]
     await plugin.device_list()
     for _ in range(3):
         async with plugin.another_stream() as stream:
@@ -166,95 +163,3 @@ async def steady(plugin: Plugin) -> str:
             f"{shorten(sorted({each.id for each in one.content ^ other.content}))}"
         )
     return f"no change within {plugin.timing.quiet:g} s"
-
-
-# ---------------------------------------------------------------- changes, which a trigger makes
-
-changes = Theme("list", needs=("list.first-message", "list.stays-open"), phase=Phase.QUIET)
-
-
-@changes.check(
-    "change",
-    FAIL,
-    suffers="Updates get lost: the node offers devices that are gone or broken, and not those "
-    "that came.",
-    source="device plugin API: whenever a device changes, ListAndWatch returns the new list",
-    mend="Give every stream its own cursor over one shared list, not one queue for all.",
-    seen="Intel and generic-device-plugin (streams share one channel)",
-)
-async def change(plugin: Plugin) -> str:
-    """A change of the devices reaches every open stream."""
-    await plugin.device_list()
-    main = plugin.session.stream
-    assert main
-    slowest = 0.0
-    async with plugin.another_stream() as stream:
-        await stream.first(plugin.timing.first_list)
-        for _ in range(2):
-            slowest = max(
-                slowest, await _change_once(plugin, {"kubelet's": main, "second": stream})
-            )
-    return f"both streams had it within {slowest:.2f} s, twice"
-
-
-async def _change_once(plugin: Plugin, streams: dict[str, Stream]) -> float:
-    """Trigger one change; return how long the slowest stream took."""
-    before = {name: _content(stream) for name, stream in streams.items()}
-
-    def behind() -> list[str]:
-        return [
-            name
-            for name, stream in streams.items()
-            if stream.is_open and _content(stream) == before[name]
-        ]
-
-    began = asyncio.get_running_loop().time()
-    await plugin.stage.run_trigger()
-    if not await plugin.stage.wait_for(lambda: not behind(), plugin.timing.change):
-        late = behind()
-        which = "any stream" if len(late) == len(streams) else f"the {late[0]} stream"
-        raise Broken(f"a change did not reach {which} within {plugin.timing.change:g} s")
-    await _must_be_withdrawn(plugin, [stream for stream in streams.values() if not stream.is_open])
-    return asyncio.get_running_loop().time() - began
-
-
-async def _must_be_withdrawn(plugin: Plugin, ended: list[Stream]) -> None:
-    """Where the plugin ended its streams, the resource is gone: nobody may get in any more."""
-    if not ended:
-        return
-    await plugin.stage.pause(plugin.timing.hold)
-    if not listening_process(plugin.socket):
-        raise NotTried("the change withdrew the resource")
-    raise Broken(f"the resource was withdrawn ({ended[0].end}), but its socket still accepts")
-
-
-def _content(stream: Stream) -> frozenset[ReportedDevice]:
-    return stream.latest.content if stream.latest else frozenset()
-
-
-@changes.check(
-    "replicas",
-    WARN,
-    needs=("list.change",),
-    suffers="Replicas of a broken device are handed out.",
-    source="NVIDIA/k8s-device-plugin#1929",
-    mend="Apply the health of a device to all its replicas.",
-    seen="NVIDIA k8s-device-plugin up to August 2026 (1 of 4 replicas marked)",
-)
-async def replicas(plugin: Plugin) -> str:
-    """All replicas of one device (IDs like NAME::0) have the same health."""
-    healths: dict[str, set[str]] = {}
-    count = 0
-    for received in plugin.session.lists:
-        healths.clear()
-        for device in received.devices:
-            base, mark, _ = device.id.rpartition("::")
-            if mark:
-                count += 1
-                healths.setdefault(base, set()).add(device.health)
-        mixed = [base for base, words in healths.items() if len(words) > 1]
-        if mixed:
-            raise Broken(f"{shorten(mixed)}: some replicas healthy, some not")
-    if not count:
-        raise NotTried("no ID looks like a replica (NAME::0)")
-    return f"{len(healths)} devices with replicas"

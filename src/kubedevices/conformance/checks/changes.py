@@ -1,0 +1,300 @@
+"""What becomes of changes, which only a trigger can make: who hears of them, and for how long."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from kubedevices.conformance.check import (
+    Broken,
+    Finding,
+    NotTried,
+    Phase,
+    Severity,
+    Status,
+    Theme,
+    Verdict,
+    verdict_of,
+)
+from kubedevices.conformance.checks.restarts import Verdicts, list_of, restart_once
+from kubedevices.conformance.checks.restarts import theme as restarts
+from kubedevices.conformance.plugin import Plugin, shorten
+from kubedevices.conformance.process_figures import listening_process
+from kubedevices.conformance.stage import Stage
+from kubedevices.device import Health, ReportedDevice
+from kubedevices.errors import WireError
+from kubedevices.probe.session import Stream
+
+FAIL, WARN = Severity.FAIL, Severity.WARN
+
+theme = Theme("list", needs=("list.first-message", "list.stays-open"), phase=Phase.QUIET)
+
+Content = frozenset[ReportedDevice]
+
+
+def _content(stream: Stream | None) -> Content:
+    return stream.latest.content if stream and stream.latest else frozenset()
+
+
+class Watched:
+    """The streams of one resource while devices change."""
+
+    def __init__(self, plugin: Plugin, main: Stream, second: Stream) -> None:
+        self.plugin = plugin
+        self.streams = {"kubelet's": main, "second": second}
+        self._before: dict[str, Content] = {}
+
+    def look(self) -> None:
+        """Remember what every stream has said so far."""
+        self._before = {name: _content(stream) for name, stream in self.streams.items()}
+
+    def behind(self) -> list[str]:
+        """Return the open streams that said nothing new since."""
+        return [
+            name
+            for name, stream in self.streams.items()
+            if stream.is_open and _content(stream) == self._before[name]
+        ]
+
+    def is_touched(self) -> bool:
+        """Whether any stream said something new, or ended."""
+        return len(self.behind()) < len(self.streams)
+
+    def is_torn(self) -> bool:
+        """Whether some streams know what others do not."""
+        return self.is_touched() and bool(self.behind())
+
+
+@theme.check(
+    "change",
+    FAIL,
+    suffers="Updates get lost: the node offers devices that are gone or broken, and not those "
+    "that came.",
+    source="device plugin API: whenever a device changes, ListAndWatch returns the new list",
+    mend="Give every stream its own cursor over one shared list, not one queue for all.",
+    seen="Intel and generic-device-plugin (streams share one channel)",
+)
+async def change(stage: Stage) -> Verdicts:
+    """A change of the devices reaches every open stream."""
+    stage.need_trigger()
+    async with AsyncExitStack() as stack:
+        watched = []
+        for name in stage.triggered():
+            plugin = stage.plugin(name)
+            await plugin.device_list()
+            assert plugin.session.stream
+            second = await stack.enter_async_context(plugin.another_stream())
+            await second.first(stage.timing.first_list)
+            watched.append(Watched(plugin, plugin.session.stream, second))
+        try:
+            slowest = await _change_once(stage, watched)
+            touched = [each for each in watched if each.is_touched()]
+            if not touched:
+                await _must_not_be_lost(stage, "a change reached no stream")
+                raise NotTried(stage.no_change())
+            verdicts = {each.plugin.resource: await _judge(each, slowest) for each in touched}
+            again = [each for each in touched if verdicts[each.plugin.resource].status == "pass"]
+            slowest = max(slowest, await _change_once(stage, again)) if again else slowest
+            for each in again:  # a trigger that works only once has been seen to work once
+                if each.is_touched():
+                    verdicts[each.plugin.resource] = await _judge(each, slowest, ", twice")
+        finally:
+            await stage.undo_changes()
+    untouched = Verdict(Status.SKIP, "the trigger does not change it")
+    return {name: verdicts.get(name, untouched) for name in stage.resources}
+
+
+async def _change_once(stage: Stage, watched: list[Watched]) -> float:
+    """Trigger one change; return how long it took until no stream was behind another."""
+    loop = asyncio.get_running_loop()
+    for each in watched:
+        each.look()
+    began = loop.time()
+    await stage.run_trigger()
+    await stage.wait_for(lambda: any(each.is_touched() for each in watched), stage.timing.change)
+    took = loop.time() - began
+    # What else changes comes at about the same time; who is behind gets the whole time.
+    await stage.pause(stage.timing.hold)
+    if any(each.is_torn() for each in watched):
+        await stage.wait_for(
+            lambda: not any(each.is_torn() for each in watched), stage.timing.change
+        )
+        took = loop.time() - began
+    return took
+
+
+async def _judge(watched: Watched, slowest: float, often: str = "") -> Verdict:
+    try:
+        if late := watched.behind():
+            limit = watched.plugin.timing.change
+            raise Broken(f"a change did not reach the {late[0]} stream within {limit:g} s")
+        ended = [each for each in watched.streams.values() if not each.is_open]
+        await _must_be_withdrawn(watched.plugin, ended)
+    except Finding as finding:
+        return verdict_of(finding, FAIL)
+    return Verdict(Status.PASS, f"both streams had it within {slowest:.2f} s{often}")
+
+
+async def _must_be_withdrawn(plugin: Plugin, ended: list[Stream]) -> None:
+    """Where the plugin ended its streams, the resource is gone: nobody may get in any more."""
+    if not ended:
+        return
+    await plugin.stage.pause(plugin.timing.hold)
+    if not listening_process(plugin.socket):
+        raise NotTried("the change withdrew the resource")
+    raise Broken(f"the resource was withdrawn ({ended[0].end}), but its socket still accepts")
+
+
+async def _must_not_be_lost(stage: Stage, what: str) -> None:
+    """Ask a new stream: what it knows and the kubelet's does not is lost, or else nothing is."""
+
+    def is_behind(plugin: Plugin, found: Content) -> bool:
+        return _content(plugin.session.stream) != found
+
+    for name in stage.triggered():
+        plugin = stage.plugin(name)
+        try:
+            async with plugin.another_stream() as stream:
+                await plugin.first_of(stream, stage.timing.first_list)
+                await stage.pause(stage.timing.hold)
+                found = _content(stream)
+        except WireError:
+            continue
+        if found and is_behind(plugin, found):
+            raise Broken(
+                f"{what} within {stage.timing.change:g} s, but a new stream of {name} shows it"
+            )
+
+
+@theme.check(
+    "replicas",
+    WARN,
+    suffers="Replicas of a broken device are handed out.",
+    source="NVIDIA/k8s-device-plugin#1929",
+    mend="Apply the health of a device to all its replicas.",
+    seen="NVIDIA k8s-device-plugin up to August 2026 (1 of 4 replicas marked)",
+)
+async def replicas(plugin: Plugin) -> str:
+    """All replicas of one device (IDs like NAME::0) have the same health."""
+    count, broken = 0, set()
+    await plugin.device_list()
+    for received in plugin.session.lists:
+        healths: dict[str, list[str]] = {}
+        for device in received.devices:
+            base, mark, _ = device.id.rpartition("::")
+            if mark:
+                healths.setdefault(base, []).append(device.health)
+        count = max(count, len(healths))
+        mixed = [base for base, words in healths.items() if len(set(words)) > 1]
+        if mixed:
+            raise Broken(f"{shorten(mixed)}: some replicas healthy, some not")
+        broken |= {
+            base for base, words in healths.items() if Health.UNHEALTHY in words and len(words) > 1
+        }
+    if not count:
+        raise NotTried("no ID looks like a replica (NAME::0)")
+    if not broken:
+        raise NotTried("no device with replicas was ever unhealthy; --trigger could make one so")
+    return f"{shorten(sorted(broken))}: all replicas unhealthy together"
+
+
+@theme.check(
+    "recovers",
+    WARN,
+    suffers="After a short trouble the device is lost until the plugin is restarted.",
+    source="device plugin API: a device may become healthy again",
+    mend="Look again at devices that failed, and report them when they are back.",
+    seen="NVIDIA k8s-device-plugin (unhealthy for ever after an XID error)",
+)
+async def recovers(stage: Stage) -> str:
+    """When a change of the devices is undone, the list is what it was before."""
+    stage.need_trigger()
+    if not stage.changes.trigger.undo:
+        raise NotTried("needs --undo, a command that undoes what --trigger does")
+    plugins = [stage.plugin(name) for name in stage.triggered()]
+    for plugin in plugins:
+        await plugin.device_list()
+    streams = [plugin.session.stream for plugin in plugins]
+    before = [_content(stream) for stream in streams]
+
+    def is_as_before() -> bool:
+        return all(_content(each) == old for each, old in zip(streams, before, strict=True))
+
+    try:
+        await stage.run_trigger()
+        if not await stage.wait_for(lambda: not is_as_before(), stage.timing.change):
+            raise NotTried(stage.no_change())
+        await stage.pause(stage.timing.hold)
+    finally:
+        await stage.undo_changes()
+    began = asyncio.get_running_loop().time()
+    if await stage.wait_for(is_as_before, stage.timing.change):
+        return f"as before {asyncio.get_running_loop().time() - began:.2f} s after the undo"
+    odd: set[ReportedDevice] = set()
+    for stream, old in zip(streams, before, strict=True):
+        odd |= old - _content(stream) or _content(stream) - old
+    raise Broken(
+        f"{shorten(sorted({each.id for each in odd}))}: not as before {stage.timing.change:g} s "
+        "after the undo"
+    )
+
+
+# ---------------------------------------------------------------- restarts in between
+
+often = Theme("life", phase=Phase.RESTARTS, needs=(*restarts.needs, "life.sockets-wiped"))
+
+
+@often.check(
+    "lost-updates",
+    FAIL,
+    suffers="The node offers devices that are gone and not those that came, until the next change.",
+    source="the most common defect of the field; squat/generic-device-plugin#37",
+    mend="End the loop of a stream with its connection; let each stream compare with what it "
+    "sent itself.",
+    seen="generic-device-plugin (2 of 4 changes lost), Intel (panics at the second change)",
+)
+async def lost_updates(stage: Stage) -> str:
+    """Kubelet restarts, each followed by a change: every change arrives."""
+    stage.need_trigger()
+    slowest, number = 0.0, 0
+    try:
+        moved, _ = await _change_arrives(stage, stage.triggered())
+        if not moved:
+            await _must_not_be_lost(stage, "a change did not arrive")
+            raise NotTried(stage.no_change())
+        for number in range(1, stage.timing.changes + 1):
+            await restart_once(stage, number)
+            arrived, took = await _change_arrives(stage, moved)
+            if arrived != moved:
+                late = ", ".join(name for name in moved if name not in arrived)
+                await _must_be_idle(stage, f"the change after restart {number} of {late}", number)
+                break
+            slowest = max(slowest, took)
+    finally:
+        await stage.undo_changes()
+    return f"{number} of {number}, the slowest in {slowest:.2f} s"
+
+
+async def _must_be_idle(stage: Stage, what: str, number: int) -> None:
+    """Tell a change that was lost from one that never happened."""
+    if stage.process and not stage.process.running:
+        raise Broken(f"{what}: its process ended", stage.last_words())
+    await _must_not_be_lost(stage, f"{what} did not arrive")
+    if number == 1:
+        raise NotTried("the trigger changes the devices only once")
+
+
+async def _change_arrives(stage: Stage, names: tuple[str, ...]) -> tuple[tuple[str, ...], float]:
+    """Trigger a change; return the resources that it reached, and how long it took."""
+    before = {name: (await list_of(stage, name)).content for name in names}
+    began = asyncio.get_running_loop().time()
+
+    def reached() -> tuple[str, ...]:
+        latest = {name: stage.plugin(name).session.latest for name in names}
+        return tuple(
+            name for name in names if (now := latest[name]) and now.content != before[name]
+        )
+
+    await stage.run_trigger()
+    await stage.wait_for(reached, stage.timing.change)
+    if reached() and len(reached()) < len(names):
+        await stage.wait_for(lambda: reached() == names, stage.timing.hold)
+    return reached(), asyncio.get_running_loop().time() - began

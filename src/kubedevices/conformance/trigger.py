@@ -1,0 +1,78 @@
+"""The command that makes a plugin's devices change, and what undoes it. One for a whole run."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubedevices.resource_name import explain_resource_name
+
+NUMBER = "{n}"
+NUMBER_VARIABLE = "KUBEDEVICES_TRIGGER_NUMBER"
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A shell command; `resource` is the only one that it changes, if that was told.
+
+    `undo` is run once for every time that `command` ran, the last one first.
+    """
+
+    command: str = ""
+    resource: str = ""
+    undo: str = ""
+
+    @classmethod
+    def parse(cls, text: str, undo: str = "") -> "Trigger":
+        """Read `CMD` or `RESOURCE=CMD`: a shell takes no name with a slash for a variable."""
+        name, equals, command = text.partition("=")
+        if equals and "/" in name and not explain_resource_name(name):
+            return cls(command, name, undo)
+        return cls(text, "", undo)
+
+
+NO_TRIGGER = Trigger()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One run of one of the commands."""
+
+    command: str
+    number: int
+
+    def argv(self) -> tuple[str, ...]:
+        """Return what to start."""
+        return ("sh", "-c", self.command.replace(NUMBER, str(self.number)))
+
+    def environment(self) -> Mapping[str, str]:
+        """Return ours with the number of the run."""
+        return os.environ | {NUMBER_VARIABLE: str(self.number)}
+
+
+class Changes:
+    """Which runs of the trigger are not undone yet."""
+
+    def __init__(self, trigger: Trigger) -> None:
+        self.trigger = trigger
+        self._number = 0
+        self._open: list[int] = []
+
+    def next(self) -> Call:
+        """Return the next run; its number is one more than the last one's."""
+        self._number += 1
+        self._open.append(self._number)
+        return Call(self.trigger.command, self._number)
+
+    def undoing(self) -> list[Call]:
+        """Return what brings the devices back to where they were, and take it as done.
+
+        A trigger without `undo` may be a switch: it has run an even number of times in the end.
+        """
+        done, self._open = self._open, []
+        if self.trigger.undo:
+            return [Call(self.trigger.undo, number) for number in reversed(done)]
+        if len(done) % 2:
+            last = self.next()
+            self._open.clear()
+            return [last]
+        return []
