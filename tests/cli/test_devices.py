@@ -106,7 +106,7 @@ def test_a_node_without_plugins_has_nothing_to_list(
         captured = capsys.readouterr()
         assert (captured.out, captured.err) == ("", "no devices: no plugin has registered\n")
         assert main(["devices", "-o", "json", "--socket-dir", str(node.socket_dir)]) == 0
-        assert json.loads(capsys.readouterr().out) == {"resources": []}
+        assert json.loads(capsys.readouterr().out) == {"resources": [], "left_behind": []}
 
 
 def test_a_resource_without_devices_is_in_the_summary(

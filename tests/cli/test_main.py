@@ -9,13 +9,12 @@ import sys
 import types
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from kubedevices import __version__
-from kubedevices.cli import VERBS, main
+from kubedevices.cli import VERBS, load_verb, main
 from kubedevices.errors import CannotRead, ConfigError, ConfigProblem, KubedevicesError, UsageError
 from tests.cli.commands import COMMAND, run
 from tests.docs.pages import ROOT
@@ -61,7 +60,7 @@ def test_a_verb_has_a_module_that_says_the_same(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its name, the first line of its help, and examples."""
-    module = import_module(f"kubedevices.cli.{verb}")
+    module = load_verb(verb)
     assert verb == module.NAME
     assert module.HELP.splitlines()[0] == VERBS[verb]
     assert main([verb, "--help"]) == 0
@@ -318,7 +317,7 @@ def test_the_module_is_the_command_too() -> None:
 def test_verbs_may_share_an_argument_parser() -> None:
     """`add_arguments` of every verb takes any parser: nothing is declared twice."""
     for verb in VERBS:
-        import_module(f"kubedevices.cli.{verb}").add_arguments(ArgumentParser())
+        load_verb(verb).add_arguments(ArgumentParser())
 
 
 @pytest.mark.parametrize(

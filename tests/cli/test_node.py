@@ -277,3 +277,30 @@ CHANGE = {"resource": "r", "capacity": 3, "allocatable": 2}
 def test_an_event_is_one_line_for_people(made: dict[str, Any], text: str) -> None:
     """Long lists of devices are shortened; JSON has them all."""
     assert describe({**CHANGE, **made} if "changed" in made["event"] else made) == text
+
+
+def test_a_hold_that_nobody_will_give_back_is_told_at_the_start(directory: Path) -> None:
+    """With its pod, the reason, and what to do."""
+    with node(directory) as process, node_plugin(directory):
+        command = ["with", f"{RESOURCE}=1", "--socket-dir", str(directory), "--pod-name", "train"]
+        killed = subprocess.Popen([*COMMAND, *command, "--", "sh", "-c", "kill -9 $PPID"])
+        assert killed.wait(DEADLINE) == -signal.SIGKILL
+        process.kill()
+        process.wait()
+    with node(directory) as process:
+        told = line(process)
+        assert "left behind    default/train: its command is gone (sh -c 'kill -9 $PPID')" in told
+        assert "(kubedevices release default/train)" in told
+
+
+@contextmanager
+def node_plugin(directory: Path) -> Iterator[None]:
+    """Run a plugin with one device in a process of its own, until it is listed."""
+    simulator = ["simulate", "--resource-name", RESOURCE, "--number-devices", "1"]
+    with running([*simulator, "--socket-dir", str(directory)], log=directory.with_name("plugin")):
+
+        def is_listed() -> bool:
+            return RESOURCE in run("devices", "--socket-dir", directory).stdout
+
+        until_sync(is_listed, DEADLINE)
+        yield

@@ -250,7 +250,8 @@ async def test_allocate_says_what_every_container_starts_with(node: Node) -> Non
     assert await node.client.allocate(asked) == document | {"containers": containers}
     for container in containers:
         del container["options"]
-    assert await node.client.pods() == {"pods": [document | {"containers": containers}]}
+    listed = document | {"containers": containers, "left_behind": ""}
+    assert await node.client.pods() == {"pods": [listed]}
 
 
 async def test_a_refused_pod_is_an_error_with_the_kubelets_words(node: Node) -> None:

@@ -1,6 +1,7 @@
-"""From `kubedevices allocate --format` to a running container, without Kubernetes."""
+"""From `kubedevices with` or `allocate --format` to a running container, without Kubernetes."""
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from kubedevices.device import DeviceSpec
 from kubedevices.runtimes import oci
 from tests.cli.commands import COMMAND
 from tests.containers import make_root_file_system, need_root_and, try_to_open, two_devices
+from tests.docs.pages import ROOT
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 from tests.podman_judge import podman_judge
@@ -48,18 +50,56 @@ def allocate(node: NodeThread, *arguments: str) -> str:
     return shlex.join([*COMMAND, "allocate", f"{RESOURCE}=1", *arguments, *socket_dir])
 
 
-def test_a_shell_line_starts_a_podman_container_with_its_device(
+def test_a_podman_container_runs_with_its_device_and_gives_it_back(
     node: NodeThread, short_dir: Path
 ) -> None:
-    """`eval "podman run $(kubedevices allocate ... --format podman) ..."`, as the help says."""
+    """`kubedevices with ... -- podman run {} ...`, as the help says; its exit code is podman's."""
     judge = podman_judge(short_dir / "podman")
     _, other = two_devices()
-    script = 'echo "$NOTE"; (: </dev/widget) && echo opened; (: <"$1") || echo refused'
-    line = judge.command([], ["/bin/sh", "-c", script, "sh", other])
-    start, end = line.split(" run ", 1)
-    words = f"$({allocate(node, '--format', 'podman')})"
-    done = judge.shell(f'words="{words}"\neval "{start} run $words" {shlex.quote(end)}')
+    script = 'echo "$NOTE"; (: </dev/widget) && echo opened; (: <"$1") || echo refused; exit 5'
+    line = judge.command(["{}"], ["/bin/sh", "-c", script, "sh", other])
+    words = ["with", f"{RESOURCE}=1", "--socket-dir", str(node.socket_dir), "--"]
+    done = judge.shell(f"{shlex.join([*COMMAND, *words])} {line}")
     assert done.stdout.splitlines() == ["two words", "opened", "refused"], done.stderr
+    assert done.returncode == 5
+    assert not node.manager.pods()
+
+
+def test_the_unit_of_the_page_allocates_before_podman_and_releases_after(
+    node: NodeThread, short_dir: Path
+) -> None:
+    """What systemd would run around a Quadlet's podman: devices by CDI, refused is not started."""
+    page = (ROOT / "docs/node.md").read_text()
+    unit = page.partition("<!-- file: train.container -->")[2].split("```")[1]
+    judge = podman_judge(short_dir / "podman")
+    (device,) = re.findall(r"^AddDevice=(.+)$", unit, re.MULTILINE)
+
+    def systemd(directive: str) -> str:
+        script = ""
+        for may_fail, line in re.findall(rf"^{directive}=(-?)(.+)$", unit, re.MULTILINE):
+            words = line.replace("%N", "train").replace("/run/cdi", str(judge.run_cdi))
+            words = words.replace("example.com/gpu", RESOURCE)
+            for verb in ("allocate", "release"):
+                here = f"{shlex.join(COMMAND)} {verb} --socket-dir {node.socket_dir}"
+                words = words.replace(f"/usr/local/bin/kubedevices {verb}", here)
+            assert "/usr/local" not in words
+            script += f"{words} || {'true' if may_fail else 'exit'}\n"
+        return script
+
+    def run(script: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["sh", "-ec", script], capture_output=True, text=True, timeout=DEADLINE, check=False
+        )
+
+    assert run(systemd("ExecStartPre")).returncode == 0
+    assert run(systemd("ExecStartPre").replace("train", "other")).returncode == 1  # none is left
+    assert run(systemd("ExecStopPost").replace("train", "other")).returncode == 0
+    done = judge.run([f"--device={device}"], try_to_open("/dev/widget"))
+    assert done.stdout.splitlines() == ["opened /dev/widget"], done.stderr
+    assert run(systemd("ExecStartPre")).returncode == 0  # after a crash: the same device again
+    assert run(systemd("ExecStopPost")).returncode == 0
+    assert not node.manager.pods()
+    assert [*judge.run_cdi.iterdir()] == []
 
 
 def test_runc_starts_the_printed_configuration(node: NodeThread, short_dir: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import PluginNotBack
+from kubedevices.node.overview import describe_pods
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.topology_options import check_settings
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
@@ -144,6 +145,25 @@ async def test_without_a_runtime_nothing_runs_after_a_reboot(short_dir: Path) ->
         assert await rig.start_container("p") == devices
         await rig.restart("killed")
         assert await rig.start_container("p") == devices
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_what_no_container_can_use_any_more_is_told(short_dir: Path, end: End) -> None:
+    """After a reboot and until it is started again; other ends leave containers running."""
+
+    def left_behind() -> bool:
+        (told,) = describe_pods(rig.manager, {})["pods"]
+        return "from before the machine booted" in told["left_behind"]
+
+    async with RestartRig(short_dir) as rig:
+        await rig.plugin("a")
+        await rig.admit("p")
+        assert not left_behind()
+        await rig.restart(end)
+        assert left_behind() is (end == "rebooted")
+        await rig.plugin("a")
+        await rig.start_container("p")
+        assert not left_behind()
 
 
 async def test_an_admission_that_finds_all_in_order_counts_as_verified(short_dir: Path) -> None:

@@ -3,8 +3,9 @@
 A verb's module has `NAME`, `HELP` (first line: what `kubedevices --help` says; the rest: what
 `kubedevices VERB --help` adds), `add_arguments(parser)` and `run(args) -> int`. It may have
 `EXAMPLES` (shown under its help), `LOG_LEVEL` (its default of `--log-level`; "warning" where it has
-none, "info" suits what keeps running) and `keeps_running(args) -> bool`: whether it must go on even
-if nobody reads what it prints.
+none, "info" suits what keeps running), `TAKES_COMMAND` (what follows `--` is `args.command`, of
+which no parser takes a second `--` away) and `keeps_running(args) -> bool`: whether it must go on
+even if nobody reads what it prints.
 
 A `KubedevicesError` from `run` becomes one message on stderr and its exit code, here and nowhere
 else; anything else is a bug and keeps its traceback. Nothing heavy is imported here: a plugin
@@ -35,6 +36,7 @@ VERBS = {
     "node": "be the node: accept plugins, allocate their devices, without Kubernetes",
     "devices": "list devices: health, NUMA node, holder",
     "allocate": "give devices to a container, as the kubelet would",
+    "with": "run a command with devices, and give them back at its end",
     "release": "take a pod's devices back",
     "check": "say what a device plugin does wrong, in any language",
     "checkpoint": "read a kubelet's device checkpoint: who holds what, and can it be trusted",
@@ -43,6 +45,9 @@ VERBS = {
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
+
+_MODULE_OF = {"with": "with_devices"}
+"""Verbs whose name no module can have."""
 
 EXAMPLES = """\
 examples:
@@ -149,14 +154,17 @@ def _main(argv: list[str], output: contextlib.ExitStack) -> int:
     # What follows "--" is for the verb; argparse would take the mark itself for one of ours.
     cut = argv.index("--") if "--" in argv else len(argv)
     top = parser.parse_args(argv[:cut])
-    top.arguments += argv[cut:]
     if top.verb is None:
         parser.print_help(sys.stderr)
         return 2
     if top.verb not in VERBS:
         parser.error(f"unknown verb {top.verb!r}{did_you_mean(top.verb, VERBS)}")
-    verb = import_module(f"{__name__}.{top.verb}")
-    args = _verb_parser(verb).parse_args(top.arguments, _common_defaults(top, verb))
+    verb = load_verb(top.verb)
+    takes_command = getattr(verb, "TAKES_COMMAND", False)
+    arguments = top.arguments if takes_command else top.arguments + argv[cut:]
+    args = _verb_parser(verb).parse_args(arguments, _common_defaults(top, verb))
+    if takes_command:
+        args.command = argv[cut + 1 :]
     if getattr(verb, "keeps_running", lambda _: False)(args):
         from kubedevices.unblocked_output import unblocked_output
 
@@ -166,6 +174,11 @@ def _main(argv: list[str], output: contextlib.ExitStack) -> int:
     configure_logging(args.log_level, args.log_format)
     code: int = verb.run(args)
     return code
+
+
+def load_verb(name: str) -> ModuleType:
+    """Return the module of a verb."""
+    return import_module(f"{__name__}.{_MODULE_OF.get(name, name)}")
 
 
 def _top_parser() -> Parser:

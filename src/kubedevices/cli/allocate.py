@@ -40,14 +40,16 @@ examples:
   kubectl get pod train -o yaml | kubedevices allocate --pod -
   kubedevices release train --socket-dir /tmp/kd           gives the devices back
 
-with --format, the answer in the words of a runtime instead:
-  podman run $(kubedevices allocate example.com/widget=1 --format podman) IMAGE ...
-  env $(kubedevices allocate example.com/widget=1 --format env) PROGRAM ...
+to start a container or a program, and to give its devices back when it ends:
+  kubedevices with example.com/widget=1 -- podman run --rm {} IMAGE ...
+
+with --format, the answer in the words of a runtime instead; whoever asks says release:
+  kubedevices allocate example.com/widget=1 --pod-name train --format podman
   kubedevices allocate example.com/widget=1 --format oci --oci-config config.json > new.json
   kubedevices allocate example.com/widget=1 --format cdi > /var/run/cdi/widget.json
+  kubedevices release train
 
-Words are quoted for a shell. $(...) alone does not read quotes again: where a value has blanks, use
-  eval "podman run $(kubedevices allocate example.com/widget=1 --format podman) IMAGE ..."
+Words are quoted for a shell, which $(...) alone does not read again.
 """
 
 Document = dict[str, Any]
@@ -141,11 +143,23 @@ def _pod(args: argparse.Namespace) -> "Pod":
                 "(--container may choose what --format prints)"
             )
         return _read_pod(args.pod)
+    return requested_pod(args.requests, args.pod_name, args.container, prefix="pod")
+
+
+def requested_pod(
+    requests: list[str], pod_name: str | None, container: str | None, *, prefix: str
+) -> "Pod":
+    """Return a pod of one container for `RESOURCE=N` words; raises `UsageError`.
+
+    Without a name it gets one that is not taken, which begins with `prefix`.
+    """
     from kubedevices.node.pod import Container, Pod
 
-    name = _name("--pod-name", args.pod_name, f"pod-{secrets.token_hex(4)}")
-    container = _name("--container", args.container, "main")
-    return Pod(name, containers=(Container(container, _limits(args.requests)),))
+    name = _name("--pod-name", pod_name, f"{prefix}-{secrets.token_hex(4)}")
+    return Pod(
+        name,
+        containers=(Container(_name("--container", container, "main"), _limits(requests)),),
+    )
 
 
 def _name(option: str, given: str | None, default: str) -> str:

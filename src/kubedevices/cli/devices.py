@@ -2,7 +2,9 @@
 
 The keys of `-o json` and `-o yaml` are a promise: `resources`, each with `resource`, `capacity`,
 `allocatable`, `held`, `plugin` (connected, starting, stopped, missing) and `devices`, each of these
-with `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`).
+with `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`). A node of
+ours adds `left_behind`: pods whose devices nobody uses any more (`namespace`, `pod`, `uid`,
+`reason`).
 """
 
 import argparse
@@ -100,12 +102,15 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "table" and resources:
         sys.stdout.write("\n" if rows else "")
         print_listing(resources, _SUMMARY, args.output)
+        for each in document.get("left_behind", ()):
+            pod = f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"]
+            print(f"\npod {pod} is left behind: {each['reason']}; kubedevices release {pod}")
     return 0
 
 
 def _ask(args: argparse.Namespace) -> Document:
     if args.pod_resources is None:
-        return ask(args, lambda client: client.devices())
+        return ask(args, _ask_node)
     import asyncio
 
     from kubedevices.wire.kubelet_devices import ask_kubelet
@@ -113,12 +118,24 @@ def _ask(args: argparse.Namespace) -> Document:
     return asyncio.run(ask_kubelet(args.pod_resources))
 
 
+async def _ask_node(client: "ControlClient") -> Document:
+    pods = (await client.pods())["pods"]
+    return await client.devices() | {
+        "left_behind": [
+            {"namespace": pod["namespace"], "pod": pod["name"], "uid": pod["uid"]}
+            | {"reason": pod["left_behind"]}
+            for pod in pods
+            if pod.get("left_behind")
+        ]
+    }
+
+
 def _only(document: Document, resource: str) -> Document:
     found = [each for each in document["resources"] if each["resource"] == resource]
     if not found:
         known = ", ".join(each["resource"] for each in document["resources"]) or "nothing"
         raise NodeError(f"no plugin has registered {resource}; this node has {known}")
-    return {"resources": found}
+    return document | {"resources": found}
 
 
 async def _watch(client: "ControlClient", resource: str, output: str) -> None:

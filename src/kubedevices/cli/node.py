@@ -135,6 +135,10 @@ async def _serve(args: argparse.Namespace) -> None:
                 for service, place in places.items():
                     show({"event": "serving", "service": service, "at": place})
                 show({"event": "ready", "socket_dir": str(args.socket_dir)})
+                for pod in (await control.pods({}))["pods"]:
+                    if reason := pod["left_behind"]:
+                        name = f"{pod['namespace']}/{pod['name']}" if pod["name"] else pod["uid"]
+                        show({"event": "left behind", "pod": name, "reason": reason})
                 async for event in events:
                     show(event.as_dict())
             finally:
@@ -165,6 +169,7 @@ _DETAILS = {
     "ready": "plugins register in {socket_dir} (kubedevices devices --socket-dir {socket_dir})",
     "registered": "at {socket}",
     "refused": "at {socket}: {reason}",
+    "left behind": "{reason} (kubedevices release {pod})",
     "removed": "its plugin did not come back within the grace period",
     "rejected": "{message}",
     "damaged": "{file}: {reason} (kept as {kept_as})",

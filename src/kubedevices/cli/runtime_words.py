@@ -55,8 +55,7 @@ def read_base(file: Path | None) -> dict[str, Any]:
 
 def words(answer: Document, container: str, kind: str, base: Document) -> str:
     """Return what `container` of a pod's `answer` starts with; raises `NotExpressible`."""
-    entry = next(each for each in answer["containers"] if each["name"] == container)
-    options = _options(entry["options"])
+    options = run_options(answer, container)
     if kind == "cdi":
         # Names of pods have no underscore, so that no two containers share a device.
         owner = "_".join((answer["namespace"], answer["name"], container))
@@ -64,7 +63,10 @@ def words(answer: Document, container: str, kind: str, base: Document) -> str:
     return _WRITERS[kind](options, base)
 
 
-def _options(given: Document) -> ContainerOptions:
+def run_options(answer: Document, container: str) -> ContainerOptions:
+    """Return what `container` of a pod's `answer` starts with."""
+    entry = next(each for each in answer["containers"] if each["name"] == container)
+    given: Document = entry["options"]
     return ContainerOptions(
         env=tuple(given["env"].items()),
         devices=tuple(DeviceSpec(**device) for device in given["devices"]),

@@ -22,6 +22,7 @@
     │   ├── NotADeviceFile
     │   ├── NoVfioGroup
     │   └── PluginNotStarted, NoPrivateView    of a plugin under check
+    ├── CommandNotStarted                  exit_code 126, or 127 where there is no such command
     ├── UnresolvableCdiDevices             names that no CDI file defines, with the reasons
     ├── CdiInjectionFailed                 an edit that does not fit this host
     ├── WireError                          what happens on a connection
@@ -44,6 +45,7 @@
         ├── AllocationError                …why a container gets no devices
         ├── EndpointStopped, ListAndWatchEnded
         ├── LedgerDamaged, LedgerWriteFailed   the node's own durable state
+        ├── HoldInUse                      a pod's devices are in use by a command that runs
         ├── ListenFailed                   kubelet.sock could not be bound; exit_code 3
         └── NotInTime
 
@@ -78,6 +80,7 @@ from kubedevices.errors.node import (
     DialPluginFailed,
     EndpointNotFound,
     EndpointStopped,
+    HoldInUse,
     LedgerDamaged,
     LedgerUnusable,
     LedgerWriteFailed,
@@ -119,6 +122,7 @@ from kubedevices.errors.shared import (
     BadSocketPath,
     CannotAsk,
     CannotRead,
+    CommandNotStarted,
     ConfigError,
     ConfigProblem,
     DialError,
@@ -160,6 +164,7 @@ __all__ = [
     "CdiInjectionFailed",
     "CdiProblem",
     "CdiWriteFailed",
+    "CommandNotStarted",
     "ConfigError",
     "ConfigProblem",
     "ConflictingDevices",
@@ -172,6 +177,7 @@ __all__ = [
     "EndpointNotFound",
     "EndpointStopped",
     "GetInfoFailed",
+    "HoldInUse",
     "HookFailed",
     "HookHangs",
     "ImpossiblePreference",

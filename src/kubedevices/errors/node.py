@@ -270,3 +270,15 @@ class AdmissionRejected(NodeError):
     def __init__(self, reason: str, message: str) -> None:
         self.reason, self.message = reason, message
         super().__init__(message)
+
+
+class HoldInUse(NodeError):
+    """A command runs with the devices of this pod; another one needs a pod of its own."""
+
+    def __init__(self, pod_uid: str, pid: int, command: str) -> None:
+        self.pod_uid, self.pid, self.command = pod_uid, pid, command
+        by = f" (process {pid}: {command})" if pid else ""
+        super().__init__(
+            f"a command runs with the devices of pod {pod_uid}{by}: wait for its end, or choose "
+            "another --pod-name"
+        )

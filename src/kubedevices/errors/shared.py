@@ -131,6 +131,15 @@ class NoTopology(CannotAsk):
         super().__init__(f"no topology for {path}: {reason}")
 
 
+class CommandNotStarted(KubedevicesError):
+    """A command that we were to run did not start; exit codes are those of a shell."""
+
+    def __init__(self, command: str, reason: str, *, found: bool) -> None:
+        self.command, self.reason = command, reason
+        self.exit_code = 126 if found else 127
+        super().__init__(f"cannot start {command}: {reason}")
+
+
 # ---------------------------------------------------------------- the wire
 
 

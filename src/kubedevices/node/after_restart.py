@@ -63,6 +63,10 @@ class AfterRestart:
         parts = [(holding.container, holding.resource) for holding in admitted.holdings]
         self._gate.restore(admitted.pod.uid, parts, is_of_this_boot=admitted.is_of_this_boot)
 
+    def is_of_this_boot(self, pod_uid: str) -> bool:
+        """Whether a container of the pod may be running: not if all is from before the boot."""
+        return self._gate.is_of_this_boot(pod_uid)
+
     def forget(self, pod_uid: str) -> None:
         """Take note that a pod was released."""
         self._gate.forget(pod_uid)

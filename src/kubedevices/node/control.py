@@ -23,6 +23,7 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.hold_owner import read_owners
 from kubedevices.node.overview import (
     describe_node,
     describe_pod,
@@ -169,8 +170,9 @@ class ControlService:
         }
 
     async def pods(self, request: Document) -> Document:
-        """Every admitted pod with what its containers hold."""
-        return describe_pods(self._manager)
+        """Every admitted pod with what its containers hold; `left_behind`: why nobody uses it."""
+        owners = await asyncio.to_thread(read_owners, self._manager.state_dir)
+        return describe_pods(self._manager, owners)
 
     async def container_options(self, request: Document) -> Document:
         """What a container is started with now; `PreStartContainer` is called as for any start."""

@@ -308,6 +308,10 @@ class DeviceManager(NodeView):
         """Return the admitted pod with this uid."""
         return self._admitted.get(pod_uid)
 
+    def is_of_this_boot(self, pod_uid: str) -> bool:
+        """Whether the pod was admitted, or its devices were verified, since the machine booted."""
+        return self._after_restart.is_of_this_boot(pod_uid)
+
     async def get_device_run_container_options(
         self, pod: Pod, container: str
     ) -> ContainerOptions | None:

@@ -9,6 +9,7 @@ from typing import Any
 from kubedevices.allocation import ContainerOptions
 from kubedevices.device import natural_key
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.hold_owner import HoldOwner
 from kubedevices.node.pod import Container, Pod
 
 Document = dict[str, Any]
@@ -88,9 +89,24 @@ def _holders(manager: DeviceManager, resource: str, device_id: str) -> list[Docu
     return holders
 
 
-def describe_pods(manager: DeviceManager) -> Document:
-    """Return every admitted pod with what its containers hold."""
-    return {"pods": [describe_pod(manager, pod) for pod in manager.pods()]}
+def describe_pods(manager: DeviceManager, owners: Mapping[str, HoldOwner]) -> Document:
+    """Return every admitted pod with what its containers hold, and whether that is left behind."""
+    return {
+        "pods": [
+            describe_pod(manager, pod) | {"left_behind": _left_behind(manager, pod, owners)}
+            for pod in manager.pods()
+        ]
+    }
+
+
+def _left_behind(manager: DeviceManager, pod: Pod, owners: Mapping[str, HoldOwner]) -> str:
+    """Return why nobody uses the devices of `pod` any more, empty if somebody may."""
+    owner = owners.get(pod.uid)
+    if owner is not None:
+        return "" if owner.is_running else f"its command is gone ({owner.command})"
+    if manager.is_of_this_boot(pod.uid):
+        return ""
+    return "it is from before the machine booted, and was not started again"
 
 
 def describe_pod(

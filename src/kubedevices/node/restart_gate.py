@@ -49,6 +49,11 @@ class RestartGate:
         """Take note that a pod was released."""
         self._restored.pop(pod_uid, None)
 
+    def is_of_this_boot(self, pod_uid: str) -> bool:
+        """Whether a container of the pod may be running: not if all is from before the boot."""
+        restored = self._restored.get(pod_uid)
+        return restored is None or restored.is_of_this_boot
+
     def is_settled(self, pod: Pod, container: str, resource: str, running: Running | None) -> bool:
         """Whether an admission must leave this part as it is.
 

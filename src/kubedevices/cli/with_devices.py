@@ -1,0 +1,215 @@
+"""`kubedevices with`: allocates devices, runs a command with them, and gives them back at its end.
+
+The command is not started when the devices are refused. Signals and the exit code are the
+command's. What SIGKILL or a power cut leaves behind is told by `kubedevices devices`.
+"""
+
+import argparse
+import asyncio
+import itertools
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.cli.asking import add_node_arguments, ask, state_directory
+from kubedevices.cli.runtime_words import run_options
+from kubedevices.errors import KubedevicesError, NodeError, UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.allocation import ContainerOptions
+    from kubedevices.cli.foreground import Foreground
+    from kubedevices.node.control import ControlClient
+    from kubedevices.node.hold_owner import OwnedHold
+    from kubedevices.node.pod import Pod
+
+NAME = "with"
+HELP = """\
+run a command with devices, and give them back at its end
+
+{} in COMMAND stands for the arguments of its runtime (podman, docker, nerdctl). Any other command
+gets the environment variables of the devices. It is not started when the devices are refused;
+signals and the exit code are passed on; the devices are given back however it ends.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices with example.com/gpu=1 -- podman run --rm {} IMAGE nvidia-smi
+  kubedevices with example.com/gpu=2 --pod-name train -- sudo docker run --rm {} IMAGE
+  kubedevices with example.com/gpu=1 -- python train.py
+  kubedevices with example.com/gpu=1 --format env -- docker compose up
+
+exit code: that of COMMAND; 1 devices refused, 2 wrong usage, 3 no node, 126 and 127 COMMAND could
+not be started. A COMMAND that a signal ended ends this command by the same signal.
+"""
+
+TAKES_COMMAND = True
+
+PLACE = "{}"
+RUNTIMES = {"podman": "podman", "docker": "docker", "nerdctl": "docker"}
+"""Commands that start containers, and whose words they take."""
+
+_DETACHED = re.compile(r"-[iqtP]*d[iqtP]*|--detach(=true)?")
+_LOOK_FOR_SIGNALS = 0.1
+_RELEASE_WAIT = 10.0
+_RELEASE_PAUSE = 0.1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb; what follows `--` is `args.command`."""
+    parser.add_argument(
+        "requests",
+        nargs="+",
+        metavar="RESOURCE=N",
+        help="what the command gets, for example example.com/widget=1",
+    )
+    parser.add_argument(
+        "--pod-name",
+        metavar="NAME",
+        help="name under which the devices are held (default: one that is not taken)",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("podman", "docker", "env"),
+        help="what {} stands for: arguments of podman or docker, or NAME=value words; env sets the "
+        "variables, too (default: from the name of COMMAND)",
+    )
+    add_node_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Allocate, run, release."""
+    from kubedevices.cli.allocate import requested_pod
+    from kubedevices.cli.foreground import Foreground, end_like
+    from kubedevices.node.hold_owner import OwnedHold
+
+    kind = chosen_format(args.command, args.format)
+    pod = requested_pod(args.requests, args.pod_name, None, prefix="with")
+    ask(args, lambda client: client.capacity())  # is there a node to ask?
+    with (
+        OwnedHold.claim(state_directory(args), pod.uid, shlex.join(args.command)) as hold,
+        Foreground() as foreground,
+    ):
+        _make_room(args, pod, hold)
+        try:
+            answer = ask(args, lambda client: _allocate(client, pod, foreground))
+            options = run_options(answer, pod.containers[0].name)
+            words, env = placed(args.command, kind, options, os.environ)
+            status = foreground.run(words, env, inherit=hold.file)
+        finally:
+            hold.is_released = _release(args, pod, foreground)
+    return end_like(status)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def chosen_format(command: Sequence[str], wanted: str | None) -> str:
+    """Return what the command is told its devices in; raises `UsageError` if that is not clear."""
+    if not command:
+        raise UsageError("say what to run: kubedevices with RESOURCE=N -- COMMAND ...")
+    before = command[: command.index(PLACE)] if PLACE in command else command[:1]
+    found = [RUNTIMES[name] for word in before if (name := Path(word).name) in RUNTIMES]
+    kind = wanted or (found[0] if found else "env")
+    if kind == "env":
+        if PLACE in command and wanted is None:
+            raise UsageError(f"{command[0]} is no runtime that is known: say --format for {PLACE}")
+        return kind
+    if PLACE not in command:
+        raise UsageError(
+            f"say where {command[0]} gets its arguments: {command[0]} run {PLACE} IMAGE "
+            "(--format env sets environment variables only)"
+        )
+    after = command[command.index(PLACE) + 1 :]
+    options = [*before, *itertools.takewhile(lambda word: word.startswith("-"), after)]
+    if detached := next((word for word in options if _DETACHED.fullmatch(word)), None):
+        raise UsageError(
+            f"leave {detached} out: the devices are given back when the command ends, and a "
+            "detached container would go on with them"
+        )
+    return kind
+
+
+def placed(
+    command: Sequence[str], kind: str, options: "ContainerOptions", env: Mapping[str, str]
+) -> tuple[list[str], Mapping[str, str]]:
+    """Return the command with its devices, and its environment; raises `NotExpressible`."""
+    from kubedevices.runtimes import docker, podman
+    from kubedevices.runtimes import env as variables
+
+    words = {"podman": podman.args, "docker": docker.args, "env": variables.words}[kind](options)
+    full = [new for word in command for new in (words if word == PLACE else [word])]
+    return full, {**env, **dict(options.env)} if kind == "env" else env
+
+
+# ---------------------------------------------------------------- its devices
+
+
+def _make_room(args: argparse.Namespace, pod: "Pod", hold: "OwnedHold") -> None:
+    """Release what a dead command of the same name left; refuse what somebody else holds."""
+
+    async def look(client: "ControlClient") -> None:
+        if not await _is_held(client, pod):
+            return
+        if not hold.was_left_behind:
+            raise NodeError(
+                f"pod {pod.full_name} holds devices already: give them back with "
+                f"`kubedevices release {pod.full_name}`, or choose another --pod-name"
+            )
+        await client.release(pod.uid)
+
+    try:
+        ask(args, look)
+    except BaseException:
+        hold.is_released = not hold.was_left_behind  # what was left behind stays to be told
+        raise
+
+
+async def _is_held(client: "ControlClient", pod: "Pod") -> bool:
+    return any(each["uid"] == pod.uid for each in (await client.pods())["pods"])
+
+
+async def _allocate(
+    client: "ControlClient", pod: "Pod", foreground: "Foreground"
+) -> Mapping[str, Any]:
+    """Allocate, unless a signal wants us to end first; it strikes when it is let through."""
+    question = asyncio.create_task(client.allocate(pod), name="allocate")
+    while not (await asyncio.wait({question}, timeout=_LOOK_FOR_SIGNALS))[0]:
+        if foreground.pending:
+            question.cancel()
+    if foreground.pending:
+        raise KeyboardInterrupt
+    return question.result()
+
+
+def _release(args: argparse.Namespace, pod: "Pod", foreground: "Foreground") -> bool:
+    """Give the devices back; a node that restarts is waited for. Says on stderr if it failed."""
+
+    async def give_back(client: "ControlClient") -> None:
+        async with asyncio.timeout(_RELEASE_WAIT):
+            if await _is_held(client, pod):
+                await client.release(pod.uid)
+
+    deadline = time.monotonic() + _RELEASE_WAIT
+    while True:
+        reason = "the node did not answer in time"
+        try:
+            ask(args, give_back)
+        except TimeoutError:
+            pass
+        except KubedevicesError as error:
+            reason = str(error)
+        else:
+            return True
+        if time.monotonic() > deadline or foreground.pending:
+            break
+        time.sleep(_RELEASE_PAUSE)
+    print(
+        f"kubedevices: pod {pod.full_name} keeps its devices: {reason}. Afterwards: kubedevices "
+        f"release {pod.full_name} --socket-dir {args.socket_dir}",
+        file=sys.stderr,
+    )
+    return False

@@ -1,0 +1,170 @@
+"""Whose command holds the devices of a pod: a locked file per pod, made by `kubedevices with`.
+
+The command inherits the open file, and the kernel drops the lock when the last process that has it
+open is gone, however it ended: by SIGKILL, with another PID namespace, or with the machine. So a
+file without a lock is a hold that nobody will give back. It blocks for as long as a disk does.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from kubedevices.errors import CannotAsk, HoldInUse
+
+OWNERS = "owners"
+"""The directory of these files in a node's state directory."""
+
+_LARGEST = 64 * 1024
+_LONGEST = 1000  # characters of a command, enough to know it again
+_FLOCK = "hhqqi0q"  # struct flock: type, whence, start, length (0: the whole file), pid
+_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class HoldOwner(NamedTuple):
+    """The command that a pod's devices are held for; `pid` is that of `kubedevices with`."""
+
+    pid: int
+    command: str
+    is_running: bool
+
+
+class OwnedHold:
+    """A claim on the name of a pod, from `claim` to the end of the `with` block.
+
+    `was_left_behind`: a command that is gone held devices for this pod. `file` is what the command
+    has to inherit. `is_released` is to be set once the node has taken the devices back.
+    """
+
+    def __init__(self, directory: int, name: str, file: int) -> None:
+        self._directory, self._name, self.file = directory, name, file
+        self.was_left_behind = os.fstat(file).st_size > 0
+        self.is_released = False
+
+    @classmethod
+    def claim(cls, state_dir: Path, pod_uid: str, command: str) -> Self:
+        """Claim the pod `pod_uid`; raises `HoldInUse` while its owner runs, and `CannotAsk`."""
+        path = state_dir / OWNERS / _file_name(pod_uid)
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(mode=0o700)
+            directory = os.open(path.parent, _DIRECTORY)
+        except OSError as error:
+            raise CannotAsk(f"cannot use {path.parent}: {error.strerror}") from error
+        try:
+            hold = cls(directory, path.name, _locked(directory, path.name, pod_uid))
+        except OSError as error:
+            os.close(directory)
+            raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
+        except BaseException:
+            os.close(directory)
+            raise
+        try:
+            content = {"pod_uid": pod_uid, "pid": os.getpid(), "command": command[:_LONGEST]}
+            os.ftruncate(hold.file, 0)
+            os.pwrite(hold.file, json.dumps(content).encode(), 0)
+        except OSError as error:
+            hold.__exit__()
+            raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
+        return hold
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_released:
+            with contextlib.suppress(OSError):
+                os.unlink(self._name, dir_fd=self._directory)
+        os.close(self.file)
+        os.close(self._directory)
+
+
+def read_owners(state_dir: Path) -> Mapping[str, HoldOwner]:
+    """Return the owner of each pod that has one, by pod uid; what cannot be read is left out."""
+    try:
+        directory = os.open(state_dir / OWNERS, _DIRECTORY)
+    except OSError:
+        return {}
+    try:
+        return dict(_read_all(directory))
+    finally:
+        os.close(directory)
+
+
+def _read_all(directory: int) -> Iterator[tuple[str, HoldOwner]]:
+    for name in os.listdir(directory):
+        try:
+            file = _open(directory, name, _FILE)
+        except OSError:
+            continue  # released meanwhile, or none of ours
+        try:
+            content = _content(file)
+            if content is not None:
+                yield content[0], HoldOwner(*content[1:], is_running=_is_locked(file))
+        finally:
+            os.close(file)
+
+
+def _content(file: int) -> tuple[str, int, str] | None:
+    """Return pod uid, PID and command; None for a file that is none of ours, or not written yet."""
+    try:
+        content = json.loads(os.pread(file, _LARGEST, 0))
+        return str(content["pod_uid"]), int(content["pid"]), str(content["command"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _locked(directory: int, name: str, pod_uid: str) -> int:
+    """Return the file `name`, open and locked by us alone."""
+    while True:
+        file = _open(directory, name, _FILE | os.O_CREAT)
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _lock_of_all())
+            if _is_still(directory, name, file):
+                return file
+        except OSError as error:
+            _, pid, command = _content(file) or (pod_uid, 0, "")
+            os.close(file)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise HoldInUse(pod_uid, pid, command) from None
+            raise
+        os.close(file)  # its owner removed it between our opening and our lock
+
+
+def _is_still(directory: int, name: str, file: int) -> bool:
+    try:
+        there = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, os.fstat(file))
+
+
+def _open(directory: int, name: str, flags: int) -> int:
+    file = os.open(name, flags, 0o600, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return file
+
+
+def _lock_of_all() -> bytes:
+    return struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+
+def _is_locked(file: int) -> bool:
+    """Ask without locking: nobody is refused because somebody looks."""
+    answer: bytes = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock_of_all())
+    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+
+def _file_name(pod_uid: str) -> str:
+    """Return a name of a fixed length: a uid may have any letter, and 250 of them."""
+    return hashlib.sha256(pod_uid.encode()).hexdigest()[:32]
