@@ -15,10 +15,10 @@ IMAGE ?= localhost/kubedevices:$(VERSION)
 NAMESPACE ?= kubedevices
 PLUGIN ?= simulate
 MANIFEST_ARGS ?=
-MANIFESTS = $(BIN)/kubedevices manifests $(PLUGIN) --namespace $(NAMESPACE) --image $(IMAGE) \
-	$(MANIFEST_ARGS)
-NEED_KUBECTL = command -v kubectl >/dev/null \
-	|| { echo "kubectl is missing: install the Debian package kubernetes-client, or apply what \`make print-manifests\` prints elsewhere" >&2; exit 3; }
+DEPLOY_ARGS ?=
+CHOSEN = $(PLUGIN) --namespace $(NAMESPACE) $(MANIFEST_ARGS)
+# Nobody can pull what `make image` makes by default: who deploys has to say which image is meant.
+CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
@@ -80,15 +80,13 @@ manifests: venv  ## deploy/kustomize from src/kubedevices/manifests
 	$(BIN)/kubedevices manifests kustomize --directory deploy/kustomize
 
 print-manifests: venv  ## what make deploy would apply
-	@$(MANIFESTS)
+	@$(BIN)/kubedevices manifests $(CHOSEN) --image $(IMAGE)
 
-deploy: venv  ## PLUGIN (simulate or expose) into NAMESPACE of the cluster of KUBECONFIG
-	@$(NEED_KUBECTL)
-	manifests=$$($(MANIFESTS)) && kubectl apply --filename - <<< "$$manifests"
+deploy: venv  ## PLUGIN (simulate or expose) as IMAGE into NAMESPACE of the cluster of KUBECONFIG
+	@$(BIN)/kubedevices deploy $(CHOSEN) $(CHOSEN_IMAGE) $(DEPLOY_ARGS)
 
-undeploy: venv  ## take it away again, with its namespace
-	@$(NEED_KUBECTL)
-	manifests=$$($(MANIFESTS)) && kubectl delete --ignore-not-found --filename - <<< "$$manifests"
+undeploy: venv  ## take it away again, and the namespace if deploy made it and nothing is left in it
+	@$(BIN)/kubedevices undeploy $(CHOSEN)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

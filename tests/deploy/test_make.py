@@ -1,5 +1,9 @@
-"""`make build`, `deploy` and `undeploy`, with a stand-in for kubectl; `make image` has its own."""
+"""`make build`, `deploy` and `undeploy`, with a stand-in for kubectl; `make image` has its own.
 
+What `deploy` and `undeploy` do is tested in `tests/cli/test_deploy.py`.
+"""
+
+import json
 import os
 import shutil
 import subprocess
@@ -10,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kubedevices import __version__
-from kubedevices.manifests.workload import Deployment, documents
+from kubedevices.manifests.workload import Deployment, objects
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 TREE = ("src", "Makefile", "README.md", "LICENSE", "pyproject.toml", "requirements.txt")
 KUBECTL = """\
 #!/bin/sh
-echo "$@" > "$RECORD/arguments"
-cat > "$RECORD/input"
+echo "$@" >> "$RECORD/commands"
+cat > "$RECORD/new"
+if [ -s "$RECORD/new" ]; then mv "$RECORD/new" "$RECORD/input"; fi
+[ "${KUBECTL_EXIT:-0}" = 0 ] || echo "the cluster says no" >&2
 exit "${KUBECTL_EXIT:-0}"
 """
 SETTINGS = {
@@ -60,20 +65,26 @@ def kubectl(tmp_path: Path) -> Environment:
     return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RECORD": str(tmp_path)}
 
 
-def received(kubectl: Environment) -> tuple[str, list[Any]]:
-    """Return the arguments and the documents that the stand-in got."""
-    record = Path(kubectl["RECORD"])
-    return (record / "arguments").read_text(), [*yaml.safe_load_all((record / "input").read_text())]
+def commands(kubectl: Environment) -> list[str]:
+    """Return what the stand-in was told."""
+    record = Path(kubectl["RECORD"]) / "commands"
+    return record.read_text().splitlines() if record.exists() else []
 
 
-def test_deploy_applies_what_the_package_prints(kubectl: Environment) -> None:
+def received(kubectl: Environment) -> list[Any]:
+    """Return the documents that the stand-in got last."""
+    return list(json.loads((Path(kubectl["RECORD"]) / "input").read_text())["items"])
+
+
+def test_deploy_passes_all_on(kubectl: Environment) -> None:
     """With the variables of simple-device-plugin from the environment."""
-    done = make("deploy", "IMAGE=img:1", env={**kubectl, **SETTINGS})
+    settings = ("IMAGE=localhost/img:1", "DEPLOY_ARGS=--timeout 0")
+    done = make("deploy", *settings, env={**kubectl, **SETTINGS})
     assert done.returncode == 0, done.stderr
-    arguments, applied = received(kubectl)
-    assert arguments == "apply --filename -\n"
-    wanted = documents(Deployment("simulate", "img:1", namespace="lab", env=SETTINGS))
-    assert sort_env(applied) == sort_env(wanted)
+    name = "kubedevices-simulate-example-com-gpu"
+    deployment = Deployment("simulate", "localhost/img:1", namespace="lab", env=SETTINGS, name=name)
+    wanted = [each for each in objects(deployment) if each["kind"] != "ResourceQuota"]
+    assert sort_env(received(kubectl)) == sort_env(wanted)
 
 
 def sort_env(found: list[Any]) -> list[Any]:
@@ -83,6 +94,17 @@ def sort_env(found: list[Any]) -> list[Any]:
     return found
 
 
+def test_deploy_asks_which_image_is_meant(kubectl: Environment) -> None:
+    """Nobody can pull what `make image` makes by default; a name that was said is meant."""
+    done = make("deploy", env=kubectl)
+    assert done.returncode == 2
+    assert "which image?" in done.stderr
+    assert not commands(kubectl)
+    settings = {"IMAGE": "localhost/img:1", "DEPLOY_ARGS": "--timeout 0"}
+    done = make("deploy", env={**kubectl, **settings})
+    assert done.returncode == 0, done.stderr
+
+
 def test_deploy_of_expose_takes_its_configuration(kubectl: Environment, tmp_path: Path) -> None:
     """`MANIFEST_ARGS` is for everything that has no variable."""
     config = tmp_path / "devices.yaml"
@@ -90,38 +112,42 @@ def test_deploy_of_expose_takes_its_configuration(kubectl: Environment, tmp_path
         "version: 1\nnamespace: lab.example.com\n"
         "resources:\n- {name: zero, match: [{path: /dev/zero}]}\n"
     )
-    done = make("deploy", "PLUGIN=expose", f"MANIFEST_ARGS=--config {config} --cdi", env=kubectl)
+    settings = ("IMAGE=localhost/img:1", "DEPLOY_ARGS=--timeout 0")
+    done = make(
+        "deploy", "PLUGIN=expose", f"MANIFEST_ARGS=--config {config} --cdi", *settings, env=kubectl
+    )
     assert done.returncode == 0, done.stderr
-    _, applied = received(kubectl)
+    applied = received(kubectl)
     (data,) = (each["data"] for each in applied if each["kind"] == "ConfigMap")
     assert data["config.yaml"] == config.read_text()
     (container,) = applied[-1]["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"localhost/kubedevices:{__version__}"
     assert "/var/run/cdi" in {mount["mountPath"] for mount in container["volumeMounts"]}
 
 
-def test_undeploy_deletes_the_same(kubectl: Environment) -> None:
-    """Also when some of it is gone already."""
-    make("deploy", env=kubectl)
-    _, applied = received(kubectl)
-    done = make("undeploy", env=kubectl)
+def test_undeploy_deletes_by_label(kubectl: Environment) -> None:
+    """Of the plugin that the same variables mean."""
+    done = make("undeploy", env={**kubectl, **SETTINGS})
     assert done.returncode == 0, done.stderr
-    assert received(kubectl) == ("delete --ignore-not-found --filename -\n", applied)
+    label = "app.kubernetes.io/instance=kubedevices-simulate-example-com-gpu"
+    assert any(label in each for each in commands(kubectl))
 
 
 @pytest.mark.parametrize("target", ["deploy", "undeploy"])
 def test_a_refusal_of_the_cluster_is_a_failure_of_make(target: str, kubectl: Environment) -> None:
     """kubectl said why."""
-    assert make(target, env={**kubectl, "KUBECTL_EXIT": "1"}).returncode == 2
+    done = make(target, "IMAGE=localhost/img:1", env={**kubectl, "KUBECTL_EXIT": "1"})
+    assert done.returncode == 2
+    assert "the cluster says no" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["deploy", "undeploy"])
 def test_a_wrong_variable_reaches_no_cluster(target: str, kubectl: Environment) -> None:
     """What cannot be rendered is not sent, and make says what is wrong."""
-    done = make(target, env={**kubectl, "NUMBER_DEVICES": "many"})
+    settings = {"NUMBER_DEVICES": "many", "IMAGE": "localhost/img:1"}
+    done = make(target, env={**kubectl, **settings})
     assert done.returncode == 2
     assert "many" in done.stderr
-    assert not (Path(kubectl["RECORD"]) / "arguments").exists()
+    assert not commands(kubectl)
 
 
 def test_the_wheel_of_make_build_works(tmp_path: Path) -> None:

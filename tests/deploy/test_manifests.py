@@ -148,8 +148,7 @@ def test_the_containerfile_follows_the_rules() -> None:
 def test_make_deploy_says_what_it_would_apply() -> None:
     """The variables of simple-device-plugin arrive in the container."""
     settings = ["NAMESPACE=lab", "RESOURCE_NAME=example.com/x", "NUMBER_DEVICES=3", "IMAGE=img:1"]
-    command = [f"MANIFESTS={BIN}/kubedevices manifests simulate --namespace lab --image img:1"]
-    done = run("make", "--silent", "print-manifests", "-o", "venv", *settings, *command)
+    done = run("make", "--silent", "print-manifests", "-o", "venv", f"BIN={BIN}", *settings)
     assert done.returncode == 0, done.stderr
     head, *_, daemon_set = yaml.safe_load_all(done.stdout)
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
@@ -163,6 +162,7 @@ def test_without_kubectl_deploy_says_how_to_get_it(tmp_path: Path) -> None:
     """Instead of `command not found`."""
     for name in ("bash", "sh", "sed", "make"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
-    done = run("env", f"PATH={tmp_path}", "make", "--silent", "deploy", "-o", "venv")
+    image = ("-o", "venv", "IMAGE=localhost/kubedevices:1")
+    done = run("env", f"PATH={tmp_path}", "make", "--silent", "deploy", *image)
     assert done.returncode == 2
     assert "kubectl is missing: install the Debian package kubernetes-client" in done.stderr

@@ -41,6 +41,8 @@ VERBS = {
     "check": "say what a device plugin does wrong, in any language",
     "checkpoint": "read a kubelet's device checkpoint: who holds what, and can it be trusted",
     "manifests": "print the Kubernetes manifests that deploy a plugin",
+    "deploy": "deploy a plugin into the cluster of kubectl, and say why if it does not start",
+    "undeploy": "take a plugin out of the cluster of kubectl again",
     "explain": "say why a device cannot be allocated, or not be used in its container",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }

@@ -179,6 +179,16 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
     return replace(found, name=_name(args.name) if args.name else default_name(args.what, serves))
 
 
+def target_of(args: argparse.Namespace) -> "Deployment":
+    """Return what names and namespace say; with --name without a look into any file."""
+    from kubedevices.manifests.workload import NAME, Deployment
+
+    if not args.name:
+        return deployment_of(args)
+    namespace = _namespace(args.namespace or os.environ.get("NAMESPACE") or NAME)
+    return Deployment(args.what, IMAGE, namespace=namespace, name=_name(args.name))
+
+
 def default_name(plugin: str, serves: str) -> str:
     """Return a name that says what is served: two plugins must not replace each other.
 

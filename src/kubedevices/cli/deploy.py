@@ -1,0 +1,189 @@
+"""`kubedevices deploy`: a plugin into a cluster, and the reason if it does not start there."""
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.kubectl import ClusterRefused, Kubectl
+from kubedevices.cli.manifests import add_deployment_arguments, check_arguments, deployment_of
+from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.words import counted
+
+if TYPE_CHECKING:
+    from kubedevices.manifests.workload import Deployment
+
+NAME = "deploy"
+HELP = """\
+deploy a plugin into the cluster of kubectl, and say why if it does not start
+
+Applies what `kubedevices manifests` prints, with two differences: a namespace that is there already
+is left as it is, and the roll-out is waited for. Settings of the simulator are taken from its
+variables, such as RESOURCE_NAME and NUMBER_DEVICES.
+"""
+EXAMPLES = """\
+examples:
+  RESOURCE_NAME=example.com/gpu kubedevices deploy simulate --image lab.example.com/kubedevices:1
+  kubedevices deploy expose --config host-devices.yaml --image lab.example.com/kubedevices:1
+"""
+PERIOD = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    add_target_arguments(parser)
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=120,
+        metavar="SECONDS",
+        help="how long to wait for the roll-out, 0 for not at all (default: %(default)s)",
+    )
+
+
+def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what says which plugin is meant, and where."""
+    parser.add_argument("what", choices=("simulate", "expose"))
+    parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
+    parser.add_argument("--image", help="with its registry; localhost/… is one that was imported")
+    add_deployment_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Deploy and wait; 0 if every node that is wanted has its pod."""
+    from kubedevices.manifests.workload import objects
+
+    check_arguments(args)
+    check_image(args.image)
+    deployment = deployment_of(args)
+    kubectl = Kubectl(deployment.namespace)
+    prepare_namespace(kubectl)
+    wanted = objects(deployment)
+    refuse_foreign(kubectl, wanted)
+    for quota in [each for each in wanted if each["kind"] == "ResourceQuota"]:
+        wanted.remove(quota)
+        try:
+            say(kubectl.run("apply", "--filename=-", documents=[quota]))
+        except ClusterRefused as error:
+            print(f"kubedevices: {error}; most clusters need no such quota", file=sys.stderr)
+    say(kubectl.run("apply", "--filename=-", documents=wanted))
+    return wait_for_rollout(kubectl, deployment, args.timeout) if args.timeout else 0
+
+
+def check_image(image: str | None) -> None:
+    """Refuse an image that Kubernetes would look for somewhere else than its author thinks."""
+    from kubedevices.cli.manifests import IMAGE
+    from kubedevices.manifests.image import pulled_as, registry
+
+    advice = (
+        f"Push it to a registry of yours and say --image REGISTRY/kubedevices:TAG (make: IMAGE=…), "
+        f"or import it on every node and say --image {IMAGE}; docs/install.md has the commands"
+    )
+    if image is None:
+        raise UsageError(f"which image? {advice}")
+    if registry(image) is None:
+        raise UsageError(
+            f"image {image!r} names no registry, so Kubernetes would pull {pulled_as(image)}. "
+            f"{advice}"
+        )
+
+
+def prepare_namespace(kubectl: Kubectl) -> None:
+    """Make the namespace, or leave one that is there as it is; raises `KubedevicesError`."""
+    from kubedevices.manifests import ownership
+    from kubedevices.manifests.workload import namespace
+
+    try:
+        found = kubectl.get("namespace", kubectl.namespace)
+    except ClusterRefused as error:
+        if error.is_forbidden:  # who may not look at namespaces makes none: it has to be there
+            return
+        raise
+    if not found:
+        document = ownership.as_ours(namespace(kubectl.namespace))
+        say(kubectl.run("create", "--filename=-", documents=[document]))
+    elif refusal := ownership.policy_refusal(found[0]):
+        raise KubedevicesError(refusal)
+    elif not ownership.is_ours(found[0]):
+        print(f"namespace/{kubectl.namespace} was there before and is left as it is")
+
+
+def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, object]]") -> None:
+    """Raise `KubedevicesError` where another's object has the name of one of ours."""
+    from kubedevices.manifests import ownership
+
+    foreign = [
+        ownership.name_of(each)
+        for each in kubectl.get("--filename=-", documents=wanted)
+        if not ownership.is_ours(each)
+    ]
+    if foreign:
+        raise KubedevicesError(
+            f"{', '.join(foreign)} in namespace {kubectl.namespace} was not made by kubedevices: "
+            "take another --name or --namespace"
+        )
+
+
+def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float) -> int:
+    """Wait until every node has its pod; tell what stands in the way, once for each reason."""
+    from kubedevices.manifests import rollout
+
+    deadline = time.monotonic() + timeout
+    told: list[str] = []
+    while True:
+        (found,) = kubectl.get(f"daemonset/{deployment.name}") or [None]
+        if found is None:
+            raise KubedevicesError(f"daemonset/{deployment.name} was deleted by somebody")
+        reached = rollout.progress(found)
+        if reached.is_done:
+            say_done(deployment.name, reached.wanted)
+            return 0
+        pods = kubectl.get("pods", f"--selector={_selector(deployment)}")
+        reasons = rollout.obstacles(found, pods, kubectl.get("events"))
+        is_late = time.monotonic() >= deadline
+        news = [each for each in reasons if each not in told and rollout.PENDING not in each]
+        for reason in reasons if is_late else news:
+            print(f"kubedevices: {reason}", file=sys.stderr)
+        told = reasons
+        if is_late:
+            show_logs(kubectl, [each for each in pods if not rollout.is_ready(each)])
+            raise KubedevicesError(
+                f"after {timeout:g} s {deployment.name} serves on {reached.available} of "
+                f"{counted(reached.wanted, 'node')}; `undeploy` takes it away"
+            )
+        time.sleep(PERIOD)
+
+
+def say_done(name: str, nodes: int) -> None:
+    """Say on how many nodes it serves; none may be what the labels of the nodes mean."""
+    if nodes:
+        print(f"{name} serves on {counted(nodes, 'node')}")
+    else:
+        print(f"kubedevices: no node is meant for {name}: see --node-label", file=sys.stderr)
+
+
+def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None:
+    """Print the last lines of pods that run and are not ready."""
+    from kubedevices.manifests import rollout
+
+    for pod in pods:
+        if rollout.runs(pod):
+            name = pod["metadata"]["name"]
+            try:
+                lines = kubectl.run("logs", name, f"--tail={rollout.LOG_LINES}")
+            except ClusterRefused:
+                continue
+            print(
+                "\n".join(f"kubedevices: {name}: {line}" for line in lines.splitlines()),
+                file=sys.stderr,
+            )
+
+
+def _selector(deployment: "Deployment") -> str:
+    return ",".join(f"{key}={value}" for key, value in deployment.selector.items())
+
+
+def say(text: str) -> None:
+    """Print what kubectl did, as it does."""
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,65 @@
+"""Asks a cluster through kubectl, which knows how to reach it and who we are."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from typing import Any
+
+from kubedevices.errors import CannotAsk, KubedevicesError
+
+DEADLINE = 180
+"""Seconds for one command; kubectl waits by itself for what it deletes."""
+ADVICE = (
+    "install the Debian package kubernetes-client, or apply what `kubedevices manifests` prints "
+    "elsewhere"
+)
+
+
+class ClusterRefused(KubedevicesError):
+    """kubectl could not do what it was told; `reason` is what it said."""
+
+    def __init__(self, command: str, reason: str) -> None:
+        self.command, self.reason = command, reason
+        super().__init__(f"kubectl {command}: {reason}")
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether we lack the right, so that it may be there or not."""
+        return "(Forbidden)" in self.reason
+
+
+class Kubectl:
+    """Runs kubectl in one namespace."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def run(self, *arguments: str, documents: Iterable[Any] = ()) -> str:
+        """Return what a command prints; raises `CannotAsk` and `ClusterRefused`."""
+        found = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
+        try:
+            done = subprocess.run(
+                ["kubectl", "--namespace", self.namespace, *arguments],
+                input=json.dumps(found) if found["items"] else "",
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise CannotAsk(f"kubectl is missing: {ADVICE}") from None
+        except OSError as error:
+            raise CannotAsk(f"cannot run kubectl: {error.strerror}") from error
+        except subprocess.TimeoutExpired:
+            raise ClusterRefused(arguments[0], f"did not end within {DEADLINE} s") from None
+        if done.returncode:
+            reason = done.stderr.strip() or f"ended with exit code {done.returncode}"
+            raise ClusterRefused(arguments[0], reason)
+        return done.stdout
+
+    def get(self, *arguments: str, documents: Iterable[Any] = ()) -> list[Any]:
+        """Return the objects that there are."""
+        command = ("get", *arguments, "--ignore-not-found", "--output=json")
+        text = self.run(*command, documents=documents)
+        found = json.loads(text) if text.strip() else {"items": []}
+        return list(found["items"]) if "items" in found else [found]

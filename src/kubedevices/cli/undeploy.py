@@ -1,0 +1,81 @@
+"""`kubedevices undeploy`: take away what `deploy` made, and nothing that others made."""
+
+import argparse
+from typing import Any
+
+from kubedevices.cli.deploy import add_target_arguments, say
+from kubedevices.cli.kubectl import ClusterRefused, Kubectl
+from kubedevices.cli.manifests import check_arguments, target_of
+
+NAME = "undeploy"
+HELP = """\
+take a plugin out of the cluster of kubectl again
+
+Deletes by label what `deploy`, or `manifests` and kubectl, made for this plugin. The namespace goes
+only if `deploy` made it and nothing else is left in it. Say the same as to `deploy`, or --name.
+"""
+EXAMPLES = """\
+examples:
+  RESOURCE_NAME=example.com/gpu kubedevices undeploy simulate
+  kubedevices undeploy expose --config host-devices.yaml
+  kubedevices undeploy expose --name kubedevices-expose-devices-example-com
+"""
+PATIENCE = "--timeout=90s"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    add_target_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Delete the plugin, then the namespace if it is ours and empty."""
+    from kubedevices.manifests import ownership
+
+    check_arguments(args)
+    deployment = target_of(args)
+    kubectl = Kubectl(deployment.namespace)
+    kinds, chosen = ",".join(ownership.KINDS), ownership.selector(deployment.selector)
+    found = kubectl.get(kinds, f"--selector={chosen}")
+    if found:
+        how = ("--cascade=foreground", "--ignore-not-found", PATIENCE)
+        say(kubectl.run("delete", kinds, f"--selector={chosen}", *how))
+    else:
+        others = kubectl.get("daemonset", f"--selector={ownership.selector({})}")
+        names = ", ".join(each["metadata"]["name"] for each in others) or "no other"
+        print(
+            f"there is no {deployment.name} of ours in namespace {deployment.namespace} "
+            f"(plugins there: {names})"
+        )
+    remove_namespace(kubectl, found)
+    return 0
+
+
+def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
+    """Delete the namespace if we made it and nothing of others is in it, else say why it stays."""
+    from kubedevices.manifests import ownership
+
+    name = kubectl.namespace
+    try:
+        found = kubectl.get("namespace", name)
+        if not found:
+            return
+        if not ownership.is_ours(found[0]):
+            print(f"namespace/{name} is left: it was not made by `kubedevices deploy`")
+            return
+        others = ownership.of_others(everything(kubectl), deleted)
+    except ClusterRefused as error:
+        print(f"namespace/{name} is left: what is in it cannot be seen ({error})")
+        return
+    if others:
+        print(f"namespace/{name} is left: there is more in it: {', '.join(others)}")
+        return
+    chosen = (f"--selector={ownership.selector({})}", f"--field-selector=metadata.name={name}")
+    say(kubectl.run("delete", "namespace", *chosen, PATIENCE))
+
+
+def everything(kubectl: Kubectl) -> list[Any]:
+    """Return every object in the namespace, of kinds that others brought too."""
+    kinds = kubectl.run("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
+    passing = ("events", "events.events.k8s.io", "pods.metrics.k8s.io")
+    return kubectl.get(",".join(kind for kind in kinds if kind not in passing))

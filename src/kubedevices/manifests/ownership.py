@@ -1,0 +1,91 @@
+"""What may be changed and deleted in a cluster: what we made, and nothing else.
+
+Objects of ours carry `app.kubernetes.io/managed-by: kubedevices`. A namespace carries it only if it
+was not there before, and goes only when nothing of others is left in it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kubedevices.manifests.workload import MANAGED_BY, NAME, POD_SECURITY, Document
+
+KINDS = ("daemonset", "configmap", "serviceaccount", "resourcequota")
+"""What a plugin consists of, but for its namespace."""
+
+_ENOUGH = "privileged"
+_MADE_BY_KUBERNETES = {
+    ("ConfigMap", "kube-root-ca.crt"),
+    ("ConfigMap", "openshift-service-ca.crt"),
+    ("ServiceAccount", "default"),
+}
+_PASSING_KINDS = {"Event", "PodMetrics"}
+_TOKEN = "kubernetes.io/service-account-token"
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """Return what kubectl selects our objects by that carry these labels."""
+    return ",".join(f"{key}={value}" for key, value in {**labels, MANAGED_BY: NAME}.items())
+
+
+def is_ours(document: Document) -> bool:
+    """Whether we made an object."""
+    labels = document["metadata"].get("labels") or {}
+    return bool(labels.get(MANAGED_BY) == NAME)
+
+
+def as_ours(document: Document) -> Document:
+    """Return a namespace that says that we made it."""
+    metadata = document["metadata"]
+    labels = {**metadata["labels"], MANAGED_BY: NAME}
+    return {**document, "metadata": {**metadata, "labels": labels}}
+
+
+def policy_refusal(namespace: Document) -> str | None:
+    """Return why the Pod Security level of a namespace refuses our pods; None if it does not.
+
+    The level of a namespace without a label is the cluster's, which only its events tell.
+    """
+    name = namespace["metadata"]["name"]
+    labels = namespace["metadata"].get("labels") or {}
+    level = labels.get(f"{POD_SECURITY}/enforce", _ENOUGH)
+    if level == _ENOUGH:
+        return None
+    return (
+        f"namespace {name} was there before and enforces the Pod Security level {level!r}, which "
+        f"refuses hostPath volumes: take another namespace, or have its owner run `kubectl label "
+        f"namespace {name} {POD_SECURITY}/enforce={_ENOUGH} --overwrite`"
+    )
+
+
+def name_of(document: Document) -> str:
+    """Return an object as kubectl calls it, such as daemonset/kubedevices-simulate."""
+    return f"{document['kind'].lower()}/{document['metadata']['name']}"
+
+
+def of_others(documents: Iterable[Document], deleted: Iterable[Document]) -> Sequence[str]:
+    """Return what is in a namespace beside what Kubernetes itself and we put there.
+
+    What belongs to a deleted object goes with it, and so does what belongs to that.
+    """
+    waiting = [each for each in documents if not _is_made_by_kubernetes(each)]
+    gone = {each["metadata"]["uid"] for each in deleted}
+    while True:
+        going = [
+            each for each in waiting if _owners(each) & gone or each["metadata"]["uid"] in gone
+        ]
+        if not going:
+            return sorted({name_of(each) for each in waiting})
+        gone |= {each["metadata"]["uid"] for each in going}
+        waiting = [each for each in waiting if each not in going]
+
+
+def _owners(document: Document) -> set[str]:
+    return {each["uid"] for each in document["metadata"].get("ownerReferences") or ()}
+
+
+def _is_made_by_kubernetes(document: Document) -> bool:
+    kind, name = document["kind"], document["metadata"]["name"]
+    return (
+        kind in _PASSING_KINDS
+        or (kind, name) in _MADE_BY_KUBERNETES
+        or (kind == "Secret" and document.get("type") == _TOKEN)
+    )

@@ -1,0 +1,116 @@
+"""How far the roll-out of a DaemonSet is, and why it does not go on, as the API says it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kubedevices.manifests.workload import Document
+
+PENDING = "not ready yet"
+"""What is said of a pod that gives no reason; soon after its start that is none."""
+LOG_LINES = 5
+"""Of a container that ended badly: the last word of ours is the reason."""
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
+
+
+class Progress(NamedTuple):
+    """On how many nodes a pod of the newest version is wanted, and available."""
+
+    wanted: int
+    available: int
+    is_done: bool
+
+
+def progress(daemon_set: Document) -> Progress:
+    """Return how far a DaemonSet is; one that its controller has not seen yet is not done."""
+    status = daemon_set.get("status") or {}
+    is_seen = status.get("observedGeneration", 0) >= daemon_set["metadata"].get("generation", 0)
+    wanted = status.get("desiredNumberScheduled", 0)
+    updated = status.get("updatedNumberScheduled", 0)
+    available = min(status.get("numberAvailable", 0), updated)
+    return Progress(wanted, available, is_seen and available >= wanted)
+
+
+def obstacles(
+    daemon_set: Document, pods: Sequence[Document], events: Sequence[Document]
+) -> list[str]:
+    """Return what stands in the way, one for each pod that is not ready and for each refusal."""
+    found = [
+        f"{daemon_set['metadata']['name']}: {reason}"
+        for reason in _warnings(events, daemon_set)[-1:]
+        if _is_refused(daemon_set, pods)
+    ]
+    for pod in pods:
+        if not is_ready(pod):
+            node = pod["spec"].get("nodeName", "no node yet")
+            reasons = list(_reasons(pod)) or _warnings(events, pod)[-1:] or [PENDING]
+            found.append(f"{pod['metadata']['name']} on {node}: {'; '.join(reasons)}")
+    return found
+
+
+def is_ready(pod: Document) -> bool:
+    """Whether a pod serves."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def runs(pod: Document) -> bool:
+    """Whether a container of the pod runs, so that its log is worth a look."""
+    return any("running" in (each.get("state") or {}) for each in _containers(pod))
+
+
+def _is_refused(daemon_set: Document, pods: Sequence[Document]) -> bool:
+    """Whether pods are missing: then the last warning of the DaemonSet says why."""
+    wanted: int = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
+    return len(pods) < wanted
+
+
+def _containers(pod: Document) -> Sequence[Document]:
+    return (pod.get("status") or {}).get("containerStatuses") or ()
+
+
+def _reasons(pod: Document) -> Iterator[str]:
+    status = pod.get("status") or {}
+    if status.get("reason"):
+        yield _text(status)
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield _text(condition)
+    for container in _containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            yield _text(waiting)
+        if waiting.get("reason") in _NO_IMAGE:
+            yield (
+                "push the image to a registry that the nodes reach, or import it on every node "
+                "(docs/install.md)"
+            )
+        last = (container.get("lastState") or {}).get("terminated") or {}
+        ended = (container.get("state") or {}).get("terminated") or last
+        if ended.get("exitCode"):
+            lines = (ended.get("message") or "").strip().splitlines()[-LOG_LINES:]
+            yield "\n    ".join(
+                [f"ended with exit code {ended['exitCode']} ({_reason(ended)})", *lines]
+            )
+
+
+def _warnings(events: Sequence[Document], about: Document) -> list[str]:
+    """Return the warnings about an object, the newest last."""
+    name = about["metadata"]["name"]
+    ours = [
+        each
+        for each in events
+        if each.get("type") == "Warning" and each["involvedObject"].get("name") == name
+    ]
+    return [_text(each) for each in sorted(ours, key=_moment)]
+
+
+def _moment(event: Document) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def _reason(said: Any) -> str:
+    return str(said.get("reason") or "no reason told")
+
+
+def _text(said: Any) -> str:
+    return ": ".join(filter(None, (_reason(said), (said.get("message") or "").strip())))

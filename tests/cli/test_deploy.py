@@ -1,0 +1,319 @@
+"""`kubedevices deploy` and `undeploy`, with a kubectl whose cluster is a file."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.cli import main
+from tests.cli import fake_kubectl
+
+IMAGE = "registry.example.com/kubedevices:1"
+NAME = "kubedevices-simulate-example-com-simple-device"
+DONE = {
+    "observedGeneration": 1,
+    "desiredNumberScheduled": 2,
+    "updatedNumberScheduled": 2,
+    "numberAvailable": 2,
+}
+NOT_DONE = DONE | {"updatedNumberScheduled": 1, "numberAvailable": 1}
+
+
+class FakeCluster:
+    """What the stand-in for kubectl keeps."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.write(objects=[], refuse={}, commands=[], status=DONE, log="")
+
+    def read(self) -> Any:
+        return json.loads(self.file.read_text())
+
+    def write(self, **changed: Any) -> None:
+        old = self.read() if self.file.exists() else {}
+        self.file.write_text(json.dumps(old | changed))
+
+    def add(self, kind: str, name: str, **more: Any) -> str:
+        """Put an object of somebody else into the cluster; return its uid."""
+        uid = f"{kind}-{name}"
+        metadata = {"name": name, "uid": uid, **more.pop("metadata", {})}
+        if kind != "Namespace":
+            metadata |= {"namespace": "lab"}
+        self.write(objects=[*self.read()["objects"], {"kind": kind, "metadata": metadata, **more}])
+        return uid
+
+    def names(self) -> set[str]:
+        return {f"{each['kind']}/{each['metadata']['name']}" for each in self.read()["objects"]}
+
+    def labels(self, name: str) -> dict[str, str]:
+        (found,) = [each for each in self.read()["objects"] if each["metadata"]["name"] == name]
+        return found["metadata"].get("labels") or {}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Give an empty cluster, and a kubectl that changes it."""
+    program = tmp_path / "kubectl"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{fake_kubectl.__file__}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CLUSTER", str(tmp_path / "cluster.json"))
+    monkeypatch.setenv("NAMESPACE", "lab")
+    return FakeCluster(tmp_path / "cluster.json")
+
+
+def deploy(*arguments: str) -> int:
+    return main(["deploy", "simulate", "--image", IMAGE, *arguments])
+
+
+OURS = {f"{kind}/{NAME}" for kind in ("ServiceAccount", "ResourceQuota", "DaemonSet")}
+
+
+def test_what_deploy_made_undeploy_takes_away(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the namespace, which was not there before; and again, when it is all gone."""
+    assert deploy() == 0
+    assert "serves on 2 nodes" in capsys.readouterr().out
+    assert cluster.names() == {"Namespace/lab"} | OURS
+    assert cluster.labels("lab")["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert deploy() == 0  # an upgrade
+    assert main(["undeploy", "simulate"]) == 0
+    assert cluster.names() == set()
+    assert main(["undeploy", "simulate"]) == 0
+
+
+def test_a_namespace_that_was_there_is_left_as_it_is(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its labels too, and everything in it; said in a line each time."""
+    cluster.add("Namespace", "lab", metadata={"labels": {"team": "a"}})
+    cluster.add("ConfigMap", "precious")
+    assert deploy() == 0
+    assert "namespace/lab was there before and is left as it is" in capsys.readouterr().out
+    assert cluster.labels("lab") == {"team": "a"}
+    assert main(["undeploy", "simulate"]) == 0
+    assert "namespace/lab is left: it was not made by" in capsys.readouterr().out
+    assert cluster.names() == {"Namespace/lab", "ConfigMap/precious"}
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Gadget", "DaemonSet", "Pod"])
+def test_objects_of_others_keep_our_namespace(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Whatever their kind: a definition that somebody else brought counts too."""
+    assert deploy() == 0
+    cluster.add(kind, "precious")
+    assert main(["undeploy", "simulate"]) == 0
+    assert cluster.names() == {"Namespace/lab", f"{kind}/precious"}
+    expected = f"namespace/lab is left: there is more in it: {kind.lower()}/precious"
+    assert expected in capsys.readouterr().out
+
+
+def test_what_belongs_to_us_or_to_kubernetes_keeps_no_namespace(cluster: FakeCluster) -> None:
+    """Pods of our DaemonSet that still end, and what every namespace has."""
+    assert deploy() == 0
+    (daemon_set,) = [each for each in cluster.read()["objects"] if each["kind"] == "DaemonSet"]
+    owners = {"ownerReferences": [{"uid": daemon_set["metadata"]["uid"]}]}
+    pod = cluster.add("Pod", "ends", metadata=owners)
+    cluster.add("Secret", "of-the-pod", metadata={"ownerReferences": [{"uid": pod}]})
+    cluster.add("Event", "something")
+    cluster.add("ConfigMap", "kube-root-ca.crt")
+    cluster.add("ServiceAccount", "default")
+    assert main(["undeploy", "simulate"]) == 0
+    assert cluster.names() == set()
+
+
+def test_a_namespace_that_cannot_be_looked_into_is_left(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An API that is down hides what others have in it."""
+    assert deploy() == 0
+    cluster.write(refuse={"api-resources": "unable to retrieve the complete list"})
+    assert main(["undeploy", "simulate"]) == 0
+    assert cluster.names() == {"Namespace/lab"}
+    assert "is left: what is in it cannot be seen" in capsys.readouterr().out
+
+
+def test_two_plugins_live_in_one_namespace(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each goes by itself; the last takes the namespace with it."""
+    assert deploy() == 0
+    assert main(["deploy", "expose", "--image", IMAGE]) == 0
+    second = "kubedevices-expose-devices-example-com"
+    assert main(["undeploy", "simulate"]) == 0
+    assert f"daemonset/{second}" in capsys.readouterr().out
+    assert not OURS & cluster.names()
+    assert f"DaemonSet/{second}" in cluster.names()
+    assert main(["undeploy", "simulate"]) == 0
+    assert f"plugins there: {second}" in capsys.readouterr().out
+    assert main(["undeploy", "expose", "--config", "gone.yaml", "--name", second]) == 0
+    assert cluster.names() == set()
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted"])
+def test_a_policy_that_would_refuse_us_is_told_at_once(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], level: str
+) -> None:
+    """With the label that is needed; nothing is applied."""
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    cluster.add("Namespace", "lab", metadata={"labels": labels})
+    assert deploy() == 1
+    error = capsys.readouterr().err
+    assert f"enforces the Pod Security level '{level}'" in error
+    assert "pod-security.kubernetes.io/enforce=privileged" in error
+    assert cluster.names() == {"Namespace/lab"}
+    assert cluster.labels("lab") == labels
+
+
+def test_an_object_of_somebody_else_is_not_replaced(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor deleted later."""
+    cluster.add("Namespace", "lab")
+    cluster.add("DaemonSet", NAME, metadata={"labels": {"app.kubernetes.io/name": "kubedevices"}})
+    assert deploy() == 1
+    assert f"daemonset/{NAME} in namespace lab was not made by" in capsys.readouterr().err
+    assert main(["undeploy", "simulate"]) == 0
+    assert cluster.names() == {"Namespace/lab", f"DaemonSet/{NAME}"}
+
+
+@pytest.mark.parametrize(
+    ("beginning", "code"),
+    [("get namespace", 0), ("quota", 0), ("apply", 1), ("get events", 1)],
+)
+def test_missing_rights_matter_where_they_are_needed(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], beginning: str, code: int
+) -> None:
+    """Who may not look at namespaces or make quotas can still deploy into one that is there."""
+    if beginning == "quota":
+        cluster.write(refuse_kind="ResourceQuota")
+    else:
+        cluster.write(refuse={beginning: '(Forbidden): namespaces "lab" is forbidden'})
+    cluster.write(status=NOT_DONE if beginning == "get events" else DONE)
+    assert deploy() == code
+    error = capsys.readouterr().err
+    assert ("(Forbidden)" in error) is (beginning != "get namespace")
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"status": {"containerStatuses": [state]}, "spec": {"nodeName": "node-1"}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (
+            container(state={"waiting": {"reason": "ErrImagePull", "message": "no such host"}}),
+            ["p on node-1: ErrImagePull: no such host; push the image"],
+        ),
+        (
+            container(
+                state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+                lastState={
+                    "terminated": {
+                        "exitCode": 2,
+                        "reason": "Error",
+                        "message": "a\nFILE:3: wrong\n",
+                    }
+                },
+            ),
+            ["CrashLoopBackOff: back-off 10s; ended with exit code 2 (Error)", "FILE:3: wrong"],
+        ),
+        (
+            container(state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+            ["ended with exit code 137 (OOMKilled)"],
+        ),
+        (
+            {"status": {"reason": "UnexpectedAdmissionError", "message": "no"}, "spec": {}},
+            ["p on no node yet: UnexpectedAdmissionError: no"],
+        ),
+        (container(state={"running": {}}), ["p on node-1: not ready yet", "p: not registered"]),
+        (
+            container(state={"waiting": {"reason": "ContainerCreating"}}),
+            ["p on node-1: FailedMount: hostPath type check failed"],
+        ),
+    ],
+)
+def test_the_reason_of_a_pod_is_told(
+    cluster: FakeCluster,
+    capsys: pytest.CaptureFixture[str],
+    pod: dict[str, Any],
+    expected: Sequence[str],
+) -> None:
+    """Waiting reasons, the last words of what ended, events of mounts, the log of what runs."""
+    assert deploy("--timeout", "0") == 0
+    labels = {"app.kubernetes.io/name": "kubedevices", "app.kubernetes.io/instance": NAME}
+    cluster.write(status=NOT_DONE, log="not registered: example.com/gpu\n")
+    cluster.add("Pod", "p", metadata={"labels": labels}, **pod)
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "spec": {}}
+    cluster.add("Pod", "other", metadata={"labels": labels}, **ready)
+    if "not ready" not in expected[0]:
+        told = {"reason": "FailedMount", "message": "hostPath type check failed"}
+        cluster.add("Event", "e", type="Warning", involvedObject={"name": "p"}, **told)
+    assert deploy("--timeout", "0.1") == 1
+    error = capsys.readouterr().err
+    for each in expected:
+        assert each in error
+    assert "other" not in error
+    assert f"after 0.1 s {NAME} serves on 1 of 2 nodes" in error
+
+
+def test_a_pod_that_may_not_be_made_is_told(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quotas and policies refuse the DaemonSet's pods: its newest warning says so, once."""
+    cluster.write(status=NOT_DONE)
+    for name, message, time in (("a", "old", "2026-01-01"), ("b", "exceeded quota", "2026-01-02")):
+        about = {"reason": "FailedCreate", "message": message, "lastTimestamp": time}
+        cluster.add("Event", name, type="Warning", involvedObject={"name": NAME}, **about)
+    assert deploy("--timeout", "0.1") == 1
+    error = capsys.readouterr().err
+    assert f"{NAME}: FailedCreate: exceeded quota" in error
+    assert "old" not in error
+
+
+def test_a_daemon_set_that_nobody_has_looked_at_is_not_done(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Zeros of a status that is not filled in yet are no answer; no node at all is told."""
+    nobody = {"desiredNumberScheduled": 0, "updatedNumberScheduled": 0, "numberAvailable": 0}
+    cluster.write(status=nobody)
+    assert deploy("--timeout", "0.1") == 1
+    assert "serves on 0 of 0 nodes" in capsys.readouterr().err
+    cluster.write(status=nobody | {"observedGeneration": 1})
+    assert deploy() == 0
+    assert "no node is meant" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "which image?"),
+        (["--image", "kubedevices:0.1.0"], "would pull docker.io/library/kubedevices:0.1.0"),
+        (["--image", "me/kubedevices"], "would pull docker.io/me/kubedevices"),
+    ],
+)
+def test_an_image_that_others_could_have_made_is_refused(
+    cluster: FakeCluster, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    """Before the cluster is asked anything, with what to do."""
+    assert main(["deploy", "simulate", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert "import it on every node" in error
+    assert cluster.read()["commands"] == []
+
+
+def test_without_kubectl_there_is_an_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For both verbs."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert deploy() == main(["undeploy", "simulate"]) == 3
+    assert "kubectl is missing: install the Debian package" in capsys.readouterr().err
