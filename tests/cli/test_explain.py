@@ -10,7 +10,7 @@ import yaml
 
 from kubedevices.cli import explain as verb
 from kubedevices.cli import main
-from kubedevices.explain.walk import Places
+from kubedevices.explain.places import Places
 from kubedevices.node.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
@@ -41,9 +41,10 @@ def test_without_a_resource_each_has_a_line(
     shown = capsys.readouterr().out
     assert "ok       kubelet.sock    " in shown
     assert "python" in shown or "pytest" in shown  # who listens
-    heading, line = shown.splitlines()[-2:]
+    heading, line, _, count = shown.splitlines()[-4:]
     assert heading.split() == ["RESOURCE", "CAPACITY", "ALLOCATABLE", "HELD", "RESULT"]
     assert line.split() == [RESOURCE, "2", "2", "0", "ok"]
+    assert count == "no problem"
 
 
 def test_with_a_resource_the_way_is_walked_in_order(
@@ -51,7 +52,9 @@ def test_with_a_resource_the_way_is_walked_in_order(
 ) -> None:
     """One paragraph per station, each begins with how it came out."""
     assert explain(node, RESOURCE) == 0
-    steps = [line[9:24].strip() for line in capsys.readouterr().out.splitlines() if line[0] != " "]
+    *lines, _, count = capsys.readouterr().out.splitlines()
+    assert count == "no problem"
+    steps = [line[9:24].strip() for line in lines if line[0] != " "]
     assert steps == [
         "name",
         "directory",
@@ -102,7 +105,9 @@ def test_a_device_that_is_unhealthy_is_named(
     node.call(node.plugin.send([*healthy("w0"), *unhealthy("w1")]))
     node.call(node.manager.wait_for(RESOURCE, allocatable=1))
     assert explain(node) == 1
-    summary, reasons = capsys.readouterr().out.split(f"\n\n{RESOURCE}\n")
+    summary, reasons, count = capsys.readouterr().out.split("\n\n")[-3:]
+    reasons = reasons.removeprefix(f"{RESOURCE}\n")
+    assert count == "1 problem\n"
     assert summary.split()[-1] == "problem"
     assert reasons.startswith("problem  health          w1: 1 of 2 devices are healthy")
     assert "ok " not in reasons
@@ -178,6 +183,21 @@ def test_every_place_may_be_elsewhere() -> None:
     assert verb._places(given) == Places(**places, cdi_dirs=cdi_dirs)  # type: ignore[arg-type]
     usual = verb._places(parser.parse_args([]))
     assert usual == Places(DEVICE_PLUGIN_DIR, STATE_DIR)
+
+
+def test_below_a_directory_everything_has_its_usual_place(tmp_path: Path) -> None:
+    """Links of the host lead to files of the host, as /var/run does to /run."""
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "run").symlink_to("/run")
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    places = verb._places(parser.parse_args(["--host-root", str(tmp_path)]))
+    assert places.socket_dir == tmp_path / "var/lib/kubelet/device-plugins"
+    assert places.cdi_dirs == (tmp_path / "etc/cdi", tmp_path / "run/cdi")
+    assert (places.dev_root, places.sysfs_root) == (tmp_path / "dev", tmp_path / "sys")
+    assert places.pod_logs == tmp_path / "var/log/pods"
+    elsewhere = parser.parse_args(["--host-root", str(tmp_path), "--socket-dir", "/tmp/kd"])
+    assert verb._places(elsewhere).socket_dir == Path("/tmp/kd")
 
 
 def test_on_a_terminal_lines_are_as_long_as_it_is_wide(

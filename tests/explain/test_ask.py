@@ -87,6 +87,22 @@ async def test_a_kubelet_is_asked_where_there_is_no_node(short_dir: Path) -> Non
     assert "no kubedevices node is running" in answers.unasked[0]
 
 
+async def test_a_kubelet_that_does_not_answer_is_known_to_be_there(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told apart from none: its checkpoint is read, and it counts as a kubelet."""
+    monkeypatch.setattr(ask, "DEADLINE", 0.1)
+    with sockets.socket(sockets.AF_UNIX) as frozen:
+        frozen.bind(str(short_dir / "s"))
+        frozen.listen()
+        answers = await ask_in(
+            short_dir, pod_resources=short_dir / "s", checkpoint=checkpoint(short_dir)
+        )
+    assert (answers.is_silent, answers.waited, answers.is_kubelet) == (True, 0.1, True)
+    assert (answers.source, answers.known) == ("", (RESOURCE,))
+    assert "did not answer within 0.1 s" in answers.unasked[-1]
+
+
 async def test_where_nobody_answers_it_is_told_who_was_asked(short_dir: Path) -> None:
     """And no source is named."""
     answers = await ask_in(short_dir)

@@ -13,9 +13,9 @@ from kubedevices.explain.facts import (
     NO_SOCKET,
     NOBODY,
     Answers,
-    DeletedSocket,
     Directory,
     Kubelet,
+    LostSocket,
     PluginAnswer,
     Process,
     Refusal,
@@ -76,7 +76,7 @@ def test_the_directory(directory: Directory, result: Result, says: str) -> None:
 def test_kubelet_sock(refusal: str, result: Result, says: str) -> None:
     """It is there, a socket, and somebody accepts on it."""
     directory = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
-    finding = only(judge_kubelet_socket(directory, []))
+    finding = only(judge_kubelet_socket(directory, [], Answers()))
     assert (finding.step, finding.result) == (Step.KUBELET_SOCKET, result)
     assert says in finding.found
 
@@ -86,9 +86,9 @@ def test_a_kubelet_elsewhere_is_named(refusal: str) -> None:
     """Whoever looks in the wrong place is told the right one, by its socket or by its process."""
     deserted = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
     other = Path("/var/lib/k0s/kubelet/device-plugins")
-    served = only(judge_kubelet_socket(replace(deserted, elsewhere=(other,)), []))
+    served = only(judge_kubelet_socket(replace(deserted, elsewhere=(other,)), [], Answers()))
     assert str(other) in served.advice
-    started = only(judge_kubelet_socket(deserted, [KUBELET]))
+    started = only(judge_kubelet_socket(deserted, [KUBELET], Answers()))
     assert "root directory /data/kubelet" in started.advice
     assert str(DEVICE_PLUGIN_DIR) in started.advice
 
@@ -98,12 +98,13 @@ def test_the_command_starts_what_serves_that_directory() -> None:
     for place, command in (
         (PLACE, "kubedevices node --socket-dir /run/kd"),
         (DEVICE_PLUGIN_DIR, "systemctl status kubelet"),
+        (Path("/host") / DEVICE_PLUGIN_DIR.relative_to("/"), "systemctl status kubelet"),
     ):
         missing = only(judge_directory(Directory(place, MISSING), []))
         assert (missing.command, missing.advice.split()[:2]) == (command, ["a", "kubelet"])
         for refusal, advice in ((MISSING, "start one"), (NOBODY, "start the kubelet")):
             socket = replace(SERVED, refusal=refusal)
-            deserted = only(judge_kubelet_socket(Directory(place, kubelet=socket), []))
+            deserted = only(judge_kubelet_socket(Directory(place, kubelet=socket), [], Answers()))
             assert (deserted.command, deserted.advice.startswith(advice)) == (command, True)
 
 
@@ -154,8 +155,7 @@ def test_a_plugins_socket(plugin: Socket, result: Result, says: str) -> None:
     finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
     assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
     assert says in finding.found
-    if plugin.connections == 0:
-        assert finding.command == "kill 9"
+    assert "kill" not in finding.command
 
 
 @pytest.mark.parametrize(("since", "is_older"), [(90.0, True), (110.0, False), (0.0, False)])
@@ -170,15 +170,64 @@ def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) 
 def test_what_cannot_be_named_is_still_told() -> None:
     """A process of another user, or in another container, has no name for us."""
     nameless = replace(GOOD, kubelet=replace(SERVED, listener=None))
-    assert "somebody accepts" in only(judge_kubelet_socket(nameless, [])).found
-    for plugins, deleted in (
-        ((replace(PLUGIN, listener=None, connections=0),), ()),
-        ((), (DeletedSocket(PLACE / "w.sock"),)),
+    assert "somebody accepts" in only(judge_kubelet_socket(nameless, [], Answers())).found
+    plugin = replace(PLUGIN, listener=None, connections=0)
+    finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
+    assert (finding.result, finding.command) == (Result.PROBLEM, "")
+    lost = replace(GOOD, lost=(LostSocket(PLACE / "w.sock"),))
+    finding = only(judge_plugin_sockets(lost, Answers()))
+    assert (finding.result, finding.command) == (Result.UNKNOWN, "")
+    assert "as root" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("listener", "log", "restart"),
+    [
+        (Process(9, "widgets"), "systemctl status 9", "systemctl status 9"),
+        (
+            Process(9, "widgets", "kube-system/w-x1", "plugin"),
+            "kubectl logs --namespace kube-system w-x1 --container plugin",
+            "kubectl delete pod --namespace kube-system w-x1",
+        ),
+        (Process(9, "widgets", "1b2c"), "", ""),  # a pod whose name could not be seen
+    ],
+)
+def test_what_is_not_registered_is_told_how_to_read_and_restart(
+    listener: Process, log: str, restart: str
+) -> None:
+    """First its log, which has the refusal; a restart only where the kubelet's was missed."""
+    plugin = replace(PLUGIN, listener=listener, connections=0, since=110)
+    served = replace(GOOD, kubelet=replace(SERVED, since=100.0))
+    never = only(judge_plugin_sockets(replace(served, plugins=(plugin,)), Answers()))
+    assert (never.command, "its log" in never.advice) == (log, True)
+    old = replace(plugin, since=90)
+    missed = only(judge_plugin_sockets(replace(served, plugins=(old,)), Answers()))
+    assert (missed.command, "restart the plugin" in missed.advice) == (restart, True)
+
+
+@pytest.mark.parametrize("state", ["T", "t", "S", "D"])
+def test_a_process_that_is_stopped_answers_nothing(state: str) -> None:
+    """It seems to accept, by the kernel: a kubelet waits for it, or plugins for a kubelet."""
+    stopped = Process(9, "widgets", state=state)
+    directory = replace(
+        GOOD,
+        kubelet=replace(SERVED, listener=stopped),
+        plugins=(replace(PLUGIN, listener=stopped),),
+    )
+    for finding in (
+        only(judge_kubelet_socket(directory, [], Answers())),
+        only(judge_plugin_sockets(directory, Answers())),
     ):
-        finding = only(
-            judge_plugin_sockets(replace(GOOD, plugins=plugins, deleted=deleted), Answers())
-        )
-        assert (finding.result, finding.command) == (Result.PROBLEM, "")
+        assert (finding.result is Result.PROBLEM) == (state in "Tt")
+        assert finding.command == ("kill -CONT 9" if state in "Tt" else "")
+
+
+def test_a_kubelet_that_does_not_answer_is_a_problem() -> None:
+    """Nobody gets devices from it, although it accepts connections."""
+    silent = Answers(is_kubelet=True, is_silent=True, waited=5)
+    finding = only(judge_kubelet_socket(GOOD, [], silent))
+    assert finding.result is Result.PROBLEM
+    assert "kubelet (pid 7) accepts connections, but answered nothing within 5 s" in finding.found
 
 
 def test_no_connection_means_nothing_where_nobody_could_connect() -> None:
@@ -188,15 +237,27 @@ def test_no_connection_means_nothing_where_nobody_could_connect() -> None:
     assert only(judge_plugin_sockets(waiting, Answers())).result is Result.OK
 
 
-def test_a_plugin_whose_socket_was_deleted() -> None:
-    """What is left of a plugin that did not notice a kubelet restart."""
-    directory = replace(
-        GOOD, deleted=(DeletedSocket(PLACE / "widget.sock", Process(9, "widgets")),)
-    )
-    finding = only(judge_plugin_sockets(directory, Answers()))
-    assert finding.result is Result.PROBLEM
+@pytest.mark.parametrize(
+    ("connections", "result"), [(0, Result.PROBLEM), (None, Result.PROBLEM), (1, Result.WARNING)]
+)
+def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Result) -> None:
+    """What is left of a plugin that missed a kubelet restart; connected, it is registered yet."""
+    lost = LostSocket(PLACE / "widget.sock", Process(9, "widgets"), connections)
+    finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), Answers()))
+    assert finding.result is result
     assert "widgets (pid 9) listens on it, but the file is gone" in finding.found
-    assert finding.command == "kill 9"
+    assert ("devices are served" in finding.advice) == bool(connections)
+    assert "kill" not in finding.command
+
+
+@pytest.mark.parametrize(("pod", "result"), [("ns/w", Result.PROBLEM), ("", Result.WARNING)])
+def test_a_plugin_with_a_directory_of_its_own(pod: str, result: Result) -> None:
+    """A restart does not help it: its container lacks the host's directory."""
+    lost = LostSocket(DEVICE_PLUGIN_DIR / "w.sock", Process(9, "w", pod), 0, is_apart=True)
+    finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), Answers()))
+    assert (finding.result, finding.command) == (result, "")
+    assert "in a directory of its own" in finding.found
+    assert "hostPath" in finding.advice
 
 
 def test_a_refused_plugin_counts_until_it_is_connected() -> None:

@@ -104,7 +104,7 @@ def test_a_fifo_needs_no_link() -> None:
     [
         (0o666, 0, Result.OK, ""),
         (0o660, 44, Result.WARNING, "supplementalGroups: [44]"),
-        (0o660, 0, Result.WARNING, ""),
+        (0o660, 0, Result.WARNING, "supplementalGroups: [0]"),
         (0o600, 44, Result.WARNING, ""),
     ],
 )
@@ -198,20 +198,90 @@ def test_a_device_that_came_back_as_another() -> None:
         ({"groups": ()}, Result.PROBLEM),
         ({"groups": (), "mode": 0o666}, Result.OK),
         ({"groups": (), "runs_as": 0}, Result.OK),
-        ({"groups": (), "runs_as": 0, "mode": 0}, Result.OK),
+        ({"groups": (), "runs_as": 0, "mode": 0, "is_above_modes": True}, Result.OK),
+        ({"groups": (), "runs_as": 0, "mode": 0}, Result.PROBLEM),
+        ({"groups": (), "runs_as": 0, "uid": 7, "mode": 0o600}, Result.PROBLEM),
         ({"groups": (44,), "uid": 1000, "mode": 0o060}, Result.PROBLEM),
         ({"groups": (), "uid": 1000, "mode": 0o600}, Result.OK),
         ({"groups": (44,), "mode": 0o640}, Result.PROBLEM),
     ],
 )
 def test_permission_denied_inside(changes: dict[str, object], result: Result) -> None:
-    """By user, groups and mode; whoever is refused is told which group it lacks."""
-    finding = only(inside(replace(THERE, **changes)), Step.CONTAINER)  # type: ignore[arg-type]
+    """By user, groups, mode and CAP_DAC_OVERRIDE: root without that is a user like others."""
+    there = replace(THERE, **changes)  # type: ignore[arg-type]
+    finding = only(inside(there), Step.CONTAINER)
     assert finding.result is result
-    assert ("supplementalGroups: [44]" in finding.command) == (result is Result.PROBLEM)
     if result is Result.PROBLEM:
-        groups = ", ".join(map(str, changes["groups"])) or "none"  # type: ignore[call-overload]
-        assert f"user 1000 with groups {groups} may not open it" in finding.found
+        groups = ", ".join(map(str, there.groups)) or "none"
+        assert f"(user {there.runs_as}, groups {groups}) may not open it" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("mode", "says", "command"),
+    [
+        (0o660, "supplementalGroups", "supplementalGroups: [44]"),
+        (0o600, "device_ownership_from_security_context", ""),
+        (0o640, "device_ownership_from_security_context", ""),
+        (0o400, "a udev rule", ""),
+    ],
+)
+def test_what_is_advised_is_what_helps(mode: int, says: str, command: str) -> None:
+    """A group that may not open the file either is not named; nor an owner who may not."""
+    for finding in (
+        only(inside(replace(THERE, groups=(), mode=mode)), Step.CONTAINER),
+        only(judge_host_file(replace(FILE, gid=44, mode=mode), CALM), Step.PERMISSIONS),
+    ):
+        assert says in finding.advice
+        assert finding.command == command
+        assert ("device_ownership" in finding.advice) == (mode & 0o600 == 0o600)
+
+
+@pytest.mark.parametrize(("permissions", "result"), [("r", Result.OK), ("rw", Result.PROBLEM)])
+def test_who_may_only_read_needs_no_more(permissions: str, result: Result) -> None:
+    """What the plugin permits is what the user has to be permitted."""
+    spec = DeviceSpec("/dev/host0", "/dev/w0", permissions)
+    held = replace(HELD, response=ContainerAllocateResponse(devices=[spec]))
+    finding = only(judge_inside(held, [replace(THERE, mode=0o640)], {}), Step.CONTAINER)
+    assert finding.result is result
+
+
+# ---------------------------------------------------------------- whose process it is
+
+POD = "default/train"
+MAIN = Process(40, "train", POD, "main")
+
+
+def test_the_containers_of_a_pod_are_told_apart() -> None:
+    """Root in another container of the pod opens nothing for the user of this one."""
+    mine = replace(THERE, process=MAIN, groups=())
+    root = replace(mine, process=Process(30, "sh", POD, "sidecar"), runs_as=0, is_above_modes=True)
+    finding = only(inside(root, mine), Step.CONTAINER)
+    assert finding.looked_at == f"container main of pod {POD}"
+    assert "train (user 1000, groups none) may not open it" in finding.found
+
+
+@pytest.mark.parametrize("name", ["pause", "catatonit"])
+@pytest.mark.parametrize("others", [(), (replace(THERE, process=replace(MAIN, container="x")),)])
+def test_a_sandbox_is_no_container(name: str, others: tuple[Inside, ...]) -> None:
+    """It never has the device; the container has not started, which its pod's events explain."""
+    sandbox = replace(THERE, process=Process(20, name, POD), kind="")
+    (finding,) = inside(sandbox, *others)
+    assert (finding.step, finding.result) == (Step.CONTAINER, Result.UNKNOWN)
+    assert finding.command == "kubectl describe pod --namespace default train"
+
+
+def test_the_first_process_of_a_container_speaks_for_it() -> None:
+    """Workers of other users are told, and are no problem: it may open the device for them."""
+    first = replace(THERE, process=replace(MAIN, pid=90), is_main=True)
+    worker = replace(first, process=MAIN, is_main=False, runs_as=33, groups=(33,))
+    finding = only(inside(worker, first), Step.CONTAINER)
+    assert finding.result is Result.OK
+    assert finding.found == (
+        "/dev/w0 is in it, train (user 1000) may open it; other processes in it, of user 33, "
+        "may not"
+    )
+    finding = only(inside(replace(first, groups=()), replace(worker, groups=(44,))), Step.CONTAINER)
+    assert finding.result is Result.PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -231,4 +301,8 @@ def test_what_the_cgroup_permits(cgroup: str | None, result: Result) -> None:
     finding = only(inside(replace(THERE, cgroup=cgroup)), Step.CGROUP)
     assert finding.result is result
     if cgroup is None:
-        assert finding.command == "nsenter --target 40 --all head --bytes 0 /dev/w0"
+        assert finding.command == ""  # without a name of its pod nobody can enter its cgroup
+        named = replace(THERE, process=MAIN, cgroup=None)
+        assert only(inside(named), Step.CGROUP).command == (
+            "kubectl exec --namespace default train --container main -- head -c 0 /dev/w0"
+        )

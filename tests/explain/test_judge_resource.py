@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
+from kubedevices.device import ReportedDevice
+from kubedevices.explain.facts import (
+    Answers,
+    DeviceState,
+    PluginAnswer,
+    Process,
+    ResourceState,
+    Socket,
+)
 from kubedevices.explain.finding import Finding, Result, Step
 from kubedevices.explain.judge_resource import (
     judge_health,
@@ -54,7 +62,7 @@ def test_a_resource_nobody_knows() -> None:
     assert (finding.command, finding.looked_at) == (f"kubedevices explain {NAME}", NODE.source)
     by_checkpoint = Answers(checkpoint=CHECKPOINT, registered={NAME: ()})
     finding = only(judge_registration("example.com/wigdet", by_checkpoint, ()))
-    assert finding.looked_at == str(CHECKPOINT)
+    assert (finding.result, NAME in finding.found) == (Result.UNKNOWN, True)
     other = only(judge_registration("vendor.org/fpga", NODE, ()))
     assert "start its plugin" in other.advice
 
@@ -129,7 +137,48 @@ def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advi
     assert advice in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("listed", "advice", "command"),
+    [
+        ((), "widget.sock lists no healthy device", "systemctl status 9"),
+        (("Unhealthy",), "widget.sock lists no healthy device", "systemctl status 9"),
+        (("Healthy",), "start the plugin of this resource", ""),
+    ],
+)
+def test_who_was_asked_is_not_to_be_asked_again(
+    listed: tuple[str, ...], advice: str, command: str
+) -> None:
+    """What the plugins said decides what to do next."""
+    answer = PluginAnswer(tuple(ReportedDevice(f"w{i}", each) for i, each in enumerate(listed)))
+    plugin = replace(SERVED, listener=Process(9, "widgets"), answer=answer)
+    answers = replace(KUBELET, registered={NAME: ()})
+    finding = only(judge_registration(NAME, answers, [plugin]))
+    assert (finding.result, finding.command) == (Result.PROBLEM, command)
+    assert advice in finding.advice
+
+
+def test_a_plugin_that_was_asked_shows_that_all_is_well_but_the_devices() -> None:
+    """Its list reached the kubelet, and nothing in it is healthy: that is told by the health."""
+    state = ResourceState(NAME, (DeviceState("w0", "Unhealthy"),), 1, 0, None, "widget.sock")
+    findings = judge_registration(NAME, replace(KUBELET, registered={NAME: ()}), [SERVED], state)
+    assert {each.result for each in findings} == {Result.OK}
+    assert "widget.sock lists 1 device, none of them healthy" in findings[-1].found
+
+
 # ---------------------------------------------------------------- devices
+
+
+@pytest.mark.parametrize(("was_asked", "word"), [(False, "--ask-plugins"), (True, "kubectl")])
+def test_a_kubelet_tells_only_healthy_devices(was_asked: bool, word: str) -> None:
+    """So it is unknown how many are not, until the plugin said so."""
+    told = ResourceState(NAME, (W0,), allocatable=1)
+    finding = only(judge_health(told, "kubelet", was_asked=was_asked))
+    assert finding.result is Result.UNKNOWN
+    assert finding.found == "1 healthy device; a kubelet does not tell of unhealthy ones"
+    assert word in finding.command
+    held = replace(told, devices=(W0, DeviceState("w1", "Unknown", (), ("default/p (c)",))))
+    finding = only(judge_health(held, "kubelet", was_asked=was_asked))
+    assert (finding.result, finding.looked_at) == (Result.WARNING, "w1")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +188,7 @@ def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advi
         ((W0, DeviceState("w1", "Unhealthy")), Result.PROBLEM, "1 of 2 devices are healthy; 1 Un"),
         ((DeviceState("w0", "healthy"),), Result.PROBLEM, "1 healthy"),
         ((DeviceState("w0", ""),), Result.PROBLEM, "1 without a word"),
-        ((W0, DeviceState("w1", "Unknown")), Result.WARNING, "1 are held, but not listed"),
+        ((W0, DeviceState("w1", "Unknown")), Result.WARNING, "1 held, but no longer listed"),
         ((), Result.PROBLEM, "lists no device at all"),
     ],
 )

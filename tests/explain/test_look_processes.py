@@ -6,24 +6,17 @@ import pytest
 
 from kubedevices.explain.facts import Process
 from kubedevices.explain.look_processes import (
-    all_listening,
+    described,
+    in_root,
     kubelets,
-    owner_of,
+    pod_names,
     process,
     processes,
-    unix_sockets,
 )
-
-UNIX = """\
-Num       RefCount Protocol Flags    Type St Inode Path
-0000: 00000002 00000000 00010000 0001 01 100 /run/a b.sock
-0001: 00000003 00000000 00000000 0001 03 101 /run/a b.sock
-0002: 00000003 00000000 00000000 0001 03 102
-"""
 
 
 def add_process(
-    proc: Path, pid: int, name: str, *arguments: str, namespace: str = "net:[1]", unix: str = UNIX
+    proc: Path, pid: int, name: str, *arguments: str, namespace: str = "net:[1]", unix: str = ""
 ) -> Path:
     place = proc / str(pid)
     for folder in ("ns", "net", "fd"):
@@ -44,34 +37,6 @@ def test_processes_are_listed_in_order(tmp_path: Path) -> None:
     assert [*processes(tmp_path)] == [Process(9, "a"), Process(10, "b")]
     assert process(0, tmp_path) is None
     assert [*processes(tmp_path / "nothing")] == []
-
-
-def test_unix_sockets_with_a_path(tmp_path: Path) -> None:
-    """A path may have blanks; a client's socket has none and is left out."""
-    add_process(tmp_path, 9, "a")
-    assert unix_sockets(9, tmp_path) == [
-        (100, True, "/run/a b.sock"),
-        (101, False, "/run/a b.sock"),
-    ]
-    assert unix_sockets(10, tmp_path) is None
-
-
-def test_every_network_namespace_is_read(tmp_path: Path) -> None:
-    """A plugin in a pod has one of its own, and its sockets are in no other."""
-    add_process(tmp_path, 9, "a")
-    add_process(tmp_path, 10, "b", unix=UNIX.replace("100", "200"))
-    other = UNIX.replace("100", "300").replace("/run/a b.sock", "/run/c.sock")
-    add_process(tmp_path, 11, "c", namespace="net:[2]", unix=other)
-    (add_process(tmp_path, 12, "d", namespace="net:[3]") / "net" / "unix").unlink()
-    assert all_listening(tmp_path) == {100: "/run/a b.sock", 300: "/run/c.sock"}
-
-
-def test_the_owner_of_a_socket(tmp_path: Path) -> None:
-    """Whoever has it open; nobody if we may not see."""
-    place = add_process(tmp_path, 9, "a")
-    (place / "fd" / "3").symlink_to("socket:[100]")
-    assert owner_of(100, tmp_path) == Process(9, "a")
-    assert owner_of(101, tmp_path) is None
 
 
 def test_a_kubelet_that_hides_its_command_line_has_the_usual_root(tmp_path: Path) -> None:
@@ -106,3 +71,93 @@ def test_kubelets_are_found_with_their_settings(
     assert (found.process, found.root_dir) == (Process(9, "kubelet"), Path(root))
     if policy is not None:  # without --config it is whatever this host has
         assert found.topology_policy == policy
+
+
+def test_a_kubelets_configuration_is_found_below_the_hosts_root(tmp_path: Path) -> None:
+    """By its own root, links as there, or where the host is mounted for us."""
+    place = add_process(tmp_path / "proc", 9, "kubelet", "--config=/etc/kubelet/config.yaml")
+    (found,) = kubelets(tmp_path / "proc", tmp_path / "host")
+    assert found.topology_policy is None  # it cannot be read, which is not `none`
+    config = tmp_path / "host" / "etc" / "kubernetes"
+    config.mkdir(parents=True)
+    (tmp_path / "host" / "etc" / "kubelet").symlink_to("/etc/kubernetes")
+    (config / "config.yaml").write_text("topologyManagerPolicy: restricted\n")
+    (found,) = kubelets(tmp_path / "proc", tmp_path / "host")
+    assert found.topology_policy == "restricted"
+    (place / "root" / "etc" / "kubelet").mkdir(parents=True)
+    own = place / "root" / "etc" / "kubelet" / "config.yaml"
+    own.write_text('{\n  "kind": "X",\n  "topologyManagerPolicy": "best-effort"\n}')
+    (found,) = kubelets(tmp_path / "proc", tmp_path / "host")
+    assert found.topology_policy == "best-effort"
+
+
+def test_the_last_file_of_a_configuration_directory_counts(tmp_path: Path) -> None:
+    """Only `*.conf`, in the order of their names, after --config."""
+    (tmp_path / "config.yaml").write_text("topologyManagerPolicy: restricted\n")
+    folder = tmp_path / "d"
+    folder.mkdir()
+    (folder / "10.conf").write_text("topologyManagerPolicy: best-effort\n")
+    (folder / "20.conf").write_text("topologyManagerPolicy: single-numa-node\n")
+    (folder / "30.conf").write_text("kind: KubeletConfiguration\n")
+    (folder / "40.yaml").write_text("topologyManagerPolicy: none\n")
+    options = (f"--config={tmp_path}/config.yaml", f"--config-dir={folder}")
+    add_process(tmp_path / "proc", 9, "kubelet", *options)
+    assert kubelets(tmp_path / "proc")[0].topology_policy == "single-numa-node"
+
+
+def test_a_kubelet_inside_another_program_hides_its_policy(tmp_path: Path) -> None:
+    """k3s gives it its configuration inside: that it names none would be a guess."""
+    add_process(tmp_path, 9, "k3s-server", "server")
+    assert kubelets(tmp_path)[0].topology_policy is None
+
+
+# ---------------------------------------------------------------- pods
+
+UID = "22a1337f-1bf2-4fd9-8998-d7c1ff84ae84"
+MOUNT = f"208 186 254:0 /kubelet/pods/{UID}/containers/plugin/e32ed650 /dev/termination-log rw\n"
+
+
+@pytest.mark.parametrize(
+    "cgroup",
+    [
+        f"0::/kubepods/burstable/pod{UID}/abc\n",
+        f"1:name=systemd:/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-abc.scope\n",
+        f"0::/../../kubepods/pod{UID}/abc\n",
+    ],
+)
+def test_a_process_of_a_pod_is_described(tmp_path: Path, cgroup: str) -> None:
+    """By its cgroup, in both spellings, and by what the kubelet mounts into its containers."""
+    place = add_process(tmp_path, 9, "widgets")
+    (place / "cgroup").write_text(cgroup)
+    (place / "status").write_text("Name:\twidgets\nState:\tT (stopped)\n")
+    pause = described(Process(9, "widgets"), tmp_path)
+    assert (pause.pod, pause.container, pause.state) == (UID, "", "T")
+    (place / "mountinfo").write_text(MOUNT)
+    logs = tmp_path / "logs"
+    (logs / f"kube-system_widgets-x1_{UID}").mkdir(parents=True)
+    found = described(Process(9, "widgets"), tmp_path, pod_names(logs))
+    assert (found.pod, found.container) == ("kube-system/widgets-x1", "plugin")
+    assert str(found) == "widgets (pid 9 of pod kube-system/widgets-x1)"
+
+
+def test_a_process_outside_of_pods_is_described_too(tmp_path: Path) -> None:
+    """Without a pod, and without what cannot be read."""
+    place = add_process(tmp_path, 9, "widgets")
+    assert described(Process(9, "widgets"), tmp_path) == Process(9, "widgets")
+    (place / "cgroup").write_text("0::/system.slice/podman.service\n")
+    assert described(Process(9, "widgets"), tmp_path).pod == ""
+    assert pod_names(tmp_path / "nothing") == {}
+
+
+def test_links_of_a_container_stay_in_it(tmp_path: Path) -> None:
+    """Absolute ones begin at its root, `..` ends there, and a circle is an error."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "run").symlink_to("/run")
+    (tmp_path / "var" / "up").symlink_to("../../../run/x")
+    assert in_root(tmp_path, Path("/var/run/cdi")) == tmp_path / "run" / "cdi"
+    assert in_root(tmp_path, Path("/var/up")) == tmp_path / "run" / "x"
+    assert in_root(tmp_path, Path("/../../a")) == tmp_path / "a"
+    (tmp_path / "loop").symlink_to("/loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        in_root(tmp_path, Path("/loop"))

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from kubedevices.device import ReportedDevice
 from kubedevices.explain import walk
-from kubedevices.explain.facts import DeviceState, PluginAnswer, ResourceState, Socket, Watched
-from kubedevices.explain.walk import Places, explain
-from tests.explain.test_judge_directory import GOOD, OFFER
+from kubedevices.explain.facts import Kubelet, Process, Socket, Watched
+from kubedevices.explain.places import Places, find_host_root
+from kubedevices.explain.walk import explain
+from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
 
 NAME = "example.com/widget"
 
@@ -35,26 +35,6 @@ def test_a_plugin_of_the_registry_belongs_to_the_resource_it_names() -> None:
     assert walk._plugins_of(NAME, directory, watched) == (plugin, Socket(Path("/r/w.sock")))
 
 
-def test_a_plugin_that_was_asked_completes_what_a_kubelet_says() -> None:
-    """It is known by one of its devices; holders stay those that the kubelet named."""
-    listed = (ReportedDevice("w0", "Healthy", (1,)), ReportedDevice("w1", "Unhealthy"))
-    plugin = Socket(Path("/p/w.sock"), answer=PluginAnswer(listed))
-    held = DeviceState("w0", "Unknown", (), ("pod",))
-    state = walk._completed(ResourceState(NAME, (held,)), [plugin], {}, NAME)
-    assert state is not None
-    assert (state.capacity, state.allocatable, state.socket) == (2, 1, "w.sock")
-    assert state.devices == (
-        DeviceState("w0", "Healthy", (1,), ("pod",)),
-        DeviceState("w1", "Unhealthy"),
-    )
-    by_checkpoint = walk._completed(None, [plugin], {NAME: ("w1",)}, NAME)
-    assert by_checkpoint is not None
-    assert by_checkpoint.capacity == 2
-    assert walk._completed(None, [plugin], {NAME: ("other",)}, NAME) is None
-    told = ResourceState(NAME, (held,), capacity=1)
-    assert walk._completed(told, [plugin], {}, NAME) is told
-
-
 async def test_a_checkpoint_that_nobody_can_read_is_a_problem(short_dir: Path) -> None:
     """Whatever else is known; one that cannot be opened is unknown, one that is missing is none."""
     places = Places(short_dir, short_dir / "s", short_dir / "nobody.sock", short_dir / "none")
@@ -67,3 +47,22 @@ async def test_a_checkpoint_that_nobody_can_read_is_a_problem(short_dir: Path) -
     (short_dir / "kubelet_internal_checkpoint").mkdir()
     (told,) = [each for each in (await explain(places)).findings if each.step == "held"]
     assert (str(told.result), "cannot read" in told.found) == ("unknown", True)
+
+
+def test_the_policy_is_that_of_the_kubelet_that_serves_the_directory() -> None:
+    """Others run in containers of the same host; with one there is no question."""
+    ours = Kubelet(Process(7, "kubelet"), Path("/k"), "restricted")
+    other = Kubelet(Process(5, "kubelet"), Path("/k"), "none")
+    directory = replace(GOOD, kubelet=SERVED)
+    assert walk._policy(directory, [other, ours]) == "restricted"
+    assert walk._policy(directory, [other]) == "none"
+    assert walk._policy(replace(directory, kubelet=None), [other, ours]) is None
+    assert walk._policy(directory, []) is None
+
+
+def test_a_debugging_pod_is_known_by_its_mount(tmp_path: Path) -> None:
+    """`kubectl debug node` mounts the host at /host, and has no kubelet's directory of its own."""
+    assert find_host_root(tmp_path) == Path("/")
+    (tmp_path / "var/lib/kubelet/device-plugins").mkdir(parents=True)
+    assert find_host_root(tmp_path, tmp_path / "none") == tmp_path
+    assert find_host_root(tmp_path, tmp_path / "var") == Path("/")

@@ -329,4 +329,4 @@ def test_a_container_and_its_device(short_dir: Path, fault: str) -> None:
     ]
     assert "cgroup" not in steps(findings)
     if fault == "user":
-        assert "user 1000 with groups 1000 may not open it" in told[0]
+        assert "(user 1000, groups 1000) may not open it" in told[0]

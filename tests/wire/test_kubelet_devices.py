@@ -1,7 +1,21 @@
 """What a kubelet says over podresources, as one listing."""
 
-from kubedevices.wire.kubelet_devices import describe_pod_resources
-from kubedevices.wire.pod_resources import ContainerEntry, DeviceEntry, PodEntry
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.errors import CannotAsk, KubeletSilent, RpcError, StatusCode
+from kubedevices.wire import kubelet_devices
+from kubedevices.wire.kubelet_devices import ask_kubelet, describe_pod_resources
+from kubedevices.wire.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    pod_resources_methods,
+)
+from kubedevices.wire.unix_grpc import GrpcServer
 
 GPU = "example.com/gpu"
 
@@ -27,3 +41,79 @@ def test_both_answers_of_a_kubelet_make_one_listing() -> None:
             }
         ]
     }
+
+
+class Kubelet:
+    """A podresources service that refuses its first calls with `error`."""
+
+    def __init__(self, refusals: int, error: RpcError) -> None:
+        self._refusals, self._error = refusals, error
+        self.calls = 0
+
+    async def get_allocatable(self) -> list[DeviceEntry]:
+        self.calls += 1
+        if self.calls <= self._refusals:
+            raise self._error
+        return [DeviceEntry(GPU, ("a",))]
+
+    async def list_pods(self) -> list[bytes]:
+        return []
+
+    async def get_pod(self, name: str, namespace: str) -> bytes:
+        raise NotImplementedError
+
+    async def list_pods_v1alpha1(self) -> list[PodEntry]:
+        raise NotImplementedError
+
+
+TOO_OFTEN = RpcError(StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+
+
+async def ask(path: Path, kubelet: Kubelet) -> dict[str, Any]:
+    server = GrpcServer(pod_resources_methods(kubelet), name="podresources")
+    await server.start(path)
+    try:
+        return await ask_kubelet(path)
+    finally:
+        await server.stop()
+
+
+async def test_a_kubelet_that_is_asked_too_often_is_asked_again(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers 100 calls per second of all callers together; a pause later it answers us."""
+    monkeypatch.setattr(kubelet_devices, "_PAUSES", (0.01,) * 3)
+    kubelet = Kubelet(3, TOO_OFTEN)
+    (resource,) = (await ask(short_dir / "s", kubelet))["resources"]
+    assert (resource["allocatable"], kubelet.calls) == (1, 4)
+    with pytest.raises(CannotAsk, match="rate limit"):
+        await ask(short_dir / "s", Kubelet(100, TOO_OFTEN))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RpcError(StatusCode.RESOURCE_EXHAUSTED, "received message larger than max"),
+        RpcError(StatusCode.UNIMPLEMENTED, "unknown method"),
+    ],
+)
+async def test_what_a_pause_does_not_help_is_told_at_once(short_dir: Path, error: RpcError) -> None:
+    """An answer that is too long stays so."""
+    kubelet = Kubelet(1, error)
+    with pytest.raises(CannotAsk):
+        await ask(short_dir / "s", kubelet)
+    assert kubelet.calls == 1
+
+
+async def test_a_frozen_kubelet_is_told_apart_from_none(short_dir: Path) -> None:
+    """The kernel accepts connections for it; nobody answers."""
+    path = short_dir / "s"
+    with socket.socket(socket.AF_UNIX) as frozen:
+        frozen.bind(str(path))
+        frozen.listen()
+        with pytest.raises(KubeletSilent) as caught:
+            await ask_kubelet(path, timeout=0.1)
+        assert (caught.value.path, caught.value.seconds) == (str(path), 0.1)
+    with pytest.raises(CannotAsk) as refused:
+        await ask_kubelet(path)
+    assert not isinstance(refused.value, KubeletSilent)

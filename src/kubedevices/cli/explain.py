@@ -11,10 +11,12 @@ import argparse
 import asyncio
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.asking import absolute_path, add_node_arguments, state_directory
+from kubedevices.cli.asking import absolute_path, add_node_arguments
 from kubedevices.cli.output import (
     Column,
     add_output_argument,
@@ -24,11 +26,13 @@ from kubedevices.cli.output import (
     print_listing,
     print_styled,
 )
-from kubedevices.words import some_of
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, default_state_dir
+from kubedevices.words import counted, some_of
 
 if TYPE_CHECKING:
     from kubedevices.explain.finding import Finding
-    from kubedevices.explain.walk import Places, Report
+    from kubedevices.explain.places import Places
+    from kubedevices.explain.walk import Report
 
 NAME = "explain"
 HELP = """\
@@ -48,6 +52,7 @@ examples:
 
 _INDENT = 25
 _STYLES = {"ok": "green", "unknown": "dim", "warning": "yellow", "problem": "bold red"}
+_TOLD = ("problem", "warning")
 _SUMMARY = (
     Column("resource"),
     Column("capacity", right=True),
@@ -82,6 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where a kubelet finds plugins by their sockets (default: plugins_registry likewise)",
     )
+    places.add_argument(
+        "--host-root",
+        type=absolute_path,
+        metavar="DIR",
+        help="where the host's files are: all these places but /proc are below it (default: /, or "
+        "/host in a pod of `kubectl debug node`)",
+    )
     for name, usual in (("dev", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")):
         places.add_argument(
             f"--{name}-root",
@@ -106,18 +118,26 @@ def run(args: argparse.Namespace) -> int:
     report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
     if args.output != "table":
         print_document(report.as_dict(), args.output)
-    elif args.resource is not None:
-        _print_findings([*report.findings, *report.resources[0].findings])
-    else:
-        _print_findings(report.findings)
-        _print_summary(report)
+        return int(report.result is Result.PROBLEM)
+    shown = [*report.findings]
+    if args.resource is not None:
+        shown += report.resources[0].findings
+    _print_findings(shown)
+    if args.resource is None:
+        shown += _print_summary(report)
+    _print_count(shown)
     return 1 if report.result is Result.PROBLEM else 0
 
 
 def _places(args: argparse.Namespace) -> "Places":
-    from kubedevices.explain.walk import Places
+    from kubedevices.explain.places import Places, find_host_root
 
+    is_usual = args.socket_dir == DEVICE_PLUGIN_DIR
+    host_root = args.host_root or (find_host_root() if is_usual else Path("/"))
+    state_dir = args.state_dir or (None if is_usual else default_state_dir(args.socket_dir))
     given = {
+        "socket_dir": None if is_usual else args.socket_dir,
+        "state_dir": state_dir,
         "pod_resources": args.pod_resources,
         "plugin_registry": args.plugin_registry,
         "dev_root": args.dev_root,
@@ -125,10 +145,8 @@ def _places(args: argparse.Namespace) -> "Places":
         "sysfs_root": args.sysfs_root,
         "cdi_dirs": tuple(args.cdi_dir) if args.cdi_dir else None,
     }
-    return Places(
-        args.socket_dir,
-        state_directory(args),
-        **{name: value for name, value in given.items() if value is not None},
+    return Places.below(
+        host_root, **{name: value for name, value in given.items() if value is not None}
     )
 
 
@@ -176,14 +194,26 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _print_summary(report: "Report") -> None:
-    """Print a line per resource, and of those that are not well the worst."""
-    from kubedevices.explain.finding import Result
-
+def _print_summary(report: "Report") -> list["Finding"]:
+    """Print a line per resource, and what is wrong with those that are not well; return that."""
     print()
     rows = [each.as_dict() for each in report.resources]
     print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
+    shown = []
     for each in report.resources:
-        if each.result in (Result.PROBLEM, Result.WARNING):
+        if told := [finding for finding in each.findings if finding.result in _TOLD]:
             print(f"\n{one_line(each.resource)}")
-            _print_findings(finding for finding in each.findings if finding.result is each.result)
+            _print_findings(told)
+            shown += told
+    return shown
+
+
+def _print_count(shown: Iterable["Finding"]) -> None:
+    """Print how many problems were shown, in the last line."""
+    counts = Counter(str(each.result) for each in _merged(shown))
+    problems, warnings, unknowns = (counts[each] for each in ("problem", "warning", "unknown"))
+    told = f"{counted(problems, 'problem')}" if problems else "no problem"
+    told += f", {counted(warnings, 'warning')}" if warnings else ""
+    style = _STYLES["problem" if problems else "warning" if warnings else "ok"]
+    print()
+    print_styled((told, style), f", {unknowns} unknown" if unknowns else "")

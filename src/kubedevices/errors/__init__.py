@@ -15,6 +15,7 @@
     │   ├── SocketInUse
     │   ├── DirectoryInUse
     │   ├── CannotRead
+    │   ├── KubeletSilent                  it accepts connections, and answers nothing
     │   ├── NoTopology                     of a device file
     │   ├── BadSocketPath
     │   ├── LedgerUnusable
@@ -130,6 +131,7 @@ from kubedevices.errors.shared import (
     InvalidDevice,
     InvalidResourceName,
     KubedevicesError,
+    KubeletSilent,
     NoTopology,
     ProtocolError,
     RpcError,
@@ -187,6 +189,7 @@ __all__ = [
     "InvalidDevice",
     "InvalidResourceName",
     "KubedevicesError",
+    "KubeletSilent",
     "LedgerDamaged",
     "LedgerUnusable",
     "LedgerWriteFailed",

@@ -103,6 +103,14 @@ class CannotRead(CannotAsk):
         super().__init__(f"cannot read {path}: {reason}")
 
 
+class KubeletSilent(CannotAsk):
+    """A kubelet accepts connections, and let `seconds` pass without an answer."""
+
+    def __init__(self, path: str, seconds: float, reason: str) -> None:
+        self.path, self.seconds = path, seconds
+        super().__init__(f"the kubelet at {path} did not answer within {seconds:g} s: {reason}")
+
+
 class DirectoryInUse(CannotAsk):
     """Another process holds the lock of a state directory."""
 

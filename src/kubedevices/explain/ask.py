@@ -13,7 +13,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kubedevices.errors import CannotAsk, DialError, KubedevicesError, NodeError, WireError
+from kubedevices.errors import (
+    CannotAsk,
+    DialError,
+    KubedevicesError,
+    KubeletSilent,
+    NodeError,
+    WireError,
+)
 from kubedevices.explain.facts import (
     Allocation,
     Answers,
@@ -45,6 +52,9 @@ async def ask(socket_dir: Path, state_dir: Path, pod_resources: Path, checkpoint
         unasked.append(str(error).partition(": start one with")[0])
         try:
             answers = await _ask_kubelet(pod_resources)
+        except KubeletSilent as silent:
+            unasked.append(str(silent))
+            answers = Answers(is_kubelet=True, is_silent=True, waited=silent.seconds)
         except CannotAsk as refused:
             unasked.append(str(refused))
     return replace(read_checkpoint(checkpoint, answers), unasked=tuple(unasked))
@@ -69,7 +79,7 @@ async def _ask_node(socket_dir: Path, state_dir: Path) -> Answers:
 
 
 async def _ask_kubelet(socket: Path) -> Answers:
-    resources = _resources_of(await ask_kubelet(socket))
+    resources = _resources_of(await ask_kubelet(socket, timeout=DEADLINE))
     return Answers(f"kubelet at {socket}", is_kubelet=True, resources=resources)
 
 

@@ -13,14 +13,23 @@ from kubedevices.device import ReportedDevice
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A running process: its number and the name the kernel knows it by."""
+    """A running process: its number and the name the kernel knows it by.
+
+    `pod` is `namespace/name`, or its uid where the name is not known; empty outside of pods.
+    `container` is that of the pod, empty for a sandbox's. `state` is the kernel's letter for what
+    it does, such as S (sleeps), T (stopped by a signal or debugger), D (waits for a disk); empty
+    where nobody looked.
+    """
 
     pid: int
     name: str
+    pod: str = ""
+    container: str = ""
+    state: str = ""
 
     def __str__(self) -> str:
-        """`kubelet (pid 812)`."""
-        return f"{self.name} (pid {self.pid})"
+        """`kubelet (pid 812)`, `widgets (pid 90 of pod kube-system/widgets-x8k2f)`."""
+        return f"{self.name} (pid {self.pid}{' of pod ' * bool(self.pod)}{self.pod})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +37,9 @@ class Socket:
     """A file that is, or should be, a socket somebody listens on.
 
     `refusal` is empty when somebody accepts, else one of the words below. `connections` counts the
-    peers of the listener without us. `answer` is what the plugin behind it said, if it was asked.
-    `since` is when it was bound, in seconds since 1970; 0 when that cannot be seen.
+    peers of the listener without us, None where not all of them could be seen. `answer` is
+    what the plugin behind it said, if it was asked. `since` is when it was bound, in seconds since
+    1970; 0 when that cannot be seen.
     """
 
     path: Path
@@ -52,11 +62,18 @@ class PluginAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedSocket:
-    """A socket that a process listens on, although nobody can reach it: its file is gone."""
+class LostSocket:
+    """A socket that a process listens on, although no kubelet can reach it any more, or ever could.
+
+    Its file is gone; or, `is_apart`, it is in another directory than its path makes believe: the
+    process is in a container and has its own. `connections` as of `Socket`: those that were made
+    before.
+    """
 
     path: Path
     listener: Process | None = None
+    connections: int | None = None
+    is_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,7 @@ class Directory:
     link_to: Path | None = None
     kubelet: Socket | None = None
     plugins: tuple[Socket, ...] = ()
-    deleted: tuple[DeletedSocket, ...] = ()
+    lost: tuple[LostSocket, ...] = ()
     elsewhere: tuple[Path, ...] = ()
     """Other plugin directories whose `kubelet.sock` somebody serves."""
 
@@ -144,7 +161,9 @@ class Answers:
     """What was said about resources; `source` names who said it, empty when nobody did.
 
     `registered` is the checkpoint's list: the IDs that were healthy when it was written.
-    `unasked` says why others were not asked. `checkpoint` is None when it could not be opened.
+    `unasked` says why others were not asked. `is_silent` is set when a kubelet accepts connections
+    and let `waited` seconds pass without an answer. `checkpoint` is None when it could not be
+    opened.
     """
 
     source: str = ""
@@ -157,6 +176,8 @@ class Answers:
     registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     allocations: tuple[Allocation, ...] = ()
     unasked: tuple[str, ...] = ()
+    is_silent: bool = False
+    waited: float = 0
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -198,8 +219,10 @@ class Selinux:
 class Inside:
     """One device as a process in a container has it; `kind` is empty when it is not there.
 
-    `may_open` is by user, groups and mode alone; `cgroup` is the devices.list of cgroup v1, None
-    where the permissions are a program that cannot be read.
+    `is_main` is the container's first process. `is_above_modes` where the process may open a file
+    whatever its mode (CAP_DAC_OVERRIDE, over users that its user namespace has); else user, groups
+    and mode decide. `cgroup` is the devices.list of cgroup v1, None where the permissions are a
+    program that cannot be read.
     """
 
     process: Process
@@ -213,3 +236,5 @@ class Inside:
     runs_as: int = 0
     groups: tuple[int, ...] = ()
     cgroup: str | None = None
+    is_main: bool = False
+    is_above_modes: bool = False

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import SocketPathTooLong
+from kubedevices.explain.commands import log_of, restart_of
 from kubedevices.explain.facts import (
     MISSING,
     NO_PERMISSION,
@@ -13,6 +14,8 @@ from kubedevices.explain.facts import (
     Answers,
     Directory,
     Kubelet,
+    LostSocket,
+    Process,
     Socket,
     Watched,
 )
@@ -61,7 +64,9 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
     return [ok(Step.DIRECTORY, path, found)]
 
 
-def judge_kubelet_socket(directory: Directory, kubelets: Iterable[Kubelet]) -> list[Finding]:
+def judge_kubelet_socket(
+    directory: Directory, kubelets: Iterable[Kubelet], answers: Answers
+) -> list[Finding]:
     """Say whether a plugin can register here."""
     socket = directory.kubelet
     if socket is None:
@@ -84,13 +89,28 @@ def judge_kubelet_socket(directory: Directory, kubelets: Iterable[Kubelet]) -> l
         found = "nobody listens on it: a kubelet that ends leaves its file behind"
         advice = elsewhere or "start the kubelet, or the node, again"
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
-    who = str(socket.listener) if socket.listener else "somebody"
+    if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
+        return [stopped]
+    who = str(socket.listener or "somebody")
+    if answers.is_silent:
+        found = f"{who} accepts connections, but answered nothing within {answers.waited:g} s"
+        advice = "it is overloaded, or hangs: its log and its load say why; restart it if it hangs"
+        return [problem(Step.KUBELET_SOCKET, path, found, advice, log_of(socket.listener))]
     return [ok(Step.KUBELET_SOCKET, path, f"{who} accepts registrations")]
+
+
+def _judge_stopped(step: Step, path: str, listener: Process | None) -> Finding | None:
+    """A process that is stopped accepts connections, by the kernel, and never answers."""
+    if listener is None or listener.state.upper() != "T":
+        return None
+    found = f"{listener} listens, but is stopped: it answers nothing until it is let go on"
+    advice = "a debugger stopped it, or a signal (SIGSTOP); after a signal this lets it go on"
+    return problem(step, path, found, advice, f"kill -CONT {listener.pid}")
 
 
 def _start_of(directory: Directory) -> str:
     """Return the command for who serves such a directory."""
-    if directory.path == DEVICE_PLUGIN_DIR:
+    if str(directory.path).endswith(str(DEVICE_PLUGIN_DIR)):  # also below /host
         return "systemctl status kubelet"
     return f"kubedevices node --socket-dir {directory.path}"
 
@@ -137,19 +157,7 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
     is_served = directory.kubelet is not None and not directory.kubelet.refusal
     served_since = directory.kubelet.since if directory.kubelet and is_served else None
     findings = [_judge_plugin(each, served_since) for each in directory.plugins]
-    for deleted in directory.deleted:
-        who = str(deleted.listener) if deleted.listener else "a process"
-        findings.append(
-            problem(
-                Step.PLUGIN_SOCKET,
-                str(deleted.path),
-                f"{who} listens on it, but the file is gone: a kubelet deletes all sockets when it "
-                "starts, and this plugin did not notice",
-                "restart the plugin, so that it registers again; `kubedevices check` says whether "
-                "it survives restarts",
-                f"kill {deleted.listener.pid}" if deleted.listener else "",
-            )
-        )
+    findings += [_judge_lost(each, directory.path) for each in directory.lost]
     connected = {name for name, each in answers.resources.items() if each.plugin == "connected"}
     findings += [
         problem(
@@ -162,7 +170,7 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
         for refusal in dict.fromkeys(answers.refusals)
         if refusal.resource not in connected
     ]
-    if not directory.plugins and not directory.deleted and is_served:
+    if not directory.plugins and not directory.lost and is_served:
         findings.append(
             unknown(
                 Step.PLUGIN_SOCKET,
@@ -181,8 +189,8 @@ def judge_registry(watched: Iterable[Watched]) -> list[Finding]:
     for each in watched:
         path = str(each.path)
         if each.info is None:
-            advice = "start its plugin again, or remove the socket"
-            findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice, f"rm {path}"))
+            advice = "start its plugin again; if that is gone for good, remove the socket"
+            findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice))
         elif each.info.type == _DEVICE_PLUGIN:
             findings.append(_judge_watched(path, each.info))
     return findings
@@ -212,15 +220,17 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
             Step.PLUGIN_SOCKET,
             path,
             "nobody listens on it: its plugin ended without removing it, or crashed",
-            "start the plugin again; in a cluster, read the log of its last end",
+            "start the plugin again, and read why it ended; if it listens on another socket by "
+            "now, this file is a harmless rest, which a kubelet removes when it starts",
             "kubectl logs --previous POD",
         )
-    who = str(socket.listener) if socket.listener else "somebody"
+    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
+        return stopped
+    who = str(socket.listener or "somebody")
     if socket.answer is not None and socket.answer.problem:
-        advice = "restart the plugin, and let `kubedevices check` find what it does wrong"
-        return problem(
-            Step.PLUGIN_SOCKET, path, f"{who} listens, but {socket.answer.problem}", advice
-        )
+        advice = "its log may say why; `kubedevices check` finds what a plugin does wrong"
+        found = f"{who} listens, but {socket.answer.problem}"
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
     found = f"{who} listens"
     if socket.answer is not None and socket.answer.devices is not None:
         devices = socket.answer.devices
@@ -229,14 +239,51 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
     if socket.connections is None:
         return ok(Step.PLUGIN_SOCKET, path, found)
     if socket.connections == 0 and served_since is not None:
-        is_older = bool(socket.since) and socket.since < served_since
-        found += ", but nobody is connected: it is not registered"
-        return problem(
-            Step.PLUGIN_SOCKET,
-            path,
-            found + (", and has not been since kubelet.sock was made anew" if is_older else ""),
-            "read the plugin's log for a refused registration; a plugin that registers only when "
-            "it starts has to be restarted after each restart of the kubelet",
-            f"kill {socket.listener.pid}" if socket.listener else "",
-        )
+        return _judge_unregistered(socket, found, served_since)
     return ok(Step.PLUGIN_SOCKET, path, f"{found}, {counted(socket.connections, 'connection')}")
+
+
+def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Finding:
+    path = str(socket.path)
+    found += ", but nobody is connected: it is not registered"
+    if socket.since and socket.since < served_since:
+        found += ", and has not been since kubelet.sock was made anew"
+        advice = (
+            "it may not have noticed that the kubelet was restarted: restart the plugin; "
+            "`kubedevices check` says whether it survives restarts"
+        )
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
+    advice = (
+        "its log says whether it was refused, or never tried; the kubelet's log has a refusal too"
+    )
+    return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
+
+
+def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
+    path = str(lost.path)
+    if lost.listener is None:
+        found = "somebody listens on it, and the file is not there; who, cannot be seen"
+        return unknown(Step.PLUGIN_SOCKET, path, found, _AS_ROOT)
+    if lost.is_apart:
+        found = f"{lost.listener} listens there in a directory of its own, not in this one"
+        advice = (
+            f"mount the host's {DEVICE_PLUGIN_DIR} into its container, by a hostPath volume; an "
+            "emptyDir, or none, is a place that no kubelet looks into"
+        )
+        if lost.listener.pod:
+            return problem(Step.PLUGIN_SOCKET, path, found, advice)
+        return warning(Step.PLUGIN_SOCKET, path, found, advice)
+    found = f"{lost.listener} listens on it, but the file is gone"
+    if lost.connections:
+        found += f"; {counted(lost.connections, 'connection')} from before still there"
+        advice = (
+            "devices are served as long as that lasts; restart the plugin when it suits, before "
+            "the kubelet is restarted"
+        )
+        return warning(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
+    found += ": a kubelet deletes all sockets when it starts, and this plugin did not notice"
+    advice = (
+        "restart the plugin, so that it registers again; `kubedevices check` says whether it "
+        "survives restarts"
+    )
+    return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))

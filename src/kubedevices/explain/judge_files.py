@@ -3,12 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from kubedevices.cdi import CdiRegistry
+from kubedevices.explain.commands import events_of, open_in
 from kubedevices.explain.facts import Allocation, HostFile, Inside, Selinux
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.words import some_of
 
 _OTHERS_MAY_USE = 0o006
 _GROUP_MAY_USE = 0o060
+_OWNER_MAY_USE = 0o600
+_READ_AND_WRITE = 0o6
+_SANDBOXES = ("pause", "catatonit")
+"""What holds a pod together without being a container of it."""
+
 _USABLE_TYPES = ("container_file_t", "svirt_sandbox_file_t")
 _FOLDERS = {"c": "char", "b": "block"}
 
@@ -77,24 +83,36 @@ def _judge_link(file: HostFile, number: str) -> list[Finding]:
 def _judge_mode(file: HostFile) -> list[Finding]:
     if file.mode & _OTHERS_MAY_USE == _OTHERS_MAY_USE:
         return [ok(Step.PERMISSIONS, file.path, "everybody may read and write it")]
-    if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE and file.gid:
-        advice = (
-            "containers of other users are refused: give them that group by supplementalGroups in "
-            "the pod's securityContext, or set the runtime's device_ownership_from_security_context"
-        )
+    if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE:
         found = f"only user {file.uid} and group {file.gid} may use it"
-        return [
-            warning(Step.PERMISSIONS, file.path, found, advice, f"supplementalGroups: [{file.gid}]")
-        ]
+    elif file.mode & _OWNER_MAY_USE == _OWNER_MAY_USE:
+        found = f"only user {file.uid} may read and write it (mode {file.mode:04o})"
+    else:
+        found = f"nobody but root may both read and write it (mode {file.mode:04o})"
+    advice, command = _access(file, _READ_AND_WRITE)
+    found += "; a container gets a copy with the same mode"
     return [
         warning(
-            Step.PERMISSIONS,
-            file.path,
-            f"only user {file.uid} may read and write it (mode {file.mode:04o})",
-            "containers of other users are refused: run as that user, set the runtime's "
-            "device_ownership_from_security_context, or give the file a group by a udev rule",
+            Step.PERMISSIONS, file.path, found, f"for containers of other users, {advice}", command
         )
     ]
+
+
+def _access(file: HostFile | Inside, wanted: int) -> tuple[str, str]:
+    """Return what lets another user than root open a file of this owner and mode."""
+    ways = []
+    if (file.mode >> 3) & wanted == wanted:
+        ways.append("add the file's group to supplementalGroups of the pod's securityContext")
+        command = f"supplementalGroups: [{file.gid}]"
+    else:
+        command = ""
+        ways.append("give the host's file a group or mode that suffices (a udev rule)")
+    if (file.mode >> 6) & wanted == wanted:
+        ways.append(
+            "set device_ownership_from_security_context in the runtime, which gives the "
+            "container's file to its user"
+        )
+    return ", or ".join(ways), command
 
 
 def _judge_label(file: HostFile, selinux: Selinux) -> list[Finding]:
@@ -151,13 +169,20 @@ def judge_inside(
     at = f"container {allocation.container} of pod {allocation.pod_uid}"
     if not allocation.response.devices:
         return []
-    if seen is None:
-        return [unknown(Step.CONTAINER, at, "none of its processes was found on this host")]
-    seen = list(seen)
+    pod = next((each.process for each in seen or ()), None)
+    if pod is not None and pod.pod:
+        at = f"container {allocation.container} of pod {pod.pod}"
+    mine = _of_container(allocation.container, seen or ())
+    if not mine:
+        found = (
+            "no process of it was found on this host: it has not started, or not again, or ended"
+        )
+        advice = "the events of the pod say which"
+        return [unknown(Step.CONTAINER, at, found, advice, events_of(pod))]
     findings = []
     for spec in allocation.response.devices:
         path = spec.container_path or spec.host_path
-        here = [each for each in seen if each.container_path == path and each.kind]
+        here = [each for each in mine if each.container_path == path and each.kind]
         if not here:
             found = f"{path} is not in it"
             advice = (
@@ -166,23 +191,41 @@ def judge_inside(
             )
             findings.append(problem(Step.CONTAINER, at, found, advice))
             continue
-        findings += _judge_there(at, here[0], files.get(spec.host_path), spec.permissions)
+        findings += _judge_there(at, here, files.get(spec.host_path), spec.permissions)
     return findings
 
 
-def _judge_there(at: str, inside: Inside, host: HostFile | None, permissions: str) -> list[Finding]:
+def _of_container(name: str, seen: Iterable[Inside]) -> list[Inside]:
+    """Return what the processes of one container have, its first process in front.
+
+    A kubelet's containers tell their names; others are those that are no sandbox.
+    """
+    seen = [*seen]
+    if any(each.process.container for each in seen):
+        mine = [each for each in seen if each.process.container == name]
+    else:
+        mine = [each for each in seen if each.process.name not in _SANDBOXES]
+    return sorted(mine, key=lambda each: (not each.is_main, each.process.pid))
+
+
+def _judge_there(
+    at: str, here: Sequence[Inside], host: HostFile | None, permissions: str
+) -> list[Finding]:
+    inside = here[0]
     path, numbers = inside.container_path, (inside.major, inside.minor)
     if host is not None and host.kind and numbers != (host.major, host.minor):
         found = f"{path} is device {inside.major}:{inside.minor}, on the host it is now "
         found += f"{host.major}:{host.minor}"
         advice = "the device was taken out and came back as another one: delete the pod"
         return [problem(Step.CONTAINER, at, found, advice)]
-    findings = [_judge_user(at, inside)]
+    findings = [_judge_users(at, here, permissions)]
     if inside.cgroup is None:
         found = "version 2: what it permits is a program in the kernel, which cannot be read"
-        advice = "try it in the container"
-        command = f"nsenter --target {inside.process.pid} --all head --bytes 0 {path}"
-        return [*findings, unknown(Step.CGROUP, at, found, advice, command)]
+        advice = (
+            "open it in the container, by the runtime's exec; not where that alone does something, "
+            "as with a watchdog"
+        )
+        return [*findings, unknown(Step.CGROUP, at, found, advice, open_in(inside.process, path))]
     if _permits(inside.cgroup, inside, permissions):
         return [*findings, ok(Step.CGROUP, at, f"permits {permissions} of {path}")]
     found = f"does not permit {permissions} of {inside.kind} {inside.major}:{inside.minor} ({path})"
@@ -193,27 +236,36 @@ def _judge_there(at: str, inside: Inside, host: HostFile | None, permissions: st
     return [*findings, problem(Step.CGROUP, at, found, advice)]
 
 
-def _judge_user(at: str, inside: Inside) -> Finding:
-    path, mode = inside.container_path, inside.mode
-    wanted = 0o6
-    if inside.runs_as in (0, inside.uid):
-        may = inside.runs_as == 0 or (mode >> 6) & wanted == wanted
-    elif inside.gid in inside.groups:
-        may = (mode >> 3) & wanted == wanted
-    else:
-        may = mode & wanted == wanted
-    who = f"{inside.process}, user {inside.runs_as}"
-    if may:
-        return ok(Step.CONTAINER, at, f"{path} is in it, {who} may open it")
+def _judge_users(at: str, here: Sequence[Inside], permissions: str) -> Finding:
+    """Say whether the first process may open it, and which other users in there may not."""
+    wanted = 4 * ("r" in permissions) | 2 * ("w" in permissions)
+    first = here[0]
+    path = first.container_path
+    refused = [each for each in here if not _may_open(each, wanted)]
+    if first not in refused:
+        found = f"{path} is in it, {first.process.name} (user {first.runs_as}) may open it"
+        if others := dict.fromkeys(str(each.runs_as) for each in refused):
+            found += f"; other processes in it, of user {some_of(others)}, may not"
+        return ok(Step.CONTAINER, at, found)
+    groups = some_of(map(str, first.groups)) or "none"
     found = (
-        f"{path} is in it, but {who} with groups {some_of(map(str, inside.groups)) or 'none'} may "
-        f"not open it: mode {mode:04o}, user {inside.uid}, group {inside.gid}"
+        f"{path} is in it, but {first.process.name} (user {first.runs_as}, groups {groups}) "
+        f"may not open it: mode {first.mode:04o}, user {first.uid}, group {first.gid}"
     )
-    advice = (
-        "run as root, or add the file's group to supplementalGroups of the pod's securityContext, "
-        "or set the runtime's device_ownership_from_security_context"
-    )
-    return problem(Step.CONTAINER, at, found, advice, f"supplementalGroups: [{inside.gid}]")
+    advice, command = _access(first, wanted)
+    return problem(Step.CONTAINER, at, found, f"{advice}; then delete the pod", command)
+
+
+def _may_open(inside: Inside, wanted: int) -> bool:
+    """Whether user, groups and mode let a process do what is `wanted`: 4 read, 2 write."""
+    mode = inside.mode
+    if inside.is_above_modes:
+        return True
+    if inside.runs_as == inside.uid:
+        mode >>= 6
+    elif inside.gid in inside.groups:
+        mode >>= 3
+    return mode & wanted == wanted
 
 
 def _permits(devices_list: str, inside: Inside, permissions: str) -> bool:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from kubedevices.device import Health
+from kubedevices.explain.commands import log_of
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
 from kubedevices.words import closest, counted, some_of
 
 _STRICT = ("restricted", "single-numa-node")
+_CAPACITY = "kubectl describe node NODE"
 _LOG = "journalctl --unit kubelet --grep device"
 
 
@@ -22,9 +24,16 @@ def judge_name(resource: str) -> Finding:
     return problem(Step.NAME, resource, f"no kubelet accepts this name: {rule}", advice)
 
 
-def judge_registration(resource: str, answers: Answers, plugins: Sequence[Socket]) -> list[Finding]:
-    """Say whether whoever manages devices here knows the resource, and has an open list of it."""
-    state = answers.resources.get(resource)
+def judge_registration(
+    resource: str,
+    answers: Answers,
+    plugins: Sequence[Socket],
+    state: ResourceState | None = None,
+) -> list[Finding]:
+    """Say whether whoever manages devices here knows the resource, and has an open list of it.
+
+    `state` is what a plugin adds to it that was asked.
+    """
     if resource not in answers.known:
         return [_judge_unknown(resource, answers)]
     if not answers.source:
@@ -40,18 +49,20 @@ def judge_registration(resource: str, answers: Answers, plugins: Sequence[Socket
             )
         ]
     if answers.is_kubelet:
-        return _judge_at_kubelet(resource, answers, plugins)
-    if state is None:
+        return _judge_at_kubelet(resource, state, answers, plugins)
+    if resource not in answers.resources:
         found = "only a checkpoint knows it; no plugin has registered since"
         return [problem(Step.REGISTRATION, answers.source, found, "start its plugin")]
-    return _judge_at_node(state, answers.source)
+    return _judge_at_node(answers.resources[resource], answers.source)
 
 
 def _judge_unknown(resource: str, answers: Answers) -> Finding:
-    if not answers.source and answers.checkpoint is None:
-        found = "neither a node, nor a kubelet, nor a checkpoint could be asked"
-        return unknown(Step.REGISTRATION, resource, found, "; ".join(answers.unasked))
     known = answers.known
+    if not answers.source:
+        found = "neither a node nor a kubelet could be asked"
+        if answers.checkpoint is not None:
+            found += f"; in the checkpoint there is {some_of(known) or 'no resource'}"
+        return unknown(Step.REGISTRATION, resource, found, "; ".join(answers.unasked))
     meant = closest(resource, known)
     found = "no plugin has registered it"
     found += f"; there is {some_of(known)}" if known else ", nor anything else"
@@ -62,9 +73,7 @@ def _judge_unknown(resource: str, answers: Answers) -> Finding:
         "starts without devices"
     )
     command = f"kubedevices explain {meant}" if meant else ""
-    return problem(
-        Step.REGISTRATION, answers.source or str(answers.checkpoint), found, advice, command
-    )
+    return problem(Step.REGISTRATION, answers.source, found, advice, command)
 
 
 def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
@@ -97,46 +106,71 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
     return [problem(Step.REGISTRATION, at, found, advice)]
 
 
-def _judge_at_kubelet(resource: str, answers: Answers, plugins: Sequence[Socket]) -> list[Finding]:
+def _judge_at_kubelet(
+    resource: str, state: ResourceState | None, answers: Answers, plugins: Sequence[Socket]
+) -> list[Finding]:
     """A kubelet tells only healthy devices and held ones: the rest is put together."""
-    state = answers.resources.get(resource)
-    if state is not None and state.allocatable:
-        return [
-            ok(Step.REGISTRATION, answers.source, "registered"),
-            ok(
-                Step.DEVICE_LIST,
-                answers.source,
-                f"{counted(state.allocatable, 'healthy device')} in it",
-            ),
-        ]
-    before = answers.registered.get(resource, ())
+    at = answers.source
+    registered = ok(Step.REGISTRATION, at, "registered")
+    told = answers.resources.get(resource)
+    if told is not None and told.allocatable:
+        healthy = f"{counted(told.allocatable, 'healthy device')} in it"
+        return [registered, ok(Step.DEVICE_LIST, at, healthy)]
+    if state is not None and state.capacity is not None and not state.allocatable:
+        listed = f"{state.socket} lists {counted(state.capacity, 'device')}, none of them healthy"
+        return [registered, ok(Step.DEVICE_LIST, at, listed)]
     found = "no healthy device is listed now, so capacity or allocatable is 0"
+    before = answers.registered.get(resource, ())
     if before:
         found += f"; {len(before)} were healthy when the checkpoint was written"
     served = [each for each in plugins if not each.refusal]
     if not served:
         advice = "no plugin listens in this directory: start it again; within five minutes the "
         advice += "capacity stays, after that it becomes 0"
-        return [problem(Step.REGISTRATION, answers.source, found, advice, _LOG)]
+        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
-        advice = "no plugin has a connection: restart it, so that it registers again"
-        return [problem(Step.REGISTRATION, answers.source, found, advice, _LOG)]
-    names = some_of(each.path.name for each in connected)
+        advice = "no plugin has a connection, so none is registered: see what is said of its socket"
+        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
+    advice, command = _whose_list(resource, connected)
+    return [problem(Step.DEVICE_LIST, at, found, advice, command)]
+
+
+def _whose_list(resource: str, connected: Sequence[Socket]) -> tuple[str, str]:
+    """Return what to do about an empty list, and the command for it, as far as plugins were asked.
+
+    A kubelet does not say which socket is that of which resource.
+    """
+    asked = [each for each in connected if each.answer is not None]
+    if not asked:
+        names = some_of(each.path.name for each in connected)
+        advice = (
+            f"{names} may be connected: if it is the plugin of this resource, its list is empty or "
+            "all its devices are unhealthy; its log says why, and it can be asked, although some "
+            "plugins lose an update when a second reader comes"
+        )
+        return advice, f"kubedevices explain {resource} --ask-plugins"
+    idle = [each for each in asked if each.answer and not _healthy_ids(each)]
+    if not idle:
+        advice = "every plugin that was asked has healthy devices, none of them known of this "
+        return f"{advice}resource: start the plugin of this resource", ""
+    names = some_of(each.path.name for each in idle)
     advice = (
-        f"{names} may be connected: if it is the plugin of this resource, its list is empty or all "
-        "its devices are unhealthy; its log says why, and it can be asked, although some plugins "
-        "lose an update when a second reader comes"
+        f"{names} lists no healthy device: if it is the plugin of this resource, its log says why"
     )
-    command = f"kubedevices explain {resource} --ask-plugins"
-    return [problem(Step.DEVICE_LIST, answers.source, found, advice, command)]
+    return advice, log_of(idle[0].listener) if len(idle) == 1 else ""
+
+
+def _healthy_ids(plugin: Socket) -> set[str]:
+    listed = (plugin.answer.devices if plugin.answer else None) or ()
+    return {each.id for each in listed if each.health == Health.HEALTHY}
 
 
 # ---------------------------------------------------------------- devices
 
 
-def judge_health(state: ResourceState, source: str) -> list[Finding]:
-    """Say how many devices are well, and which are not."""
+def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) -> list[Finding]:
+    """Say how many devices are well, and which are not; `was_asked` says that plugins were."""
     devices = state.devices
     if state.plugin in ("starting", "stopped", "missing"):
         return []  # said by the registration
@@ -155,6 +189,8 @@ def judge_health(state: ResourceState, source: str) -> list[Finding]:
         ]
     healthy = [each for each in devices if each.health == Health.HEALTHY]
     found = f"{len(healthy)} of {len(devices)} devices are healthy"
+    if state.capacity is None:
+        return _judge_half(state, len(healthy), source, was_asked)
     bad = [each for each in devices if each.health not in (Health.HEALTHY, "Unknown")]
     if bad:
         return [
@@ -166,12 +202,27 @@ def judge_health(state: ResourceState, source: str) -> list[Finding]:
                 "Healthy; containers that hold one keep it",
             )
         ]
-    gone = [each for each in devices if each.health == "Unknown"]
-    if gone:
-        ids = some_of(each.device_id for each in gone)
-        advice = "the kubelet no longer lists them as healthy: see the log of their plugin"
-        return [warning(Step.HEALTH, ids, f"{found}; {len(gone)} are held, but not listed", advice)]
+    if gone := [each.device_id for each in devices if each.health == "Unknown"]:
+        found += f"; {len(gone)} held, but no longer listed by the plugin"
+        return [warning(Step.HEALTH, some_of(gone), found, "the log of the plugin says why")]
     return [ok(Step.HEALTH, source, found)]
+
+
+def _judge_half(state: ResourceState, healthy: int, source: str, was_asked: bool) -> list[Finding]:
+    """A kubelet lists healthy devices and held ones: others may be there, and be unhealthy."""
+    found = f"{counted(healthy, 'healthy device')}; a kubelet does not tell of unhealthy ones"
+    advice = "their number is capacity minus allocatable of this node; "
+    if was_asked:
+        advice += "which of the plugins that were asked is that of this resource is not clear"
+        command = _CAPACITY
+    else:
+        advice += "the plugin knows which they are"
+        command = f"kubedevices explain {state.name} --ask-plugins"
+    gone = [each.device_id for each in state.devices if each.health != Health.HEALTHY]
+    if gone:
+        found = f"{counted(len(gone), 'device')} held, but not listed as healthy; {found}"
+        return [warning(Step.HEALTH, some_of(gone), found, advice, command)]
+    return [unknown(Step.HEALTH, source, found, advice, command)]
 
 
 def _words(devices: Sequence[DeviceState]) -> str:
@@ -204,7 +255,15 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
     without = [each for each in healthy if not each.numa_nodes]
     if policy is None:
         found = f"{len(healthy) - len(without)} of {len(healthy)} devices tell one"
-        return [unknown(Step.NUMA, "topology policy", f"the policy is not known; {found}")]
+        return [
+            unknown(
+                Step.NUMA,
+                "topology policy",
+                f"the policy is not known; {found}",
+                "the kubelet's configuration says it, as topologyManagerPolicy",
+                "kubectl get --raw /api/v1/nodes/NODE/proxy/configz",
+            )
+        ]
     if policy not in _STRICT:
         return [ok(Step.NUMA, "topology policy", f"{policy}: no pod is refused because of it")]
     at = f"topology policy {policy}"

@@ -10,28 +10,26 @@ import socket
 import stat
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from kubedevices.explain.facts import (
     MISSING,
     NO_PERMISSION,
     NO_SOCKET,
     NOBODY,
-    DeletedSocket,
     Directory,
+    LostSocket,
     Process,
     Socket,
 )
-from kubedevices.explain.look_processes import (
-    PROC_ROOT,
-    all_listening,
-    owner_of,
-    process,
-    unix_sockets,
-)
-from kubedevices.socket_paths import KUBELET_SOCKET_NAME
+from kubedevices.explain.look_processes import PROC_ROOT, described, process
+from kubedevices.explain.look_sockets import OpenSockets, UnixSocket, open_sockets
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
 
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _CREDENTIALS = struct.Struct("3i")
 _REFUSALS = {
     errno.ENOENT: MISSING,
@@ -42,9 +40,18 @@ _REFUSALS = {
 
 
 def look_at_directory(
-    path: Path, *, proc_root: Path = PROC_ROOT, elsewhere: Iterable[Path] = ()
+    path: Path,
+    *,
+    proc_root: Path = PROC_ROOT,
+    elsewhere: Iterable[Path] = (),
+    pods: Mapping[str, str] = _NO_NAMES,
 ) -> Directory:
-    """Return what is there; `elsewhere` are other directories where a kubelet may listen."""
+    """Return what is there.
+
+    `elsewhere` are other directories where a kubelet may listen, `pods` the names of pods by their
+    uid. A kubelet's directory is mounted into containers under its usual path, whatever ours is.
+    """
+    opened = open_sockets(proc_root)  # before we connect, so that nothing of it is ours
     real = _real(path)
     link_to = real if real != path.absolute() else None
     others = tuple(each for each in elsewhere if _serves_another(each, path))
@@ -58,12 +65,15 @@ def look_at_directory(
             errno.EACCES: NO_PERMISSION,
         }.get(error.errno or 0, error.strerror or str(error))
         return Directory(path, refusal, link_to=link_to, elsewhere=others)
-    kubelet = look_at_socket(path / KUBELET_SOCKET_NAME, proc_root)
-    sockets = [
-        look_at_socket(path / name, proc_root)
-        for name in names
-        if name != KUBELET_SOCKET_NAME and _is_socket(path / name)
-    ]
+    usual = {DEVICE_PLUGIN_DIR} if path.name == DEVICE_PLUGIN_DIR.name else set()
+    look = _Look(path, opened, pods, {path, real, *usual})
+    kubelet = look.at(path / KUBELET_SOCKET_NAME)
+    sees_clients = opened.sees(kubelet.listener)
+    sockets = [look.at(path / name) for name in names if _is_plugin(path / name)]
+    lost = look.lost({*names}, [kubelet, *sockets])
+    if not sees_clients:  # whether a kubelet is connected stands in its table
+        sockets = [replace(each, connections=None) for each in sockets]
+        lost = [replace(each, connections=None) for each in lost]
     return Directory(
         path,
         mode=stat.S_IMODE(status.st_mode),
@@ -71,7 +81,7 @@ def look_at_directory(
         link_to=link_to,
         kubelet=kubelet,
         plugins=tuple(sockets),
-        deleted=_deleted(path, {*names}, [kubelet, *sockets], proc_root),
+        lost=tuple(lost),
         elsewhere=others,
     )
 
@@ -88,25 +98,15 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))  # Path.resolve would raise
 
 
+def _is_plugin(path: Path) -> bool:
+    return path.name != KUBELET_SOCKET_NAME and _is_socket(path)
+
+
 def _is_socket(path: Path) -> bool:
     try:
         return stat.S_ISSOCK(path.lstat().st_mode)
     except OSError:
         return False
-
-
-def look_at_socket(path: Path, proc_root: Path = PROC_ROOT) -> Socket:
-    """Return who accepts at `path` and how many others are connected."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        refusal = _connect(probe, path)
-        if refusal == NOBODY and not _is_socket(path):
-            refusal = NO_SOCKET
-        if refusal:
-            return Socket(path, refusal)
-        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        listener = process(_CREDENTIALS.unpack(credentials)[0], proc_root)
-        connections = _connections(path, listener, proc_root) if listener else None
-        return Socket(path, "", listener, connections, _bound_at(path))
 
 
 def _bound_at(path: Path) -> float:
@@ -129,49 +129,97 @@ def _connect(probe: socket.socket, path: Path) -> str:
     return _REFUSALS.get(refusal, os.strerror(refusal).lower())
 
 
-def _connections(path: Path, listener: Process, proc_root: Path) -> int | None:
-    """Count accepted connections, without the one that we have open ourselves.
+@dataclass(slots=True)
+class _Look:
+    """One look at `directory`; `spellings` are the paths that others may call it by."""
 
-    In a container the directory may have another path, so the name decides where the path does not.
-    """
-    sockets = unix_sockets(listener.pid, proc_root)
-    if sockets is None:
-        return None
-    by_path = [each for each in sockets if each.path == str(path)]
-    by_name = [each for each in sockets if Path(each.path).name == path.name]
-    for mine in (by_path, by_name):
-        if any(each.listens for each in mine):
-            return max(0, sum(not each.listens for each in mine) - 1)
-    return None
+    directory: Path
+    opened: OpenSockets
+    pods: Mapping[str, str]
+    spellings: set[Path]
 
+    def at(self, path: Path) -> Socket:
+        """Return who accepts at `path` and how many others are connected."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            refusal = _connect(probe, path)
+            if refusal == NOBODY and not _is_socket(path):
+                refusal = NO_SOCKET
+            if refusal:
+                return Socket(path, refusal)
+            credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        listener = process(_CREDENTIALS.unpack(credentials)[0], self.opened.proc_root)
+        connections = self._connections(path, listener) if listener else None
+        return Socket(path, "", self._described(listener), connections, _bound_at(path))
 
-def _deleted(
-    directory: Path, names: set[str], sockets: Iterable[Socket], proc_root: Path
-) -> tuple[DeletedSocket, ...]:
-    """Return the sockets that somebody listens on in this directory although their files are gone.
+    def _described(self, found: Process | None) -> Process | None:
+        return found and described(found, self.opened.proc_root, self.pods)
 
-    By path alone: a process in a container that sees the directory elsewhere is not found. A socket
-    that was renamed keeps its old path here; its owner listens on one that has none. Without root
-    owners are unknown, on either side.
-    """
-    listening = all_listening(proc_root)
-    paths = {*listening.values()}
-    renamed = Counter(
-        each.listener
-        for each in sockets
-        if each.refusal in ("", NO_PERMISSION) and str(each.path) not in paths
-    )
-    found = [
-        DeletedSocket(path, owner_of(inode, proc_root))
-        for inode, path in ((inode, Path(text)) for inode, text in listening.items())
-        if path.parent == directory and path.name not in names
-    ]
-    deleted = []
-    # Hidden files come first, as a name to rename from mostly is one.
-    for each in sorted(found, key=lambda each: each.path):
-        owner = each.listener or next((who for who, left in renamed.items() if left), None)
-        if renamed[owner]:
-            renamed[owner] -= 1
-        else:
-            deleted.append(each)
-    return tuple(deleted)
+    def _connections(self, path: Path, listener: Process) -> int | None:
+        """Count accepted connections of the listening socket that is this file, if that is clear.
+
+        In a container the directory may have another path, so the name of the file decides; a
+        socket that was renamed keeps its old one, and is known if no other has lost its file.
+        """
+        mine = self.opened.open_by.get(listener, frozenset())
+        here = [
+            each
+            for each, owner in self.opened.listening()
+            if each.inode in mine and owner and self._is_here(each, owner)
+        ]
+        named = [each for each in here if Path(each.path).name == path.name] or [
+            each for each in here if not (self.directory / Path(each.path).name).exists()
+        ]
+        return self.opened.accepted(named[0].inode) if len(named) == 1 else None
+
+    def _is_here(self, found: UnixSocket, owner: Process) -> bool | None:
+        """Whether a socket was made in this directory; None where that cannot be seen."""
+        try:
+            return self.opened.folder(found, owner).samefile(self.directory)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return None
+
+    def lost(self, names: set[str], sockets: Iterable[Socket]) -> list[LostSocket]:
+        """Return what somebody listens on that is not in the directory although it seems to be.
+
+        A socket that was renamed keeps its old path here; its owner listens on one that has none.
+        Without root owners are unknown, on either side, and what cannot be compared is left out.
+        """
+        lost, here = [], []
+        for each, owner in self.opened.listening():
+            is_here = self._is_here(each, owner) if owner else None
+            is_spelled_so = Path(each.path).parent in self.spellings
+            if is_here or (owner is None and is_spelled_so):
+                here.append((each, owner))
+            elif is_here is False and is_spelled_so and owner and not self._is_nodes(each, owner):
+                lost.append(self._lost(Path(each.path), each, owner, is_apart=True))
+        made = {(owner and owner.pid, Path(each.path).name) for each, owner in here}
+        renamed = Counter(
+            each.listener and each.listener.pid
+            for each in sockets
+            if each.refusal in ("", NO_PERMISSION)
+            and not made
+            & {(each.listener and each.listener.pid, each.path.name), (None, each.path.name)}
+        )
+        # Hidden files come first, as a name to rename from mostly is one.
+        for each, owner in sorted(here, key=lambda each: each[0].path):
+            path = self.directory / Path(each.path).name
+            pid = owner.pid if owner else next((pid for pid, left in renamed.items() if left), None)
+            if path.name in names or (owner and not self.opened.is_still_open(each, owner)):
+                continue
+            if renamed[pid]:
+                renamed[pid] -= 1
+            else:
+                lost.append(self._lost(path, each, owner))
+        return lost
+
+    def _is_nodes(self, found: UnixSocket, owner: Process) -> bool:
+        """Whether its directory is that of another node, which is in a container as a whole."""
+        return (self.opened.folder(found, owner) / KUBELET_SOCKET_NAME).exists()
+
+    def _lost(
+        self, path: Path, found: UnixSocket, owner: Process | None, *, is_apart: bool = False
+    ) -> LostSocket:
+        connections = self.opened.accepted(found.inode)
+        return LostSocket(path, self._described(owner), connections, is_apart)

@@ -5,15 +5,17 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from kubedevices.errors import NotADeviceFile
 from kubedevices.explain.facts import HostFile, Inside, Process, Selinux
-from kubedevices.explain.look_processes import PROC_ROOT, processes, read_text
+from kubedevices.explain.look_processes import PROC_ROOT, described, processes, read_text
 from kubedevices.host.device_files import char_link, place_of
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 
+_CAP_DAC_OVERRIDE = 1 << 1
 _KINDS = {
     stat.S_IFCHR: "c",
     stat.S_IFBLK: "b",
@@ -70,9 +72,14 @@ def look_at_selinux(sysfs_root: Path = SYSFS_ROOT) -> Selinux:
 
 
 def processes_of_pods(
-    pod_uids: Iterable[str], proc_root: Path = PROC_ROOT
+    pod_uids: Iterable[str],
+    proc_root: Path = PROC_ROOT,
+    names: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, list[Process]]:
-    """Return the processes of each pod that has any: those whose cgroup names its uid."""
+    """Return the processes of each pod that has any: those whose cgroup names its uid.
+
+    `names` are those of pods by their uid.
+    """
     spellings = {uid: (uid, uid.replace("-", "_")) for uid in pod_uids if uid}
     found: dict[str, list[Process]] = {}
     if not spellings:
@@ -81,9 +88,9 @@ def processes_of_pods(
         groups = read_text(proc_root / str(each.pid) / "cgroup") or ""
         if "pod" not in groups:
             continue
-        for uid, names in spellings.items():
-            if any(f"pod{name}" in groups for name in names):
-                found.setdefault(uid, []).append(each)
+        for uid, spelt in spellings.items():
+            if any(f"pod{name}" in groups for name in spelt):
+                found.setdefault(uid, []).append(described(each, proc_root, names))
     return found
 
 
@@ -126,7 +133,26 @@ def _inside(process: Process, root: Path, path: str, about: str, cgroup: str | N
     user = [int(each) for each in fields.get("Uid", "0 0").split()]
     group = [int(each) for each in fields.get("Gid", "0 0").split()]
     groups = {group[1], *(int(each) for each in fields.get("Groups", "").split())}
-    return Inside(process, path, *_node(status), user[1], tuple(sorted(groups)), cgroup)
+    may_override = bool(int(fields.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE)
+    return Inside(
+        process,
+        path,
+        *_node(status),
+        user[1],
+        tuple(sorted(groups)),
+        cgroup,
+        is_main=fields.get("NSpid", "").split()[-1:] == ["1"],
+        is_above_modes=may_override and _has_user(root.parent / "uid_map", status.st_uid),
+    )
+
+
+def _has_user(uid_map: Path, uid: int) -> bool:
+    """Whether a user namespace has a user; without root over it, a process has none over files."""
+    for line in (read_text(uid_map) or "").splitlines():
+        _, first, count = map(int, line.split())
+        if first <= uid < first + count:
+            return True
+    return False
 
 
 def _devices_list(process: Process, proc_root: Path, sysfs_root: Path) -> str | None:

@@ -1,28 +1,31 @@
-"""Which processes there are and which Unix sockets they have: reads /proc, never more than that.
+"""Which processes there are, of which pod, and which of them are kubelets: reads /proc.
 
-What may not be read is left out. `proc_root` is where /proc is for us. The sockets of a process are
-those of its network namespace: a plugin in a pod has one of its own, and is not in ours.
+What may not be read is left out. `proc_root` is where /proc is for us.
 """
 
+import errno
+import os
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
 
 from kubedevices.explain.facts import Kubelet, Process
 
 PROC_ROOT = Path("/proc")
+HOST_ROOT = Path("/")
 
-_LISTENS = 0x10000  # __SO_ACCEPTCON
+_POD = re.compile(
+    r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-f])"
+)
+_CONTAINER = re.compile(r"/pods/[^/ ]+/containers/([^/ ]+)/")
+_POLICY = re.compile(r'^\s*"?topologyManagerPolicy"?: *"?([a-z-]+)', re.MULTILINE)
+_LINKS = 40
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _KUBELETS = {"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "k0s", "hyperkube", "rke2"}
-
-
-class UnixSocket(NamedTuple):
-    """A line of /proc/net/unix that has a path."""
-
-    inode: int
-    listens: bool
-    path: str
 
 
 def processes(proc_root: Path = PROC_ROOT) -> Iterator[Process]:
@@ -42,61 +45,83 @@ def process(pid: int, proc_root: Path = PROC_ROOT) -> Process | None:
     return Process(pid, name.strip()) if pid > 0 and name is not None else None
 
 
-def unix_sockets(pid: int, proc_root: Path = PROC_ROOT) -> list[UnixSocket] | None:
-    """Return the Unix sockets in the network namespace of a process, None when it is not told."""
-    text = read_text(proc_root / str(pid) / "net" / "unix")
-    if text is None:
-        return None
-    found = []
-    for line in text.splitlines()[1:]:
-        fields = line.split(maxsplit=7)
-        if len(fields) == 8:
-            found.append(UnixSocket(int(fields[6]), bool(int(fields[3], 16) & _LISTENS), fields[7]))
-    return found
+def described(
+    found: Process, proc_root: Path = PROC_ROOT, names: Mapping[str, str] = _NO_NAMES
+) -> Process:
+    """Return the process with its pod, container and state; `names` are those of pods by uid.
+
+    A kubelet mounts a file for the last words of a container from a directory that has the name of
+    the container: so it is told by the mounts, without asking the runtime.
+    """
+    place = proc_root / str(found.pid)
+    uid = pod_of(read_text(place / "cgroup") or "")
+    state = re.search(r"^State:\s+(\S)", read_text(place / "status") or "", re.MULTILINE)
+    mounts = (read_text(place / "mountinfo") or "") if uid else ""
+    container = _CONTAINER.search(mounts)
+    return replace(
+        found,
+        pod=names.get(uid, uid),
+        container=container[1] if container else "",
+        state=state[1] if state else "",
+    )
 
 
-def all_listening(proc_root: Path = PROC_ROOT) -> dict[int, str]:
-    """Return inode and path of every listening socket, of all network namespaces."""
-    seen: set[str] = set()
-    found: dict[int, str] = {}
-    for each in processes(proc_root):
-        try:
-            namespace = str((proc_root / str(each.pid) / "ns" / "net").readlink())
-        except OSError:
+def pod_of(cgroup: str) -> str:
+    """Return the uid of the pod that /proc/PID/cgroup names, empty outside of pods."""
+    found = _POD.search(cgroup)
+    return found[1].replace("_", "-") if found else ""
+
+
+def pod_names(logs: Path) -> dict[str, str]:
+    """Return `namespace/name` of each pod by its uid: so a kubelet names directories of logs."""
+    try:
+        names = [each.name.split("_") for each in logs.iterdir()]
+    except OSError:
+        return {}
+    return {each[2]: f"{each[0]}/{each[1]}" for each in names if len(each) == 3}
+
+
+def in_root(root: Path, path: Path) -> Path:
+    """Return where the absolute `path` of a process or container is for us, below its `root`.
+
+    Links are followed as there: an absolute one begins at `root` again. Raises `OSError` for a
+    circle; what does not exist is not looked for.
+    """
+    place, parts, links = root, deque(path.parts[1:]), 0
+    while parts:
+        part = parts.popleft()
+        if part == "..":
+            place = place if place == root else place.parent
             continue
-        if namespace not in seen:
-            seen.add(namespace)
-            sockets = unix_sockets(each.pid, proc_root) or ()
-            found.update((socket.inode, socket.path) for socket in sockets if socket.listens)
-    return found
-
-
-def owner_of(inode: int, proc_root: Path = PROC_ROOT) -> Process | None:
-    """Return a process that has the socket open, if we may see that."""
-    wanted = f"socket:[{inode}]"
-    for each in processes(proc_root):
-        folder = proc_root / str(each.pid) / "fd"
-        try:
-            if any(str(file.readlink()) == wanted for file in folder.iterdir()):
-                return each
-        except OSError:
+        place /= part
+        if not place.is_symlink():
             continue
-    return None
+        links += 1
+        if links > _LINKS:
+            raise OSError(errno.ELOOP, "too many levels of symbolic links", str(path))
+        target = place.readlink()
+        parts.extendleft(reversed(target.parts[target.is_absolute() :]))
+        place = root if target.is_absolute() else place.parent
+    return place
 
 
 # ---------------------------------------------------------------- kubelets
 
 
-def kubelets(proc_root: Path = PROC_ROOT) -> tuple[Kubelet, ...]:
-    """Return the kubelets that run here, where their files are, and their topology policy."""
+def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[Kubelet, ...]:
+    """Return the kubelets that run here, where their files are, and their topology policy.
+
+    Their files are looked for as they see them, or else below `host_root`: who is not allowed to
+    look into another process may have the host's files mounted there.
+    """
     found = []
     for each in processes(proc_root):
         if each.name not in _KUBELETS:
             continue
         words = (read_text(proc_root / str(each.pid) / "cmdline") or "").split("\0")
         root_dir = Path(_option(words, "--root-dir") or "/var/lib/kubelet")
-        config = Path(_option(words, "--config") or root_dir / "config.yaml")
-        policy = _option(words, "--topology-manager-policy") or _policy_of(config)
+        roots = (proc_root / str(each.pid) / "root", host_root)
+        policy = _option(words, "--topology-manager-policy") or _policy_of(words, roots)
         found.append(Kubelet(each, root_dir, policy))
     return tuple(found)
 
@@ -111,13 +136,38 @@ def _option(words: list[str], name: str) -> str:
     return ""
 
 
-def _policy_of(config: Path) -> str | None:
-    """Return the topology policy of a KubeletConfiguration; `none` where it names none."""
-    text = read_text(config)
-    if text is None:
+def _policy_of(words: list[str], roots: Iterable[Path]) -> str | None:
+    """Return the topology policy of a kubelet's configuration; `none` where it names none.
+
+    None where that is not known: a kubelet that is part of another program, such as k3s, gets its
+    configuration inside. Files of --config-dir add to that of --config, in order of their names.
+    """
+    if not words[0].endswith("kubelet"):
         return None
-    found = re.search(r'^"?topologyManagerPolicy"?: *"?([a-z-]+)', text, re.MULTILINE)
-    return found[1] if found else "none"
+    file, folder = (_option(words, name) for name in ("--config", "--config-dir"))
+    texts: list[str | None] = []
+    for given in filter(None, (file, folder)):
+        if not (place := _readable(Path(given), roots)):
+            return None
+        files = sorted(place.glob("*.conf")) if given == folder else [place]
+        texts += map(read_text, files)
+    policy = "none"
+    for text in texts:
+        if text is None:
+            return None
+        found = _POLICY.search(text)
+        policy = found[1] if found else policy
+    return policy
+
+
+def _readable(path: Path, roots: Iterable[Path]) -> Path | None:
+    """Return where `path` is for us, below the first of `roots` that lets us read it."""
+    for root in roots:
+        with suppress(OSError):
+            place = in_root(root, path)
+            if os.access(place, os.R_OK):
+                return place
+    return None
 
 
 def read_text(path: Path) -> str | None:

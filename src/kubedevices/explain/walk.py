@@ -13,11 +13,10 @@ from kubedevices.errors import CannotAsk
 from kubedevices.explain import ask
 from kubedevices.explain.facts import (
     NO_PERMISSION,
-    Allocation,
     Answers,
-    DeviceState,
     Directory,
     HostFile,
+    Kubelet,
     Process,
     ResourceState,
     Socket,
@@ -46,36 +45,11 @@ from kubedevices.explain.look_files import (
     look_inside,
     processes_of_pods,
 )
-from kubedevices.explain.look_processes import PROC_ROOT, kubelets
-from kubedevices.host.cdi_specs import DIRECTORIES, read_registry
-from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
+from kubedevices.explain.look_processes import kubelets, pod_names
+from kubedevices.explain.places import Places
+from kubedevices.explain.plugin_lists import completed, judge_rivals
+from kubedevices.host.cdi_specs import read_registry
 from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
-
-KUBELET_ROOTS = (
-    Path("/var/lib/kubelet"),
-    Path("/var/lib/k0s/kubelet"),
-    Path("/var/lib/rancher/k3s/agent/kubelet"),
-    Path("/var/snap/microk8s/common/var/lib/kubelet"),
-)
-"""Where distributions keep, or kept, what a kubelet keeps in the first of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where to look; every one of them may be somewhere else in a test or a container.
-
-    `pod_resources` and `plugin_registry` are by default those of the kubelet's root directory.
-    """
-
-    socket_dir: Path
-    state_dir: Path
-    pod_resources: Path | None = None
-    plugin_registry: Path | None = None
-    dev_root: Path = DEV_ROOT
-    sysfs_root: Path = SYSFS_ROOT
-    proc_root: Path = PROC_ROOT
-    cdi_dirs: tuple[Path, ...] = DIRECTORIES
-    kubelet_roots: tuple[Path, ...] = KUBELET_ROOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +106,20 @@ class Report:
 
 async def explain(places: Places, resource: str = "", *, ask_plugins: bool = False) -> Report:
     """Look, ask and judge; of all resources, or of one. Raises `CannotAsk`."""
-    running = await asyncio.to_thread(kubelets, places.proc_root)
-    roots = dict.fromkeys((*places.kubelet_roots, *(each.root_dir for each in running)))
+    running = await asyncio.to_thread(kubelets, places.proc_root, places.host_root)
+    roots = dict.fromkeys(
+        (*places.kubelet_roots, *(places.there(each.root_dir) for each in running))
+    )
+    names = await asyncio.to_thread(pod_names, places.pod_logs)
     directory = await asyncio.to_thread(
         look_at_directory,
         places.socket_dir,
         proc_root=places.proc_root,
-        elsewhere=[root / "device-plugins" for root in roots],
+        elsewhere=[root / DEVICE_PLUGIN_DIR.name for root in roots],
+        pods=names,
     )
-    own_roots = [*roots] if places.socket_dir == DEVICE_PLUGIN_DIR else []
+    is_kubelets = places.socket_dir == places.there(DEVICE_PLUGIN_DIR)
+    own_roots = [*roots] if is_kubelets else []
     answers = await ask.ask(
         places.socket_dir,
         places.state_dir,
@@ -152,24 +131,42 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
     )
     if directory.refusal == NO_PERMISSION and not answers.source:
         raise CannotAsk(f"no permission to look into {places.socket_dir}: ask again as root")
-    policies = [each.topology_policy for each in running if each.topology_policy]
-    if answers.topology_policy is None and answers.is_kubelet and policies:
-        answers = replace(answers, topology_policy=policies[0])
+    if answers.topology_policy is None and answers.is_kubelet:
+        answers = replace(answers, topology_policy=_policy(directory, running))
     if ask_plugins:
         directory = await _with_plugins_asked(directory)
     findings = [
         *judge_directory(directory, running),
-        *judge_kubelet_socket(directory, running),
+        *judge_kubelet_socket(directory, running, answers),
         *judge_path_length(places.socket_dir),
         *judge_plugin_sockets(directory, answers),
+        *judge_rivals(directory.plugins, answers),
         *judge_registry(watched),
         *_judge_checkpoint(answers),
     ]
-    names = [resource] if resource else answers.known
+    wanted = [resource] if resource else answers.known
+    pods = await asyncio.to_thread(
+        processes_of_pods, {each.pod_uid for each in answers.allocations}, places.proc_root, names
+    )
+    seen = _Seen(places, directory, watched, answers, pods)
     reports = await asyncio.to_thread(
-        _explain_resources, names, places, directory, watched, answers
+        lambda: tuple(_explain_resource(each, seen) for each in wanted)
     )
     return Report(places.socket_dir, answers.source, in_order(findings), reports)
+
+
+def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
+    """Return the topology policy of the kubelet that serves the directory.
+
+    Others may run in containers of this host.
+    """
+    listener = directory.kubelet.listener if directory.kubelet else None
+    policies = [
+        each.topology_policy
+        for each in running
+        if len(running) == 1 or (listener is not None and each.process.pid == listener.pid)
+    ]
+    return policies[0] if policies else None
 
 
 def _below_root(places: Places, roots: Iterable[Path], name: str) -> Path:
@@ -214,75 +211,36 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
     ]
 
 
-def _explain_resources(
-    names: Iterable[str],
-    places: Places,
-    directory: Directory,
-    watched: Iterable[Watched],
-    answers: Answers,
-) -> tuple[ResourceReport, ...]:
-    """Explain each; blocks, and reads /proc once for all of them."""
-    pods = processes_of_pods({each.pod_uid for each in answers.allocations}, places.proc_root)
-    return tuple(
-        _explain_resource(name, places, _plugins_of(name, directory, watched), answers, pods)
-        for name in names
-    )
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was seen and said, for all resources; `pods` are the processes of those with devices."""
+
+    places: Places
+    directory: Directory
+    watched: tuple[Watched, ...]
+    answers: Answers
+    pods: Mapping[str, Sequence[Process]]
 
 
-def _explain_resource(
-    name: str,
-    places: Places,
-    plugins: Sequence[Socket],
-    answers: Answers,
-    pods: Mapping[str, Sequence[Process]],
-) -> ResourceReport:
-    state = _completed(answers.resources.get(name), plugins, answers.registered, name)
-    findings = [judge_name(name), *judge_path_length(places.socket_dir, name)]
-    findings += judge_registration(name, answers, plugins)
+def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
+    """Explain one; blocks, as it looks at files."""
+    answers = seen.answers
+    plugins = _plugins_of(name, seen.directory, seen.watched)
+    state = completed(name, plugins, answers)
+    findings = [judge_name(name), *judge_path_length(seen.places.socket_dir, name)]
+    findings += judge_registration(name, answers, plugins, state)
     if state is not None:
         source = answers.source or str(answers.checkpoint)
-        findings += judge_health(state, source)
+        findings += judge_health(state, source, was_asked=any(each.answer for each in plugins))
         findings += judge_held(state, source)
         findings += judge_numa(state, answers.topology_policy)
     if name in answers.known:
-        findings += _explain_files(name, places, answers, pods)
+        findings += _explain_files(name, seen)
     return ResourceReport(name, state, in_order(findings))
 
 
-def _completed(
-    state: ResourceState | None,
-    plugins: Iterable[Socket],
-    registered: Mapping[str, Sequence[str]],
-    name: str,
-) -> ResourceState | None:
-    """Let a plugin that was asked say what a kubelet does not: unhealthy devices.
-
-    It is the plugin of this resource when it lists one of the devices known of it.
-    """
-    if state is not None and state.capacity is not None:
-        return state
-    known = {each.device_id: each for each in state.devices} if state else {}
-    ids = {*known, *registered.get(name, ())}
-    for plugin in plugins:
-        listed = (plugin.answer.devices if plugin.answer else None) or ()
-        if not ids & {each.id for each in listed}:
-            continue
-        devices = tuple(
-            replace(
-                known.get(each.id) or DeviceState(each.id, each.health),
-                health=each.health,
-                numa_nodes=each.numa_nodes or (),
-            )
-            for each in listed
-        )
-        healthy = sum(each.health == "Healthy" for each in devices)
-        return ResourceState(name, devices, len(devices), healthy, None, plugin.path.name)
-    return state
-
-
-def _explain_files(
-    name: str, places: Places, answers: Answers, pods: Mapping[str, Sequence[Process]]
-) -> list[Finding]:
+def _explain_files(name: str, seen: _Seen) -> list[Finding]:
+    places, answers = seen.places, seen.answers
     allocations = [each for each in answers.allocations if each.resource == name]
     checkpoint = str(answers.checkpoint or places.socket_dir / CHECKPOINT_NAME)
     findings = judge_answers(allocations, checkpoint)
@@ -296,25 +254,11 @@ def _explain_files(
     names = [name for each in allocations for name in each.response.cdi_devices]
     if names:
         findings += judge_cdi(names, read_registry(places.cdi_dirs))
-    if not pods and not answers.is_kubelet:
+    if not seen.pods and not answers.is_kubelet:
         return findings  # whoever asks a node of ours for devices starts the container
-    return findings + _explain_containers(allocations, pods, places, files)
-
-
-def _explain_containers(
-    allocations: Sequence[Allocation],
-    pods: Mapping[str, Sequence[Process]],
-    places: Places,
-    files: Mapping[str, HostFile],
-) -> list[Finding]:
-    findings = []
-    for allocation in allocations:
-        mine = pods.get(allocation.pod_uid)
-        paths = [each.container_path or each.host_path for each in allocation.response.devices]
-        seen = (
-            look_inside(mine, paths, proc_root=places.proc_root, sysfs_root=places.sysfs_root)
-            if mine
-            else None
-        )
-        findings += judge_inside(allocation, seen, files)
+    for each in allocations:
+        mine = seen.pods.get(each.pod_uid, ())
+        paths = [spec.container_path or spec.host_path for spec in each.response.devices]
+        inside = look_inside(mine, paths, proc_root=places.proc_root, sysfs_root=places.sysfs_root)
+        findings += judge_inside(each, inside, files)
     return findings

@@ -5,6 +5,7 @@ is our command line. `overview` says how the answers look, the device manager de
 """
 
 import asyncio
+import errno
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
@@ -245,6 +246,10 @@ class ControlClient:
         except DialError as error:
             if _may_not_look(socket):
                 raise CannotAsk(f"no permission to use {socket}: ask as its owner") from error
+            if error.errno == errno.ETIMEDOUT:
+                raise CannotAsk(
+                    f"the node of {socket_dir} does not answer: {error.reason}"
+                ) from error
             raise CannotAsk(
                 f"no kubedevices node is running for --socket-dir {socket_dir}: start one with "
                 f"`kubedevices node --socket-dir {socket_dir}`"

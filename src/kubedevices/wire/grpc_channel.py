@@ -326,7 +326,7 @@ async def _open(path: Path, limits: Limits, timeout: float) -> _ClientLink:
                 raise
     except TimeoutError:
         lack = "no HTTP/2 SETTINGS" if connected else "its queue is full, not accepted"
-        raise DialError(str(path), f"{lack} within {timeout:g} s") from None
+        raise DialError(str(path), f"{lack} within {timeout:g} s", errno.ETIMEDOUT) from None
     except OSError as error:  # on our side: no file is left to open, for example
         reason = (error.strerror or str(error)).lower()
         raise DialError(str(path), reason, error.errno or 0) from error

@@ -5,29 +5,62 @@ healthy devices and held ones. A device that is held and not among the healthy i
 and the state of plugins are not told (null).
 """
 
-from collections.abc import Iterable
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kubedevices.device import natural_key
-from kubedevices.errors import CannotAsk, DialError, WireError
+from kubedevices.errors import (
+    CannotAsk,
+    DialError,
+    KubeletSilent,
+    RpcError,
+    StatusCode,
+    WireError,
+)
 from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 10.0
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Seconds. A kubelet answers 100 calls per second, of all callers together, and refuses others."""
+
+_Answer = TypeVar("_Answer")
 
 
-async def ask_kubelet(socket: Path) -> dict[str, Any]:
-    """Return the document; raises `CannotAsk`."""
+async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, Any]:
+    """Return the document; raises `CannotAsk`, of which `KubeletSilent` if it does not answer.
+
+    `timeout` is for the connection and for each of two questions, in seconds.
+    """
     try:
-        async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
+        async with await GrpcChannel.dial(socket, timeout=timeout) as channel:
             client = PodResourcesClient(channel)
-            allocatable = await client.get_allocatable(timeout=DEADLINE)
-            return describe_pod_resources(allocatable, await client.list_pods(timeout=DEADLINE))
+            allocatable = await _patiently(client.get_allocatable, timeout)
+            pods = await _patiently(client.list_pods, timeout)
+            return describe_pod_resources(allocatable, pods)
     except DialError as error:
+        if error.errno == errno.ETIMEDOUT:
+            raise KubeletSilent(str(socket), timeout, error.reason) from error
         raise CannotAsk(f"no kubelet answers at {socket}: {error.reason}") from error
     except WireError as error:
+        if isinstance(error, RpcError) and error.code is StatusCode.DEADLINE_EXCEEDED:
+            raise KubeletSilent(str(socket), timeout, error.message) from error
         raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
+
+
+async def _patiently(question: Callable[..., Awaitable[_Answer]], timeout: float) -> _Answer:
+    """Ask again after a pause while the kubelet says that it is asked too often."""
+    for pause in _PAUSES:
+        try:
+            return await question(timeout=timeout)
+        except RpcError as error:
+            if error.code is not StatusCode.RESOURCE_EXHAUSTED or "rate" not in error.message:
+                raise  # too long an answer has this code too
+            await asyncio.sleep(pause)
+    return await question(timeout=timeout)
 
 
 def describe_pod_resources(

@@ -1,0 +1,131 @@
+"""Which Unix sockets there are on this host, of all network namespaces, and who has them open.
+
+A socket stands in the table of the network namespace that made it. A listener is in that of the
+plugin, the end that it accepted in that of the client: a plugin in a pod and the kubelet have
+different ones, so each table alone tells half of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from kubedevices.explain.facts import Process
+from kubedevices.explain.look_processes import PROC_ROOT, in_root, processes, read_text
+
+_LISTENS = 0x10000  # __SO_ACCEPTCON
+
+
+class UnixSocket(NamedTuple):
+    """A line of /proc/net/unix that has a path."""
+
+    inode: int
+    listens: bool
+    path: str
+
+
+def unix_sockets(pid: int, proc_root: Path = PROC_ROOT) -> list[UnixSocket] | None:
+    """Return the Unix sockets in the network namespace of a process, None when it is not told."""
+    text = read_text(proc_root / str(pid) / "net" / "unix")
+    if text is None:
+        return None
+    found = []
+    for line in text.splitlines()[1:]:
+        fields = line.split(maxsplit=7)
+        if len(fields) == 8:
+            found.append(UnixSocket(int(fields[6]), bool(int(fields[3], 16) & _LISTENS), fields[7]))
+    return found
+
+
+@dataclass(slots=True)
+class OpenSockets:
+    """All Unix sockets with a path at one moment, and the inodes that each process has open.
+
+    `tables` are the network namespaces whose sockets could be read. A process is missing in
+    `open_by` where we may not see what it has open.
+    """
+
+    by_inode: dict[int, UnixSocket] = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set)
+    open_by: dict[Process, frozenset[int]] = field(default_factory=dict)
+    proc_root: Path = PROC_ROOT
+
+    def listening(self) -> Iterator[tuple[UnixSocket, Process | None]]:
+        """Yield every listening socket with a process that has it open."""
+        owners: dict[int, Process] = {}
+        for each, inodes in self.open_by.items():
+            for inode in inodes:
+                owners.setdefault(inode, each)
+        for socket in self.by_inode.values():
+            if socket.listens:
+                yield socket, owners.get(socket.inode)
+
+    def accepted(self, inode: int) -> int | None:
+        """Return how many ends of a listening socket are open; None when that cannot be seen.
+
+        They have its path. A child of the listener may be the process that accepted them.
+        """
+        listener = self.by_inode[inode]
+        mine = [inodes for inodes in self.open_by.values() if inode in inodes]
+        if not mine:
+            return None
+        found = (self.by_inode.get(each) for each in frozenset().union(*mine))
+        return sum(
+            each is not None and not each.listens and each.path == listener.path for each in found
+        )
+
+    def is_still_open(self, socket: UnixSocket, owner: Process) -> bool:
+        """Whether a process has not closed a socket since: it may just be ending."""
+        return socket.inode in (_inodes(owner, self.proc_root) or ())
+
+    def sees(self, process: Process | None) -> bool:
+        """Whether the sockets of the network namespace of a process were read."""
+        return process is not None and _namespace(process, self.proc_root) in self.tables
+
+    def folder(self, socket: UnixSocket, owner: Process) -> Path:
+        """Return the directory of a socket as its owner has it, as a path for us."""
+        path = Path(socket.path)
+        place = self.proc_root / str(owner.pid)
+        if not path.is_absolute():
+            return place / "cwd" / path.parent
+        return in_root(place / "root", path.parent)
+
+
+def open_sockets(proc_root: Path = PROC_ROOT) -> OpenSockets:
+    """Read every table and every list of open files once. Take it before you connect."""
+    found = OpenSockets(proc_root=proc_root)
+    for each in processes(proc_root):
+        namespace = _namespace(each, proc_root)
+        if namespace and namespace not in found.tables:
+            sockets = unix_sockets(each.pid, proc_root)
+            if sockets is not None:
+                found.tables.add(namespace)
+                found.by_inode.update((socket.inode, socket) for socket in sockets)
+        inodes = _inodes(each, proc_root)
+        if inodes is not None:
+            found.open_by[each] = inodes
+    found.by_inode.pop(0, None)  # waits to be accepted
+    return found
+
+
+def _namespace(process: Process, proc_root: Path) -> str:
+    try:
+        return str((proc_root / str(process.pid) / "ns" / "net").readlink())
+    except OSError:
+        return ""
+
+
+def _inodes(process: Process, proc_root: Path) -> frozenset[int] | None:
+    """Return the sockets that a process has open; files it closes meanwhile are left out."""
+    found = []
+    try:
+        for file in (proc_root / str(process.pid) / "fd").iterdir():
+            try:
+                name = str(file.readlink())
+            except FileNotFoundError:
+                continue
+            if name.startswith("socket:["):
+                found.append(int(name[8:-1]))
+    except OSError:
+        return None
+    return frozenset(found)

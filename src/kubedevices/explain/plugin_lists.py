@@ -1,0 +1,94 @@
+"""Which plugin is that of which resource, told by their lists: pure.
+
+A kubelet does not say which socket is that of which resource, nor which devices are unhealthy. A
+plugin that is asked says what it lists, but not of which resource; and IDs are unique within one
+resource only. So a plugin belongs to a resource where both have the same healthy devices, and
+nobody else has.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kubedevices.device import Health
+from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
+from kubedevices.explain.finding import Finding, Step, warning
+from kubedevices.words import some_of
+
+
+def completed(name: str, plugins: Sequence[Socket], answers: Answers) -> ResourceState | None:
+    """Return what is known of a resource; its plugin, if it was asked, adds unhealthy devices."""
+    state = answers.resources.get(name)
+    if not answers.is_kubelet or name not in answers.known:
+        return state
+    healthy = _healthy(name, answers)
+    alike = [each for each in _asked(plugins) if _healthy_ids(each) == healthy]
+    rivals = [each for each in answers.known if _healthy(each, answers) == healthy]
+    if len(alike) != 1 or len(rivals) != 1:
+        return state
+    listed = (alike[0].answer and alike[0].answer.devices) or ()
+    known = {each.device_id: each for each in state.devices} if state else {}
+    devices = {
+        each.id: replace(
+            known.get(each.id) or DeviceState(each.id, each.health),
+            health=each.health,
+            numa_nodes=each.numa_nodes or (),
+        )
+        for each in listed
+    }
+    gone = {each_id: each for each_id, each in known.items() if each_id not in devices}
+    return ResourceState(
+        name,
+        (*devices.values(), *gone.values()),
+        len(devices),
+        len(healthy),
+        None,
+        alike[0].path.name,
+    )
+
+
+def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:
+    """Say whether more plugins are connected to a kubelet than it has resources."""
+    connected = [each for each in plugins if not each.refusal and each.connections]
+    known = answers.known
+    if not answers.source or not answers.is_kubelet or len(connected) <= len(known):
+        return []
+    found = f"{len(connected)} plugins are connected, and there are only {len(known)} resources"
+    last = "of one resource, a kubelet takes the list and the answers of who registered last"
+    asked = _asked(connected)
+    if not asked:
+        at = some_of(each.path.name for each in connected)
+        found += ": two offer the same, or one has not sent a list yet"
+        advice = (
+            f"{last}; plugins that are asked tell them apart, although some lose an update then"
+        )
+        return [warning(Step.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")]
+    groups: dict[frozenset[str], list[Socket]] = {}
+    for each in asked:
+        groups.setdefault(_healthy_ids(each), []).append(each)
+    resources = [_healthy(each, answers) for each in known]
+    rivals = [
+        each
+        for healthy, alike in groups.items()
+        if len(alike) > resources.count(healthy)
+        for each in alike
+    ]
+    at = some_of(f"{each.path.name}, {each.listener or 'somebody'}" for each in rivals or asked)
+    found += ": lists what no resource has, or what another plugin lists too"
+    advice = f"{last}; stop the one that is not wanted, unless an update is under way"
+    return [warning(Step.REGISTRATION, at, found, advice)]
+
+
+def _asked(plugins: Iterable[Socket]) -> list[Socket]:
+    return [each for each in plugins if each.answer and each.answer.devices is not None]
+
+
+def _healthy_ids(plugin: Socket) -> frozenset[str]:
+    listed = (plugin.answer.devices if plugin.answer else None) or ()
+    return frozenset(each.id for each in listed if each.health == Health.HEALTHY)
+
+
+def _healthy(name: str, answers: Answers) -> frozenset[str]:
+    """Return the healthy devices of a resource, as the kubelet tells."""
+    state = answers.resources.get(name)
+    devices = state.devices if state else ()
+    return frozenset(each.device_id for each in devices if each.health == Health.HEALTHY)
