@@ -177,6 +177,12 @@ PRE_START_ERRORS = Metric(
     "PreStartContainer calls that failed.",
     _RESOURCE,
 )
+LATE_HOOKS = Metric(
+    f"{_PLUGIN}hook_timeouts_total",
+    "counter",
+    "Calls that failed because the plugin's own code did not answer in time.",
+    ("resource", "hook"),
+)
 SCAN_SECONDS = Metric(f"{_PLUGIN}scan_seconds", "gauge", "How long the last scan took.")
 SCAN_ERRORS = Metric(f"{_PLUGIN}scan_errors_total", "counter", "Scans that failed.")
 CONFIG_RELOADS = Metric(

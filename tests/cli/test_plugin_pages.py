@@ -87,6 +87,56 @@ def node(short_dir: Path, *arguments: object) -> Iterator[None]:
         yield
 
 
+def test_a_hook_that_hangs_is_named_and_counted(short_dir: Path) -> None:
+    """The node gets the reason, and the page its number."""
+    hanging = SCANNER.replace("PolledScanner)", "PolledScanner, kd.Allocator)") + (
+        "\n    def allocate(self, request):\n        import time; time.sleep(600)\n"
+    )
+    (short_dir / "gpus.py").write_text(hanging)
+    plugin = ["run", f"{short_dir}/gpus.py:Gpus", "--domain", "example.com"]
+    with node(short_dir), listening(short_dir, *plugin, "--allocate-timeout", "0.1") as url:
+        until_sync(lambda: page(url, "/readyz")[0] == 200, 30)
+        told = run("allocate", f"{RESOURCE}=1", "--socket-dir", short_dir / "p")
+        assert told.returncode == 1
+        assert (
+            "code = DeadlineExceeded desc = example.com/gpu: Gpus.allocate did not" in told.stderr
+        )
+        late = {
+            key: value for key, value in numbers(url).items() if key[0] == "hook_timeouts_total"
+        }
+    assert late == {
+        ("hook_timeouts_total", "allocate", RESOURCE): 1,
+        ("hook_timeouts_total", "preferred", RESOURCE): 0,
+        ("hook_timeouts_total", "pre_start", RESOURCE): 0,
+    }
+
+
+def test_a_blocked_event_loop_answers_no_probe(short_dir: Path) -> None:
+    """`/healthz` is served by the loop itself, so that a probe of it learns of a blocked one."""
+    (short_dir / "gpus.py").write_text(
+        SCANNER.replace("PolledScanner", "Scanner").replace("def list", "async def list")
+        + "\n    async def scan(self, notifier):\n"
+        "        import pathlib, time\n"
+        "        pathlib.Path(__file__).with_name('blocked').touch()\n"
+        "        time.sleep(600)\n"
+    )
+    log, directory = short_dir / "log", short_dir / "p"
+    directory.mkdir()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = listener.getsockname()
+    plugin = ["run", f"{short_dir}/gpus.py:Gpus", "--domain", "example.com"]
+    with running(
+        [*plugin, "--listen", f"127.0.0.1:{address[1]}", "--socket-dir", directory], log=log
+    ) as process:
+        until_sync((short_dir / "blocked").exists, 30)
+        with pytest.raises(OSError, match="timed out"):
+            urllib.request.urlopen(f"http://127.0.0.1:{address[1]}/healthz", timeout=1)
+        process.terminate()
+        assert process.wait(30) == 1
+    assert "it is at gpus.py:" in log.read_text()
+
+
 def test_it_is_ready_while_a_kubelet_watches_and_not_without_one(
     short_dir: Path, plugin: list[object]
 ) -> None:

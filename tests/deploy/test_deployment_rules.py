@@ -114,6 +114,9 @@ def test_the_kubelet_can_tell_whether_it_works(name: str) -> None:
     assert arguments[arguments.index("--listen") + 1] == f"*:{port['containerPort']}"
     for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
         assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+    liveness = container["livenessProbe"]
+    noticed = liveness["failureThreshold"] * liveness["periodSeconds"] + liveness["timeoutSeconds"]
+    assert noticed <= 15, "no pod is admitted while the event loop is blocked"
     assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert {*container["resources"]["requests"]} == {"cpu", "memory"}
     assert {*container["resources"]["limits"]} == {"memory"}, "a CPU limit would throttle Allocate"

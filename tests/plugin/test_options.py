@@ -42,6 +42,9 @@ def test_a_relative_directory_is_made_absolute() -> None:
         ("env_merge", "first", "one of 'last', 'join', 'error', not 'first'"),
         ("min_update_interval", -1, "must not be negative: -1"),
         ("max_list_size", 0, "must be positive: 0"),
+        ("allocate_timeout", 0, "must be positive: 0"),
+        ("preferred_timeout", -1, "must be positive: -1"),
+        ("pre_start_timeout", float("nan"), "must be positive: nan"),
     ],
 )
 def test_a_wrong_choice_names_the_right_ones(option: str, value: Any, says: str) -> None:

@@ -45,6 +45,20 @@ def test_it_ends_although_tidying_up_fails(after: str, code: int) -> None:
     assert end_of(clean_up=failing, after=after) == (code, "cleaned up\n")
 
 
+def test_it_says_where_the_loop_is_blocked() -> None:
+    """Whoever's pod was ended for its liveness learns which line of the author's to look at."""
+    program = (
+        PROGRAM.replace("CLEAN_UP", "pass")
+        .replace("BEFORE", "pass")
+        .replace("AFTER", "def blocking_hook(): time.sleep(60)\n    blocking_hook()")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert "something blocks the event loop, exiting (it is at <string>:" in done.stderr
+    assert "in blocking_hook, called by <string>:" in done.stderr
+
+
 def test_it_ends_although_the_log_takes_nothing() -> None:
     """What blocks the process may be its own log, as a pipe that nobody reads."""
     hold = "logging.getLogger().handlers[0].acquire()"

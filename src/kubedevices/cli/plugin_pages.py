@@ -37,6 +37,10 @@ _COUNTERS = (
     (metrics.ALLOCATIONS, "failed_allocations", ("failure",)),
     (metrics.PREFERRED_ERRORS, "failed_preferred", ()),
     (metrics.PRE_START_ERRORS, "failed_pre_starts", ()),
+    *(
+        (metrics.LATE_HOOKS, f"late_{hook}", (hook,))
+        for hook in ("allocate", "preferred", "pre_start")
+    ),
 )
 _COUNTS = {name for _, name, _ in _COUNTERS} | {"preferred", "pre_starts"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
@@ -29,6 +30,17 @@ def some_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("a path is needed, this is empty")
     return Path(text)
+
+
+def positive_seconds(text: str) -> float:
+    """Take a time above 0 from the command line, `inf` included."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +86,22 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         help="when devices of one container set a variable differently: the last wins (default), "
         "join with commas, or refuse",
     )
+    for hook, seconds, what in (
+        ("allocate", HookTimeouts.allocate, "an Allocate; the pod then fails"),
+        (
+            "preferred",
+            HookTimeouts.preferred,
+            "which devices it prefers; then it has none",
+        ),
+        ("pre-start", HookTimeouts.pre_start, "a container start; it is then tried again"),
+    ):
+        group.add_argument(
+            f"--{hook}-timeout",
+            type=positive_seconds,
+            metavar="SECONDS",
+            help=f"how long the plugin may take to answer {what} (default: {seconds:g}; inf: for "
+            "ever)",
+        )
     _add_cdi_arguments(parser, inject)
     _add_observation_arguments(parser)
 
@@ -171,6 +199,12 @@ def runner_options(args: argparse.Namespace) -> "RunnerOptions":
         "on_server_error": args.on_server_error,
         "env_merge": args.env_merge,
     }
+    if args.allocate_timeout is not None:
+        options["allocate_timeout"] = args.allocate_timeout
+    if args.preferred_timeout is not None:
+        options["preferred_timeout"] = args.preferred_timeout
+    if args.pre_start_timeout is not None:
+        options["pre_start_timeout"] = args.pre_start_timeout
     options["inject"] = args.inject
     options["cdi_errors"] = args.cdi_errors
     options["cdi_annotations"] = args.cdi_annotations

@@ -21,6 +21,7 @@ from kubedevices.cli.serving import (
     some_path,
 )
 from kubedevices.errors import UsageError
+from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -106,6 +107,13 @@ def run(args: argparse.Namespace) -> int:
     options["socket_name"] = simulator.socket_name
     if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
         options["socket_dir"] = Path(directory)
+    # A delay that is asked for is no hook that hangs.
+    options.setdefault(
+        "allocate_timeout",
+        HookTimeouts.allocate + max(config.faults.allocate_delay for config in configs),
+    )
+    delays = [config.pre_start.delay for config in configs if config.pre_start is not None]
+    options.setdefault("pre_start_timeout", HookTimeouts.pre_start + max(delays, default=0.0))
     options["wrap_lists"] = simulator.wrap_lists
     serve_plugin(args, simulator, simulator.domain, options)
     return 0

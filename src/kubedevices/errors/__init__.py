@@ -37,6 +37,7 @@
     │   ├── BadHookAnswer                  an ability that returned something else than it should
     │   ├── HookFailed                     one that raised
     │   ├── HookHangs                      one that never ends
+    │   ├── HookTimedOut                   one that is late
     │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
     │       ├── ConflictingDevices         two devices that want the same place
@@ -112,6 +113,7 @@ from kubedevices.errors.plugin import (
     DeviceListTooLarge,
     HookFailed,
     HookHangs,
+    HookTimedOut,
     ImpossiblePreference,
     NoDevicesNamed,
     NotADeviceTree,
@@ -182,6 +184,7 @@ __all__ = [
     "HoldInUse",
     "HookFailed",
     "HookHangs",
+    "HookTimedOut",
     "ImpossiblePreference",
     "InvalidCdiAnnotation",
     "InvalidCdiName",

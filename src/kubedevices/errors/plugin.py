@@ -84,6 +84,20 @@ class HookHangs(PluginError):
         super().__init__(f"{hook} hangs in {calls} calls: not called again until one of them ends")
 
 
+class HookTimedOut(PluginError):
+    """A method of the plugin author did not answer in time; carries the status to send."""
+
+    code = StatusCode.DEADLINE_EXCEEDED
+
+    def __init__(self, resource: str, hook: str, seconds: float, option: str) -> None:
+        self.resource, self.hook, self.seconds, self.option = resource, hook, seconds, option
+        flag = f"--{option.replace('_', '-')}"
+        super().__init__(
+            f"{resource}: {hook} did not answer within {seconds:g} s (the plugin's author has to "
+            f"find out what it waits for; {option} or {flag} gives it more time)"
+        )
+
+
 class ImpossiblePreference(PluginError):
     """No choice of devices fulfils a request for a preferred allocation."""
 

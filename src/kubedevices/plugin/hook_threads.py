@@ -12,10 +12,10 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar, overload
 
-from kubedevices.errors import HookHangs
+from kubedevices.errors import HookHangs, HookTimedOut
 
 T = TypeVar("T")
 
@@ -31,21 +31,67 @@ STOP_GRACE = 2.0
 _log = logging.getLogger(__name__)
 
 
-@overload
-async def call(function: Callable[..., Awaitable[T]], *args: object) -> T: ...
+class Deadline(NamedTuple):
+    """By when somebody has to have an answer, and how to name what was late.
+
+    `at` is a time of the loop's clock, `seconds` how long that was at the beginning, `option` what
+    to change for more of them.
+    """
+
+    at: float
+    seconds: float
+    resource: str
+    option: str
+
+    async def keep(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Return what `work` returns, or raise `HookTimedOut`; it is cancelled, not waited for."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work, name=name)
+        try:
+            await asyncio.wait({task}, timeout=max(0.0, self.at - loop.time()))
+            is_late = not task.done()
+        finally:
+            if not task.done():  # code of an author's may ignore that it is cancelled
+                task.add_done_callback(_forget)
+                task.cancel()
+                await asyncio.sleep(0)
+        if is_late:
+            raise HookTimedOut(self.resource, name, self.seconds, self.option)
+        return task.result()
+
+
+def _forget(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.info("%s failed when nobody waited any more: %r", task.get_name(), error)
 
 
 @overload
-async def call(function: Callable[..., T | Awaitable[T]], *args: object) -> T: ...
+async def call(
+    function: Callable[..., Awaitable[T]], *args: object, deadline: Deadline | None = None
+) -> T: ...
 
 
-async def call(function: Callable[..., Any], *args: object) -> Any:
+@overload
+async def call(
+    function: Callable[..., T | Awaitable[T]], *args: object, deadline: Deadline | None = None
+) -> T: ...
+
+
+async def call(
+    function: Callable[..., Any], *args: object, deadline: Deadline | None = None
+) -> Any:
     """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
 
     The thread sees the caller's context variables. Cancelling leaves the thread to itself: nobody
-    hears its answer, and `settle` says so if it is still running at the end. Raises `HookHangs` for
-    a function that too many threads were left to.
+    hears its answer, and `settle` says so if it is still running at the end. Raises `HookTimedOut`
+    after the deadline, and `HookHangs` for a function that too many threads were left to.
     """
+    if deadline is None:
+        return await _call(function, *args)
+    return await deadline.keep(_call(function, *args), _name_of(function))
+
+
+async def _call(function: Callable[..., Any], *args: object) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(*args)
     job = _Job(function, args)

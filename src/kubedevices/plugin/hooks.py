@@ -31,6 +31,7 @@ from kubedevices.plugin.capabilities import (
     TypeStopper,
     UseDefault,
 )
+from kubedevices.plugin.hook_threads import Deadline
 
 _METHODS: dict[str, type] = {
     "allocate": Allocator,
@@ -82,37 +83,48 @@ class Hooks:
         """Whether the plugin has `pre_start_container`."""
         return self._pre_start is not None
 
-    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+    # Each of the four below raises `HookTimedOut` after `deadline`, if there is one.
+
+    async def allocate(
+        self, request: AllocateRequest, deadline: Deadline | None = None
+    ) -> AllocateAnswer:
         """Return the plugin's own answer, or `USE_DEFAULT` when it has none."""
         if self._allocate is None:
             return USE_DEFAULT
-        answer = await hook_threads.call(self._allocate, request)
+        answer = await hook_threads.call(self._allocate, request, deadline=deadline)
         if not isinstance(answer, AllocateResponse | UseDefault):
             raise BadHookAnswer(self.name, "allocate", "AllocateResponse or USE_DEFAULT", answer)
         return answer
 
-    async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
+    async def post_allocate(
+        self,
+        response: AllocateResponse,
+        request: AllocateRequest,
+        deadline: Deadline | None = None,
+    ) -> None:
         """Let the plugin edit `response`, if it wants to."""
         if self._post_allocate is not None:
             arguments = (response, request)[: self._post_arguments]
-            await hook_threads.call(self._post_allocate, *arguments)
+            await hook_threads.call(self._post_allocate, *arguments, deadline=deadline)
 
     async def get_preferred_allocation(
-        self, request: PreferredAllocationRequest
+        self, request: PreferredAllocationRequest, deadline: Deadline | None = None
     ) -> PreferredAllocationResponse:
         """Ask the plugin; no preference when it has none (see `can_prefer`)."""
         if self._prefer is None:
             return PreferredAllocationResponse()
-        answer: object = await hook_threads.call(self._prefer, request)
+        answer: object = await hook_threads.call(self._prefer, request, deadline=deadline)
         if not isinstance(answer, PreferredAllocationResponse):
             expected = "PreferredAllocationResponse"
             raise BadHookAnswer(self.name, "get_preferred_allocation", expected, answer)
         return answer
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest, deadline: Deadline | None = None
+    ) -> None:
         """Let the plugin prepare the devices, if it wants to (see `can_pre_start`)."""
         if self._pre_start is not None:
-            await hook_threads.call(self._pre_start, request)
+            await hook_threads.call(self._pre_start, request, deadline=deadline)
 
     async def on_type_added(self, device_type: str) -> None:
         """Let the plugin make ready what a device type needs; raises `HookFailed`."""

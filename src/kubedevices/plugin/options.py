@@ -10,7 +10,7 @@ from kubedevices.plugin.allocate_response import EnvMerge
 from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors, Inject
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
 from kubedevices.plugin.server import PreferredErrors, WrapLists
-from kubedevices.plugin.timing import Timing
+from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
     KUBELET_SOCKET_NAME,
@@ -38,6 +38,8 @@ class RunnerOptions(TypedDict, total=False):
         logs it, goes on with the other types and tries this one again.
     preferred_errors: `ignore` (default) answers without preference when the hook raises; `fail`
         sends the error, and a kubelet then refuses the pod.
+    allocate_timeout, preferred_timeout, pre_start_timeout: seconds that a hook may take (default:
+        10, 2, 25); a late one fails its call, as an error of it would. `math.inf` waits for ever.
     env_merge: two devices of one container set a variable differently: the `last` wins
         (default), `join` them by comma, or `error`.
     strict_allocate: refuse an Allocate whose devices want one place of the container for different
@@ -65,6 +67,9 @@ class RunnerOptions(TypedDict, total=False):
     dev_root: Path
     on_server_error: OnServerError
     preferred_errors: PreferredErrors
+    allocate_timeout: float
+    preferred_timeout: float
+    pre_start_timeout: float
     env_merge: EnvMerge
     strict_allocate: bool
     strict_topology_reference: bool
@@ -91,6 +96,9 @@ class Settings:
     dev_root: Path = Path("/dev")
     on_server_error: OnServerError = "exit"
     preferred_errors: PreferredErrors = "ignore"
+    allocate_timeout: float = HookTimeouts.allocate
+    preferred_timeout: float = HookTimeouts.preferred
+    pre_start_timeout: float = HookTimeouts.pre_start
     env_merge: EnvMerge = "last"
     strict_allocate: bool = False
     strict_topology_reference: bool = False
@@ -118,12 +126,20 @@ class Settings:
         _check_choice("inject", self.inject, Inject)
         _check_choice("cdi_errors", self.cdi_errors, CdiErrors)
         object.__setattr__(self, "cdi_dir", Path(self.cdi_dir).absolute())
+        for name in ("allocate_timeout", "preferred_timeout", "pre_start_timeout"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} must be positive: {getattr(self, name)}")
         if self.min_update_interval < 0:
             raise UsageError(
                 f"min_update_interval must not be negative: {self.min_update_interval}"
             )
         if self.max_list_size <= 0:
             raise UsageError(f"max_list_size must be positive: {self.max_list_size}")
+
+    @property
+    def hook_timeouts(self) -> HookTimeouts:
+        """How long the author's code may take."""
+        return HookTimeouts(self.allocate_timeout, self.preferred_timeout, self.pre_start_timeout)
 
     @property
     def directory(self) -> Path:

@@ -121,6 +121,7 @@ class ServedType:
             preferred_errors=settings.preferred_errors,
             min_update_interval=settings.min_update_interval,
             timing=settings.timing,
+            hook_timeouts=settings.hook_timeouts,
             on_allocated=settings.on_allocated,
             wrap_lists=settings.wrap_lists,
             ensure_cdi=self._cdi.ensure,

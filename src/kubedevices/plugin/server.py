@@ -9,8 +9,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Literal, NoReturn, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from kubedevices.allocation import (
     AllocateRequest,
@@ -24,6 +24,7 @@ from kubedevices.allocation import (
 from kubedevices.device import Device
 from kubedevices.errors import (
     AllocationRefused,
+    HookTimedOut,
     ImpossiblePreference,
     KubedevicesError,
     RpcError,
@@ -32,11 +33,12 @@ from kubedevices.errors import (
 from kubedevices.plugin.allocate_response import EnvMerge, default_response
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
+from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
-from kubedevices.plugin.timing import Timing
+from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.words import counted, some_of
 
-EnsureCdi: TypeAlias = Callable[[list[str]], Awaitable[tuple[list[str], dict[str, str]]]]
+EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
 """What becomes of a resource's lists on their way to a stream; its end is the stream's."""
 
@@ -89,7 +91,8 @@ class PluginServer:
 
     Hooks run under no lock, and each call works on the list that was current when it came.
     `counts` has what happened so far, by name: `allocations`, `failed_allocations`,
-    `pre_starts`, `failed_pre_starts`, `preferred`, `failed_preferred`, `lists_sent`.
+    `pre_starts`, `failed_pre_starts`, `preferred`, `failed_preferred`, `lists_sent`, and
+    `late_allocate`, `late_preferred`, `late_pre_start` for answers that did not come in time.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class PluginServer:
         preferred_errors: PreferredErrors = "ignore",
         min_update_interval: float = 0.0,
         timing: Timing | None = None,
+        hook_timeouts: HookTimeouts | None = None,
         on_allocated: Callable[[str, float], None] | None = None,
         wrap_lists: WrapLists | None = None,
         ensure_cdi: EnsureCdi | None = None,
@@ -119,7 +123,7 @@ class PluginServer:
         self._strict_allocate = strict_allocate
         self._preferred_errors = preferred_errors
         self._min_update_interval = min_update_interval
-        self._timing = timing or Timing()
+        self._timing, self._timeouts = timing or Timing(), hook_timeouts or HookTimeouts()
         self._on_allocated, self._ensure_cdi = on_allocated, ensure_cdi
         self._wrap_lists = wrap_lists
 
@@ -199,6 +203,7 @@ class PluginServer:
             response = await self._response(request, devices)
         except Exception as error:
             self.counts["failed_allocations"] += 1
+            self._count_late("allocate", error)
             self._fail("Allocate", ids, error)
         finally:
             took = asyncio.get_running_loop().time() - started
@@ -211,12 +216,13 @@ class PluginServer:
     async def _response(
         self, request: AllocateRequest, devices: Mapping[str, Device]
     ) -> AllocateResponse:
-        response = await self._hooks.allocate(request)
+        deadline = self._deadline("allocate", self._timeouts.allocate)
+        response = await self._hooks.allocate(request, deadline)
         if isinstance(response, UseDefault):
             response = default_response(
                 request, devices, env_merge=self._env_merge, strict=self._strict_allocate
             )
-            await self._hooks.post_allocate(response, request)
+            await self._hooks.post_allocate(response, request, deadline)
         if len(response.containers) < len(request.containers):
             # A kubelet fails the pod for it and keeps the devices; an error gives them back.
             raise RpcError(
@@ -224,16 +230,18 @@ class PluginServer:
                 f"{self._hooks.name} answered for {len(response.containers)} containers, "
                 f"{len(request.containers)} were asked for",
             )
-        await self._look_after_cdi(response)
+        await self._look_after_cdi(response, deadline)
         return response
 
-    async def _look_after_cdi(self, response: AllocateResponse) -> None:
+    async def _look_after_cdi(self, response: AllocateResponse, deadline: Deadline) -> None:
         """Let no name out whose file is missing: the container could not be created."""
-        if self._ensure_cdi is None:
+        ensure = self._ensure_cdi
+        if ensure is None:
             return
         for container in response.containers:
             if container.cdi_devices:
-                names, annotations = await self._ensure_cdi(container.cdi_devices)
+                work = ensure(container.cdi_devices)
+                names, annotations = await deadline.keep(work, "writing the CDI file")
                 container.cdi_devices = names
                 container.annotations = {**annotations, **container.annotations}
 
@@ -254,9 +262,11 @@ class PluginServer:
                 problem = ImpossiblePreference(asked.size, available, "they are not enough")
                 raise RpcError(StatusCode.INVALID_ARGUMENT, str(problem))
         try:
-            answer = await self._hooks.get_preferred_allocation(request)
+            deadline = self._deadline("preferred", self._timeouts.preferred)
+            answer = await self._hooks.get_preferred_allocation(request, deadline)
         except Exception as error:
             self.counts["failed_preferred"] += 1
+            self._count_late("preferred", error)
             if self._preferred_errors == "fail":
                 self._fail("GetPreferredAllocation", "", error)
             _log.warning(
@@ -298,9 +308,11 @@ class PluginServer:
             self._timing.slow_pre_start, self._warn_of_slow_pre_start, ids
         )
         try:
-            await self._hooks.pre_start_container(request)
+            deadline = self._deadline("pre_start", self._timeouts.pre_start)
+            await self._hooks.pre_start_container(request, deadline)
         except Exception as error:
             self.counts["failed_pre_starts"] += 1
+            self._count_late("pre_start", error)
             self._fail("PreStartContainer", ids, error)
         finally:
             slow.cancel()
@@ -309,10 +321,17 @@ class PluginServer:
 
     def _warn_of_slow_pre_start(self, ids: str) -> None:
         _log.warning(
-            "%s: pre_start_container for %s has been running for %g s; a kubelet gives up "
-            "after 30 s",
-            self.resource, ids, self._timing.slow_pre_start,
+            "%s: pre_start_container for %s has been running for %g s; it has %g s",
+            self.resource, ids, self._timing.slow_pre_start, self._timeouts.pre_start,
         )  # fmt: skip
+
+    def _deadline(self, hook: str, seconds: float) -> Deadline:
+        at = asyncio.get_running_loop().time() + seconds
+        return Deadline(at, seconds, self.resource, f"{hook}_timeout")
+
+    def _count_late(self, hook: str, error: Exception) -> None:
+        if isinstance(error, HookTimedOut):
+            self.counts[f"late_{hook}"] += 1
 
     def _fail(self, call: str, ids: str, error: Exception) -> NoReturn:
         """Log why `call` failed and raise it as the status the node gets."""
@@ -322,7 +341,9 @@ class PluginServer:
         )  # fmt: skip
         if isinstance(error, RpcError):
             raise error
-        code = error.code if isinstance(error, AllocationRefused) else StatusCode.UNKNOWN
+        code = StatusCode.UNKNOWN
+        if isinstance(error, AllocationRefused | HookTimedOut):
+            code = error.code
         raise RpcError(code, _describe(error)) from error
 
 

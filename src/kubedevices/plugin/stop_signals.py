@@ -8,8 +8,11 @@ behind. Used by `runner.run`; never in a program that only embeds a plugin.
 import logging
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
@@ -17,8 +20,19 @@ from kubedevices.unblocked_output import flush_output
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LAST_WORDS = 0.2
+_CALLS_SHOWN = 3
 
 _log = logging.getLogger(__name__)
+
+
+def _place_of_main_thread() -> str:
+    """Return `cards.py:12 in allocate`, the innermost calls first."""
+    frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+    frame = frames.get(threading.main_thread().ident or 0)
+    calls = traceback.extract_stack(frame, limit=_CALLS_SHOWN)
+    return ", called by ".join(
+        f"{Path(each.filename).name}:{each.lineno} in {each.name}" for each in reversed(calls)
+    )
 
 
 class StopSignals:
@@ -57,11 +71,16 @@ class StopSignals:
         self._stop()
 
     def _give_up(self) -> None:
-        text = "not stopped within %g s: something blocks the event loop, exiting"
-        teller = threading.Thread(target=_log.error, args=(text, self._grace), daemon=True)
+        teller = threading.Thread(target=self._tell, daemon=True)
         teller.start()
         teller.join(_LAST_WORDS)  # what blocks the loop may be the log, such as a full pipe
         self._exit(1)
+
+    def _tell(self) -> None:
+        _log.error(
+            "not stopped within %g s: something blocks the event loop, exiting (it is at %s)",
+            self._grace, _place_of_main_thread(),
+        )  # fmt: skip
 
     def _exit(self, code: int) -> None:
         try:

@@ -49,7 +49,7 @@ class Timing:
     waiting_reminder_last: float = 3600.0
 
     slow_pre_start: float = 20.0
-    """A PreStartContainer that takes longer is logged; a kubelet gives up after 30 s."""
+    """A PreStartContainer that takes longer is logged."""
 
     call_grace: float = 0.9
     """For Allocate calls under way when a plugin stops; streams end at once."""
@@ -67,6 +67,21 @@ class Timing:
     """Pause before a device type that failed is served again (`on_server_error="isolate"`)."""
 
     isolate_last: float = 300.0
+
+
+@dataclass(frozen=True)
+class HookTimeouts:
+    """How long the author's code may take for one answer, in seconds.
+
+    A kubelet admits one pod after the other and waits for ever on the first two; on the third it
+    waits for 30 s, and tells nobody who was late.
+    """
+
+    allocate: float = 10.0
+    """For `allocate` and `post_allocate` together, and for our CDI files."""
+
+    preferred: float = 2.0
+    pre_start: float = 25.0
 
 
 def back_off(first: float, last: float, failures: int) -> float:
