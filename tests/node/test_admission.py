@@ -372,7 +372,6 @@ async def test_a_hanging_plugin_holds_up_nobody_else(plugins: Path) -> None:
             await asyncio.wait_for(manager.allocate(pod(f"g{n}", 1, resource=GADGET)), 5)
         other = asyncio.ensure_future(manager.allocate(pod("other", 1)))
         await until(lambda: len(one.allocations) == 2)
-        assert "Available: 0" in await refuse(manager, pod("third", 1))
         gate.set()
         assert (await stuck)["c0"] != (await other)["c0"]
 

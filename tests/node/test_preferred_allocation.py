@@ -3,7 +3,7 @@
 import pytest
 
 from kubedevices.allocation import ContainerPreferredRequest
-from kubedevices.node.allocator import Chosen
+from kubedevices.node.allocator import Chosen, check_preference
 from tests.allocator_rig import THREE_EACH, Node, Nodes, R
 
 
@@ -82,13 +82,11 @@ def test_a_bad_preference_is_reported() -> None:
     node.hold("d8")
 
     def warnings(*answer: str) -> tuple[str, ...]:
-        found = node.plan(2, reusable=("d0",), answer=answer)
-        assert isinstance(found, Chosen)
-        assert found.device_ids[0] == "d0", "must-include is always included"
-        assert len(found.device_ids) == 2
-        return tuple(
-            text.removeprefix(f"{R}: the preferred allocation ") for text in found.warnings
-        )
+        chosen = node.choose(2, reusable=("d0",), answer=answer)
+        assert chosen[0] == "d0", "must-include is always included"
+        assert len(chosen) == 2
+        found = check_preference(R, node.ask(2, reusable=("d0",)), answer)
+        return tuple(text.removeprefix(f"{R}: the preferred allocation ") for text in found)
 
     assert warnings("d0", "d5") == ()
     assert warnings() == ()

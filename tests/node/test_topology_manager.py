@@ -95,6 +95,7 @@ def test_what_cannot_be_aligned_is_refused(policy: str) -> None:
     with pytest.raises(TopologyAffinityError, match="cannot be allocated with Topology") as caught:
         node.align(two, two.containers[0])
     assert caught.value.reason == "TopologyAffinityError"
+    node.topology.note_refused()
     assert node.counted("kubelet_topology_manager_admission_errors_total") == 1
 
 
@@ -161,16 +162,21 @@ def test_a_new_admission_forgets_the_decision_before() -> None:
     one = pod({NIC: 1})
     assert node.align(one, one.containers[0]) == NumaNodes((0,))
     node.hold(NIC, {0: ["0-0"]}, "other")
-    node.topology.begin(one)
-    assert node.align(one, one.containers[0]) == NumaNodes((1,))
+    align = node.topology.new_decision(one)
+    assert align(one.containers[0], lambda _: ()) == NumaNodes((1,))
     node.topology.forget(one.uid)
     assert node.topology.get_affinity(one.uid, "c0") == NO_AFFINITY
 
 
-def test_aligned_containers_are_counted() -> None:
-    """single-numa-node counts each container, or each pod, that it aligned."""
-    node = Node("single-numa-node")
+@pytest.mark.parametrize(("scope", "count"), [("container", 2), ("pod", 1)])
+def test_aligned_containers_are_counted(scope: str, count: int) -> None:
+    """single-numa-node counts each container, or each pod, that it aligned; what stands counts."""
+    node = Node("single-numa-node", scope)
     two = pod({GPU: 1}, {GPU: 1})
-    for container in two.containers:
-        node.align(two, container)
-    assert node.counted("kubelet_container_aligned_compute_resources_count") == 2
+    for _ in range(2):
+        align = node.topology.new_decision(two)
+        for container in two.containers:
+            align(container, lambda _: ())
+    assert node.counted("kubelet_container_aligned_compute_resources_count") == 0
+    node.topology.note_admitted(two.uid)
+    assert node.counted("kubelet_container_aligned_compute_resources_count") == count

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from kubedevices.node.turns import Turns
+from kubedevices.errors import GivenUp
+from kubedevices.node.turns import Turns, to_its_end
 from tests.waiting import until
 
 
@@ -30,7 +31,7 @@ async def test_the_same_key_waits_and_another_does_not() -> None:
 
 
 async def test_work_gives_way_only_if_it_said_so() -> None:
-    """The caller of work that gave way sees a cancellation that was not its own."""
+    """The caller of work that gave way is told so: it was not cancelled itself."""
     turns, gate = Turns(), asyncio.Event()
 
     async def work() -> str:
@@ -43,7 +44,7 @@ async def test_work_gives_way_only_if_it_said_so() -> None:
     await asyncio.sleep(0)
     for key in ("stays", "goes", "nobody"):
         turns.make_way(key)
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(GivenUp):
         await goes
     gate.set()
     assert await stays == "done"
@@ -69,13 +70,74 @@ async def test_cancelling_the_caller_ends_the_work() -> None:
     assert not turns.is_taken("k")
 
 
-async def test_everything_can_be_cancelled() -> None:
-    """For the end of the device manager."""
+async def test_everything_is_given_up_at_the_end() -> None:
+    """What is under way, what waits for its turn, and what comes later; until turns begin again."""
     turns = Turns()
-    await turns.cancel_all()
-    tasks = [asyncio.ensure_future(turns.take(key, asyncio.Event().wait)) for key in ("a", "b")]
+    await turns.close()
+    turns.open()
+    tasks = [
+        asyncio.ensure_future(turns.take(key, asyncio.Event().wait)) for key in ("a", "a", "b")
+    ]
     await asyncio.sleep(0)
-    await turns.cancel_all()
-    for task in tasks:
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    await turns.close()
+    for waiting in [*tasks, turns.take("c", asyncio.Event().wait)]:
+        with pytest.raises(GivenUp):
+            await waiting
+    turns.open()
+    assert await turns.take("a", lambda: asyncio.sleep(0, "done")) == "done"
+
+
+@pytest.mark.parametrize("end", ["make_way", "close"])
+async def test_work_that_is_done_all_the_same_is_answered(end: str) -> None:
+    """It was cancelled too late: whoever asked gets what happened."""
+    turns, gate = Turns(), asyncio.Event()
+
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    task = asyncio.ensure_future(turns.take("k", lambda: to_its_end(work()), gives_way=True))
+    await until(lambda: turns.is_taken("k"))
+    await asyncio.sleep(0)
+    closing = None
+    if end == "close":
+        closing = asyncio.ensure_future(turns.close())
+    else:
+        turns.make_way("k")
+    await asyncio.sleep(0)
+    gate.set()
+    assert await task == "done"
+    if closing is not None:
+        await closing
+
+
+async def test_a_caller_who_is_cancelled_is_told_that_and_nothing_else() -> None:
+    """Once the work has ended, also when that was impatient, or the work did its thing anyway."""
+    turns, gate, done = Turns(), asyncio.Event(), []
+
+    async def work() -> None:
+        await gate.wait()
+        done.append(1)
+
+    task = asyncio.ensure_future(turns.take("k", lambda: to_its_end(work())))
+    await until(lambda: turns.is_taken("k"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done
+    assert not turns.is_taken("k")
+
+
+async def test_work_that_is_cancelled_itself_says_so() -> None:
+    """At the end of the loop nothing can be finished any more."""
+
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await to_its_end(give_up())

@@ -49,7 +49,7 @@
         ├── LedgerDamaged, LedgerWriteFailed   the node's own durable state
         ├── HoldInUse                      a pod's devices are in use by a command that runs
         ├── ListenFailed                   kubelet.sock could not be bound; exit_code 3
-        └── NotInTime
+        └── NotInTime, GivenUp
 
 shared     root, usage, sockets and files, the wire
 container  what a container is to get: CDI, device files, runtimes
@@ -82,6 +82,7 @@ from kubedevices.errors.node import (
     DialPluginFailed,
     EndpointNotFound,
     EndpointStopped,
+    GivenUp,
     HoldInUse,
     LedgerDamaged,
     LedgerUnusable,
@@ -181,6 +182,7 @@ __all__ = [
     "EndpointNotFound",
     "EndpointStopped",
     "GetInfoFailed",
+    "GivenUp",
     "HoldInUse",
     "HookFailed",
     "HookHangs",

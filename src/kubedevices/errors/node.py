@@ -282,3 +282,12 @@ class HoldInUse(NodeError):
             f"a command runs with the devices of pod {pod_uid}{by}: wait for its end, or choose "
             "another --pod-name"
         )
+
+
+class GivenUp(NodeError):
+    """What was asked for did not happen and changed nothing: the node was stopped before."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the node was stopped before this was done, nothing has changed; ask again when it runs"
+        )

@@ -20,6 +20,7 @@ topology_options     the settings of the topology manager, checked
 subset_sums          sums over all sets of NUMA nodes at once
 allocator            which devices a container gets: decides, calls nobody
 admission            a whole pod, all or nothing: plan, ask the plugins, commit or roll back
+under_way            what is being given or given back right now, and who waits for it
 reservation          what a pod is about to get: taken, and committed or given back as a whole
 pod_devices          who holds what, with the response that came along
 pod_devices_store    where admitted pods are kept

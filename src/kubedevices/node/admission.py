@@ -2,40 +2,69 @@
 
 Decides nothing itself and keeps nothing: the allocator chooses, the reservation holds what was
 chosen while plugins are awaited, the store makes the result last. Plugins of different resources
-are called concurrently, one plugin for one container after the other. Nothing is locked meanwhile,
-so everything is looked at again after each call.
+are called concurrently, one plugin for one container after the other.
+
+Nothing is locked meanwhile. NUMA nodes and devices of all containers are decided on in one breath,
+without any await, and reserved in the same one. Plugins that want to be asked for a preference are
+asked before, with nothing reserved; then all is decided again, on the state as it is by then.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
 
-from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.allocation import ContainerAllocateResponse, ContainerPreferredRequest
 from kubedevices.errors import (
     AdmissionRejected,
     DevicesNoLongerHealthy,
+    DevicesUnavailable,
     EndpointNotFound,
     KubedevicesError,
+    UnexpectedlyFewDevices,
     UnknownPlugin,
 )
 from kubedevices.metrics import ALLOCATION_SECONDS, NO_METRICS, Metrics
-from kubedevices.node.allocator import AskPlugin, Chosen, DeviceRequest, plan
+from kubedevices.node.allocator import (
+    AskPlugin,
+    Chosen,
+    DeviceRequest,
+    check_preference,
+    plan,
+)
 from kubedevices.node.concurrently import concurrently
 from kubedevices.node.endpoint import Endpoint
 from kubedevices.node.inventory import Inventory
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import PodDevices
 from kubedevices.node.reservation import Part, Reservation
+from kubedevices.node.topology_policy import TopologyAffinityError
+from kubedevices.node.under_way import UnderWay
 from kubedevices.numa import NumaNodes
 
 logger = logging.getLogger(__name__)
 
 UNEXPECTED = "UnexpectedAdmissionError"
 
+_ASKED_AGAIN = 3
+"""How often a plugin is asked again when others took what it preferred."""
+
+_LONGEST_WAIT = 300.0
+"""Seconds for what others have under way; each of them has deadlines, an endless row has none."""
+
 Align = Callable[[Container, Callable[[str], Collection[str]]], NumaNodes | None]
 """Container and what it may reuse of a resource → its NUMA nodes, None where they do not matter."""
 
 Responses = dict[Part, ContainerAllocateResponse]
+
+
+class _Preference(NamedTuple):
+    """What a plugin answered, to which question, and how often it was asked for this part."""
+
+    asked: ContainerPreferredRequest
+    answer: tuple[str, ...]
+    times: int
 
 
 class Admission:
@@ -47,55 +76,122 @@ class Admission:
         inventory: Inventory,
         pod_devices: PodDevices,
         find_endpoint: Callable[[str], Endpoint | None],
+        under_way: UnderWay,
         *,
         settled: Collection[Part] = (),
-        align: Align = lambda _container, _reusable: None,
+        new_decision: Callable[[], Align] = lambda: lambda _container, _reusable: None,
+        must_stay_aligned: bool = False,
         metrics: Metrics = NO_METRICS,
         compat: bool = False,
     ) -> None:
         """`settled` parts run since before our start and are left as they are.
 
-        `align` decides on the NUMA nodes of a container; it may raise `AdmissionRejected`.
+        `new_decision` forgets what was decided on the NUMA nodes of the pod, and returns what
+        decides for one container after the other; it may raise `AdmissionRejected`. Devices that
+        `must_stay_aligned` may not move to other nodes before the pod has them.
         """
-        self._align, self._metrics = align, metrics
-        self._settled = settled
+        self._must_stay_aligned = must_stay_aligned
+        self._aligned: dict[Part, Mapping[int, list[str]]] = {}
+        self._new_decision, self._metrics = new_decision, metrics
+        self._settled, self._under_way = settled, under_way
         self._pod, self._inventory, self._pod_devices = pod, inventory, pod_devices
         self._find_endpoint, self._compat = find_endpoint, compat
+        self._preferences: dict[Part, _Preference] = {}
         self.reservation = Reservation(pod, inventory, pod_devices)
 
-    async def prepare(self) -> Responses:
-        """Reserve devices and fetch the plugins' answers; raises `AdmissionRejected`.
+    @asynccontextmanager
+    async def prepared(self) -> AsyncIterator[Responses]:
+        """Reserve devices and fetch the plugins' answers; commit the reservation in the block.
 
-        Whatever ends this other than a return has given everything back.
+        Raises `AdmissionRejected`. Whatever ends the block with an error has given everything back.
         """
         try:
             await self._plan()
-            responses = await self._ask_plugins()
-            if not self._compat:
-                self._check_health()
+            with self._under_way.admission({resource for _, resource in self.reservation.parts}):
+                try:
+                    responses = await self._ask_plugins()
+                    if not self._compat:
+                        self._check_health()
+                    yield responses
+                finally:
+                    self.reservation.roll_back()
         except KubedevicesError as error:
-            self.reservation.roll_back()
             raise rejected(error) from error
-        except BaseException:
-            self.reservation.roll_back()
-            raise
-        return responses
 
     # ------------------------------------------------------------ planning
 
     async def _plan(self) -> None:
-        for container in self._pod:
-            known = [name for name in container.limits if self._inventory.is_known(name)]
-            if known:
-                numa_nodes = None
-                if not all((container.name, name) in self._settled for name in known):
-                    numa_nodes = self._align(container, self.reservation.reusable)
-                await concurrently([self._choose(container, name, numa_nodes) for name in known])
-            self.reservation.finish(container)
+        """Return with everything reserved, or raise with nothing.
 
-    async def _choose(
+        What another admission holds, or a release is about to free, is waited for before the no.
+        """
+        wanted = {name for each in self._pod for name, count in each.limits.items() if count}
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LONGEST_WAIT
+        while True:
+            try:
+                questions = self._plan_now()
+            except (DevicesUnavailable, UnexpectedlyFewDevices, TopologyAffinityError) as error:
+                lacking = {error.resource} if isinstance(error, DevicesUnavailable) else wanted
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        may_fit = await self._under_way.may_free(lacking)
+                except TimeoutError:
+                    may_fit = False
+                if not may_fit:
+                    raise
+                continue
+            if not questions:
+                return
+            await concurrently([self._ask_preference(*each) for each in questions.items()])
+
+    def _plan_now(self) -> dict[Part, ContainerPreferredRequest]:
+        """Reserve devices for all containers, or nothing; return what plugins must be asked first.
+
+        One breath, so that what the NUMA nodes were chosen for is still so when it is taken.
+        """
+        self.reservation = Reservation(self._pod, self._inventory, self._pod_devices)
+        align = self._new_decision()
+        self._aligned = {}
+        questions: dict[Part, ContainerPreferredRequest] = {}
+        try:
+            for container in self._pod:
+                questions = self._plan_container(container, align)
+                if questions:
+                    break
+                self.reservation.finish(container)
+        except BaseException:
+            self.reservation.roll_back()
+            raise
+        if questions:
+            self.reservation.roll_back()
+        return questions
+
+    def _plan_container(
+        self, container: Container, align: Align
+    ) -> dict[Part, ContainerPreferredRequest]:
+        known = [name for name in container.limits if self._inventory.is_known(name)]
+        if all((container.name, name) in self._settled for name in known):
+            numa_nodes = None
+        else:
+            numa_nodes = align(container, self.reservation.reusable)
+        questions = {}
+        for resource in known:
+            step = self._choose(container, resource, numa_nodes)
+            if isinstance(step, AskPlugin):
+                questions[container.name, resource] = step.request
+            else:
+                self.reservation.take(container, resource, step.device_ids)
+                if self._must_stay_aligned and numa_nodes is not None:
+                    self._aligned[container.name, resource] = self._inventory.per_numa(
+                        resource, step.device_ids
+                    )
+        return questions
+
+    def _choose(
         self, container: Container, resource: str, numa_nodes: NumaNodes | None
-    ) -> None:
+    ) -> AskPlugin | Chosen:
+        part = (container.name, resource)
         request = DeviceRequest(
             self._pod.uid,
             container.name,
@@ -103,25 +199,30 @@ class Admission:
             container.limits[resource],
             self.reservation.reusable(resource),
             affinity=numa_nodes,
-            is_running=(container.name, resource) in self._settled,
+            is_running=part in self._settled,
         )
-        answer: Sequence[str] | None = None
-        while isinstance(step := self._decide(request, answer), AskPlugin):
-            answer = await self._endpoint_with_preference(resource).get_preferred_allocation(
-                step.request
-            )
-        for warning in step.warnings:
-            logger.warning("%s", warning)
-        self.reservation.take(container, resource, step.device_ids)
+        known = self._preferences.get(part)
+        step = self._decide(request, known.answer if known else None)
+        if known is None or known.times > _ASKED_AGAIN or isinstance(step, AskPlugin):
+            return step
+        if set(step.missed).isdisjoint(known.asked.available):
+            return step
+        return self._decide(request, None)  # it was offered what is no longer there
 
     def _decide(self, request: DeviceRequest, answer: Sequence[str] | None) -> AskPlugin | Chosen:
         return plan(request, self._inventory, self._pod_devices, answer=answer, compat=self._compat)
 
-    def _endpoint_with_preference(self, resource: str) -> Endpoint:
+    async def _ask_preference(self, part: Part, request: ContainerPreferredRequest) -> None:
+        _, resource = part
         endpoint = self._find_endpoint(resource)
         if endpoint is None:
             raise EndpointNotFound(resource)
-        return endpoint
+        answer = await endpoint.get_preferred_allocation(request)
+        for problem in check_preference(resource, request, answer):
+            logger.warning("%s", problem)
+        before = self._preferences.get(part)
+        times = before.times + 1 if before else 1
+        self._preferences[part] = _Preference(request, answer, times)
 
     # ------------------------------------------------------------ the plugins' answers
 
@@ -148,10 +249,14 @@ class Admission:
         return responses
 
     def _check_health(self) -> None:
-        """Refuse devices that went bad, or whose plugin went away, while plugins were answering."""
-        for (_, resource), device_ids in self.reservation.parts.items():
+        """Refuse devices that went bad or moved, or whose plugin left, while plugins answered."""
+        for part, device_ids in self.reservation.parts.items():
+            resource = part[1]
             if not set(device_ids).issubset(self._inventory.healthy(resource)):
                 raise DevicesNoLongerHealthy(resource)
+            now = self._inventory.per_numa(resource, device_ids)
+            if self._aligned.get(part, now) != now:
+                raise TopologyAffinityError
 
 
 def rejected(error: KubedevicesError) -> AdmissionRejected:

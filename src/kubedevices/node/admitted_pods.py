@@ -1,23 +1,17 @@
 """The pods that were admitted: in memory and in the store, always the same in both.
 
 Between the device manager, which decides, and a `PodDevicesStore`, which makes it last. What is
-begun here is finished even when the caller gives up: what is on disk must be in memory.
+begun here is finished even when the caller is cancelled, and then answered: what is on disk must be
+in memory, and known to whoever asked.
 """
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.pod import Pod
 from kubedevices.node.pod_devices import Holding, PodDevices
 from kubedevices.node.pod_devices_store import Kept, PodDevicesStore
-
-logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
+from kubedevices.node.turns import to_its_end
 
 
 class AdmittedPods:
@@ -94,17 +88,3 @@ class AdmittedPods:
 
     def _tell(self, kind: EventKind, pod: Pod, **details: object) -> None:
         self._events.publish(NodeEvent(kind, pod=pod.full_name, details=details))
-
-
-async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return what `work` does. Cancelled meanwhile, it still runs to its end before this raises."""
-    task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with contextlib.suppress(asyncio.CancelledError):  # impatience changes nothing
-                await asyncio.wait({task})
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.info("given up, and failed anyway: %s", error)
-        raise

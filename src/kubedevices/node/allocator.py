@@ -47,11 +47,11 @@ class DeviceRequest:
 class Chosen:
     """The devices to take, `()` when there is nothing to do.
 
-    `warnings` say what was wrong with the plugin's preference.
+    `missed` are those of the plugin's preference that cannot be had, or not any more.
     """
 
     device_ids: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +124,15 @@ def _choose(
         offered = free.all(split.is_aligned) if needed < aligned else free.all()
         available = sorted({*offered, *chosen}, key=natural_key)
         return AskPlugin(ContainerPreferredRequest(tuple(available), tuple(chosen), request.count))
-    warnings = _check(answer, chosen, record, request.count) if answer else ()
     _fill(chosen, request.count, (each for each in answer or () if _is_free(record, each, allowed)))
+    few = len(chosen) < request.count
+    missed = tuple(each for each in answer or () if few and each not in chosen)
     for part in allowed:
         if len(chosen) < request.count:
             _fill(chosen, request.count, free.first(request.count, part))
     if len(chosen) < request.count:
         raise UnexpectedlyFewDevices(request.count, len(chosen))
-    return Chosen(tuple(chosen), warnings=warnings)
+    return Chosen(tuple(chosen), missed)
 
 
 def _wants_to_be_asked(record: ResourceRecord) -> bool:
@@ -154,26 +155,23 @@ def _is_free(record: ResourceRecord, device_id: str, allowed: Iterable[NumaPart]
     return record.devices.free.contains(device_id, mask) and any(part(mask) for part in allowed)
 
 
-def _check(
-    answer: Sequence[str], must_include: Collection[str], record: ResourceRecord, size: int
+def check_preference(
+    resource: str, asked: ContainerPreferredRequest, answer: Sequence[str]
 ) -> tuple[str, ...]:
     """Return what is wrong with a plugin's preference; it is used as far as it makes sense."""
     told = set(answer)
-    unusable = {
-        device_id
-        for device_id in told
-        if device_id not in must_include and not _is_free(record, device_id, [lambda _: True])
-    }
+    if not told:
+        return ()
     problems = []
     if len(told) < len(answer):
         problems.append("names a device twice")
-    if unusable:
+    if unusable := told.difference(asked.available):
         problems.append(f"names devices that are not available: {_listed(unusable)}")
-    if missing := set(must_include) - told:
+    if missing := set(asked.must_include) - told:
         problems.append(f"leaves out devices it must include: {_listed(missing)}")
-    if len(told) != size:
-        problems.append(f"names {counted(len(told), 'device')} instead of {size}")
-    return tuple(f"{record.name}: the preferred allocation {problem}" for problem in problems)
+    if len(told) != asked.size:
+        problems.append(f"names {counted(len(told), 'device')} instead of {asked.size}")
+    return tuple(f"{resource}: the preferred allocation {problem}" for problem in problems)
 
 
 def _listed(device_ids: Iterable[str]) -> str:

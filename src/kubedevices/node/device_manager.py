@@ -15,6 +15,7 @@ from typing import Self
 from kubedevices.allocation import ContainerOptions, RegisterRequest
 from kubedevices.errors import (
     AdmissionRejected,
+    GivenUp,
     KubedevicesError,
     NodeError,
     RegistrationError,
@@ -28,7 +29,7 @@ from kubedevices.metrics import (
     TOPOLOGY_MILLISECONDS,
     Metrics,
 )
-from kubedevices.node.admission import UNEXPECTED, Admission, rejected
+from kubedevices.node.admission import UNEXPECTED, Admission
 from kubedevices.node.admitted_pods import AdmittedPods
 from kubedevices.node.after_restart import START_WAIT, AfterRestart, RunningContainers
 from kubedevices.node.checkpoint_writer import CheckpointWriter
@@ -51,7 +52,9 @@ from kubedevices.node.registration import RegistrationServer
 from kubedevices.node.topology_hints import Hints
 from kubedevices.node.topology_manager import HintProvider, TopologyManager
 from kubedevices.node.topology_options import TopologySettings
-from kubedevices.node.turns import Turns
+from kubedevices.node.topology_policy import TopologyAffinityError
+from kubedevices.node.turns import Turns, to_its_end
+from kubedevices.node.under_way import UnderWay
 from kubedevices.socket_paths import CHECKPOINT_NAME, default_state_dir
 
 logger = logging.getLogger(__name__)
@@ -68,6 +71,9 @@ class DeviceManager(NodeView):
     start `start_wait` seconds. `store` replaces the ledger in `state_dir`. `topology` (see
     `topology_options.check_settings`) and `hint_providers` decide on NUMA nodes.
     """
+
+    _is_running = False
+    _end: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -128,7 +134,7 @@ class DeviceManager(NodeView):
             start_wait=start_wait,
             compat=compat,
         )
-        self._active_pods, self._turns, self._is_running = active_pods, Turns(), False
+        self._active_pods, self._turns, self._under_way = active_pods, Turns(), UnderWay()
 
     def _keep_in(self, store: PodDevicesStore) -> None:
         self._store = store
@@ -166,6 +172,7 @@ class DeviceManager(NodeView):
             self._lock.release()
             raise
         self._checkpoint.start(resources)
+        self._turns.open()
         self._is_running = True
 
     async def _load(self) -> Collection[str]:
@@ -183,12 +190,19 @@ class DeviceManager(NodeView):
         return kept.resources
 
     async def stop(self) -> None:
-        """Disconnect every plugin and remove kubelet.sock; harmless when repeated."""
-        if not self._is_running:
-            return
-        self._is_running = False
+        """Disconnect every plugin and remove kubelet.sock; harmless when repeated.
+
+        It goes on when its caller is cancelled; another call waits for its end.
+        """
+        if self._is_running:
+            self._is_running = False
+            self._end = asyncio.create_task(self._stop(), name="end of the device manager")
+        if self._end is not None:
+            await asyncio.shield(self._end)
+
+    async def _stop(self) -> None:
         await self._registration.stop()
-        await self._turns.cancel_all()
+        await self._turns.close()
         await self._checkpoint.stop()
         await self._endpoints.close()
         self._events.close()
@@ -233,56 +247,68 @@ class DeviceManager(NodeView):
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            await self._turns.take(pod.uid, lambda: self._admit(pod), gives_way=True)
+            return await self._turns.take(pod.uid, lambda: self._admit(pod), gives_way=True)
         except AdmissionRejected as error:
             self._tell_rejected(pod, error)
             raise
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+        except GivenUp:
             why = "the pod was released" if self._is_running else "the node was stopped"
             given_up = AdmissionRejected(UNEXPECTED, f"{why} while the pod was being admitted")
             self._tell_rejected(pod, given_up)
             raise given_up from None
         finally:
             self._metrics.observe(TOPOLOGY_MILLISECONDS, (loop.time() - began) * 1e3)
-        self._metrics.count(ADMISSIONS, "admitted")
-        return self.get_allocation(pod.uid)
 
-    async def _admit(self, pod: Pod) -> None:
+    async def _admit(self, pod: Pod) -> Allocation:
         await self.update_allocated_devices(besides=pod.uid)
         settled = await self._after_restart.settled(pod)
         await self._after_restart.wait_for_plugins(pod, settled)
-        self._topology.begin(pod)
+        self._topology.begin()
         admission = Admission(
             pod,
             self.inventory,
             self.pod_devices,
             self._endpoints.find,
+            self._under_way,
             settled=settled,
-            align=partial(self._topology.align, pod),
+            new_decision=partial(self._topology.new_decision, pod),
+            must_stay_aligned=self._topology.is_strict,
             metrics=self._metrics,
             compat=self._compat,
         )
-        responses = await admission.prepare()
-        try:
-            await self._admitted.add(pod, admission.reservation.commit(responses))
-        except KubedevicesError as error:
-            raise rejected(error) from error
+        async with admission.prepared() as responses:
+            holdings = admission.reservation.commit(responses)
+            await self._admitted.add(pod, holdings)
+        # From here on the pod is admitted, whoever gives up.
+        return await to_its_end(self._note_admitted(pod))
+
+    async def _note_admitted(self, pod: Pod) -> Allocation:
+        self._metrics.count(ADMISSIONS, "admitted")
+        self._topology.note_admitted(pod.uid)
         await self._after_restart.note_admitted(pod)
+        return self.get_allocation(pod.uid)
 
     def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:
         self._metrics.count(ADMISSIONS, "rejected")
+        if isinstance(error, TopologyAffinityError):
+            self._topology.note_refused()
         if self.get_pod(pod.uid) is None:
             self._topology.forget(pod.uid)
         details = {"reason": error.reason, "message": error.message}
         self._events.publish(NodeEvent(EventKind.REJECTED, pod=pod.full_name, details=details))
 
     async def release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
-        """Take back what the pod holds, by resource; an admission under way is given up."""
+        """Take back what the pod holds, by resource; an admission under way is given up.
+
+        Raises `GivenUp` when the node is stopped before anything was released.
+        """
         self._turns.make_way(pod_uid)
-        released = await self._turns.take(pod_uid, lambda: self._admitted.remove(pod_uid))
+        return await self._turns.take(pod_uid, lambda: self._release(pod_uid))
+
+    async def _release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
+        resources = {holding.resource for holding in self.pod_devices.holdings(pod_uid)}
+        with self._under_way.release(resources):
+            released = await self._admitted.remove(pod_uid)
         self._after_restart.forget(pod_uid)
         self._topology.forget(pod_uid)
         return released

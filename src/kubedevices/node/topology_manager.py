@@ -5,6 +5,7 @@ per container or once per pod, and what was decided. For the admission.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Protocol
 
 from kubedevices.metrics import (
@@ -55,6 +56,11 @@ class TopologyManager:
         self._providers, self._metrics, self._compat = providers, metrics, compat
         self._decided: dict[str, dict[str, TopologyHint]] = {}
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether a pod is refused rather than get devices that are not aligned."""
+        return self.settings.policy in {"restricted", "single-numa-node"}
+
     # ------------------------------------------------------------ hints
 
     def get_topology_hints(
@@ -83,10 +89,14 @@ class TopologyManager:
 
     # ------------------------------------------------------------ decisions
 
-    def begin(self, pod: Pod) -> None:
-        """Count the admission of `pod` and forget what was decided for it before."""
+    def begin(self) -> None:
+        """Count an admission."""
         self._metrics.count(TOPOLOGY_REQUESTS)
+
+    def new_decision(self, pod: Pod) -> Callable[[Container, Reusable], NumaNodes | None]:
+        """Forget what was decided for `pod`; return `align` for a decision on the state of now."""
         self._decided.pop(pod.uid, None)
+        return partial(self.align, pod)
 
     def align(self, pod: Pod, container: Container, reusable: Reusable) -> NumaNodes | None:
         """Decide on the NUMA nodes of `container`, None when they do not matter.
@@ -111,10 +121,7 @@ class TopologyManager:
     def _decide(self, devices: ProviderHints, others: Sequence[ProviderHints]) -> TopologyHint:
         decision = decide(self.settings, [devices, *others])
         if not decision.admit:
-            self._metrics.count(TOPOLOGY_ERRORS)
             raise TopologyAffinityError
-        if self.settings.policy == "single-numa-node":
-            self._metrics.count(ALIGNED_CONTAINERS, self.settings.scope, "numa_node")
         return decision.hint
 
     def _pod_providers(self, pod: Pod) -> list[ProviderHints]:
@@ -131,6 +138,17 @@ class TopologyManager:
     def get_affinity(self, pod_uid: str, container: str) -> TopologyHint:
         """Return what was decided for a container; no nodes and not preferred when nothing was."""
         return self._decided.get(pod_uid, {}).get(container, NO_AFFINITY)
+
+    def note_admitted(self, pod_uid: str) -> None:
+        """Count what was decided: it stands. One decision of many for a pod does."""
+        if self.settings.policy == "single-numa-node":
+            decided = self._decided.get(pod_uid, {})
+            for _ in list(decided)[: 1 if self.settings.scope == "pod" else None]:
+                self._metrics.count(ALIGNED_CONTAINERS, self.settings.scope, "numa_node")
+
+    def note_refused(self) -> None:
+        """Count a pod that could not be aligned."""
+        self._metrics.count(TOPOLOGY_ERRORS)
 
     def forget(self, pod_uid: str) -> None:
         """The pod is gone, or was not admitted."""

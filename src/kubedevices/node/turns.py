@@ -4,8 +4,14 @@ Not a lock: what is under way can be made to give way to what comes next.
 """
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from kubedevices.errors import GivenUp
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -16,6 +22,7 @@ class Turns:
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._gives_way: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     async def take(
         self,
@@ -26,21 +33,32 @@ class Turns:
     ) -> Result:
         """Wait for the turn, do the work, return its result.
 
-        Cancelling the caller cancels the work. Work that was made to give way raises
-        `CancelledError` in a caller that was not cancelled itself (`Task.cancelling()` is 0).
+        Cancelling the caller cancels the work. Raises `GivenUp` when the work was cancelled from
+        elsewhere, by `make_way` or `close`; work that does its thing all the same is answered.
         """
         while (before := self._running.get(key)) is not None:
             await asyncio.wait({before})
+        if self._is_closed:
+            raise GivenUp
         task = asyncio.create_task(work(), name=f"turn of {key}")
         self._running[key] = task
         if gives_way:
             self._gives_way.add(task)
         try:
-            return await task
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await _end_of(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.info("given up, and failed anyway: %s", error)
+            raise
         finally:
             self._gives_way.discard(task)
             if self._running.get(key) is task:
                 del self._running[key]
+        if task.cancelled():
+            raise GivenUp
+        return task.result()
 
     def make_way(self, key: str) -> None:
         """Cancel what is under way on `key`, if it gives way."""
@@ -52,10 +70,31 @@ class Turns:
         """Whether something is under way on `key`."""
         return key in self._running
 
-    async def cancel_all(self) -> None:
-        """Cancel everything and wait for its end."""
+    def open(self) -> None:
+        """Let work begin again after `close`."""
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Cancel everything and wait for its end; what waits for its turn is given up."""
+        self._is_closed = True
         tasks = [*self._running.values()]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Do `work` as a whole, also when cancelled meanwhile, and return or raise what came of it.
+
+    The cancellation is gone then: for the work of a turn, whose caller is told by `Turns.take`.
+    """
+    task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
+    await _end_of(task)
+    return task.result()
+
+
+async def _end_of(task: asyncio.Task[Any]) -> None:
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):  # impatience changes nothing
+            await asyncio.wait({task})

@@ -1,0 +1,177 @@
+"""Many pods at once, and plugins that answer late, differently and sometimes with an error."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Self
+
+import pytest
+
+from kubedevices.allocation import ContainerPreferredRequest
+from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.events import EventKind, NodeEvent
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.topology_options import check_settings
+from tests.fake_plugin import FakePlugin, healthy
+from tests.waiting import until
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+PER_NODE = {GPU: 8, NIC: 6}
+NODES = (0, 1)
+PODS = 40
+
+Held = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""Container → resource → device IDs, which begin with their NUMA node."""
+
+
+class SlowPlugin(FakePlugin):
+    """Lets others go first before it answers; prefers any devices; fails one call in six."""
+
+    def __init__(self, directory: Path, resource: str, random: Random) -> None:
+        devices = [
+            device
+            for node in NODES
+            for device in healthy(*(f"{node}-{n}" for n in range(PER_NODE[resource])), numa=(node,))
+        ]
+        name = resource.replace("/", "-")
+        super().__init__(
+            directory, resource, socket_name=name, devices=devices, preferred=self._prefer
+        )
+        self._random, self._fails = random, False
+
+    def _prefer(self, request: ContainerPreferredRequest) -> Sequence[str]:
+        rest = sorted({*request.available} - {*request.must_include})
+        more = self._random.sample(rest, request.size - len(request.must_include))
+        return [*request.must_include, *more]
+
+    async def _behave(self, method: str) -> None:
+        for _ in range(self._random.randrange(60) if method in ("preferred", "allocate") else 0):
+            await asyncio.sleep(0)
+        if self._fails and method == "allocate" and self._random.randrange(6) == 0:
+            raise RpcError(StatusCode.INTERNAL, "not today")
+
+
+class Node:
+    """A device manager with two slow plugins, and everything that happens on it."""
+
+    def __init__(self, directory: Path, seed: int, policy: str, scope: str) -> None:
+        self.random = Random(seed)
+        self.manager = DeviceManager(
+            directory,
+            store=PodDevicesInMemory(),
+            topology=check_settings(policy, scope, numa_nodes=NODES),
+        )
+        self.plugins = [SlowPlugin(directory, name, self.random) for name in PER_NODE]
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.manager)
+        for plugin in self.plugins:
+            await self._stack.enter_async_context(plugin)
+            await plugin.register()
+            await until(lambda plugin=plugin: self.manager.inventory.has_reported(plugin.resource))  # type: ignore[misc]
+            plugin._fails = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def limits(self) -> dict[str, int]:
+        """Return some of both resources, or of one."""
+        wanted = {GPU: self.random.randint(1, 4), NIC: self.random.randint(1, 3)}
+        return {name: wanted[name] for name in self.random.choice([[GPU], [NIC], [GPU, NIC]])}
+
+    async def admit(self, pods: Sequence[Pod]) -> dict[str, Held]:
+        """Admit all at once; return what the admitted ones hold."""
+
+        async def admit(pod: Pod) -> tuple[str, Held | None]:
+            try:
+                return pod.name, await self.manager.allocate(pod)
+            except AdmissionRejected:
+                return pod.name, None
+
+        answers = await asyncio.wait_for(asyncio.gather(*map(admit, pods)), 60)
+        return {name: held for name, held in answers if held is not None}
+
+
+def nodes_of(held: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Return the NUMA nodes of what a container holds."""
+    return {each.partition("-")[0] for ids in held.values() for each in ids}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("scope", ["container", "pod"])
+@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
+async def test_no_admitted_pod_breaks_its_policy(
+    short_dir: Path, policy: str, scope: str, seed: int
+) -> None:
+    """Each container, or each pod as a whole, is on one node: each request fits on one."""
+    async with Node(short_dir, seed, policy, scope) as node:
+        pods = [
+            Pod(
+                f"pod{n}",
+                init_containers=tuple(
+                    Container(f"i{m}", node.limits(), is_sidecar=node.random.random() < 0.5)
+                    for m in range(node.random.randrange(2))
+                ),
+                containers=tuple(
+                    Container(f"c{m}", node.limits()) for m in range(node.random.randint(1, 2))
+                ),
+            )
+            for n in range(PODS)
+        ]
+        for round_ in range(2):
+            admitted = await node.admit(pods)
+            assert admitted
+            for held in admitted.values():
+                per_container = [nodes_of(each) for each in held.values()]
+                if scope == "pod":
+                    per_container = [set().union(*per_container)]
+                assert all(len(nodes) == 1 for nodes in per_container), held
+            for pod in pods[round_::2]:
+                await node.manager.release(pod.uid)
+
+
+class Replay:
+    """What is free, by what was told; written for the question below, with nothing of the node."""
+
+    def __init__(self, pods: Sequence[Pod]) -> None:
+        self.wanted = {pod.full_name: pod.containers[0].limits for pod in pods}
+        self.free = {(r, str(n)): PER_NODE[r] for r in PER_NODE for n in NODES}
+
+    def follow(self, event: NodeEvent) -> None:
+        sign = {EventKind.ALLOCATED: -1, EventKind.RELEASED: 1}.get(event.kind, 0)
+        if sign:
+            held = event.details["containers"].values() if sign < 0 else [event.details["devices"]]
+            for resource, ids in (item for each in held for item in each.items()):
+                for device_id in ids:
+                    self.free[resource, device_id.partition("-")[0]] += sign
+
+    def would_fit(self, pod: str) -> bool:
+        return any(
+            all(self.free[name, str(node)] >= count for name, count in self.wanted[pod].items())
+            for node in NODES
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_nobody_is_refused_whom_a_serial_node_would_have_admitted(
+    short_dir: Path, seed: int
+) -> None:
+    """Told in the order in which it happened, each pod refused for lack of devices fits nowhere."""
+    async with Node(short_dir, seed, "single-numa-node", "container") as node:
+        pods = [Pod(f"p{n}", containers=(Container("c", node.limits()),)) for n in range(PODS)]
+        with node.manager.subscribe() as events:
+            admitted = await node.admit(pods)
+            replay, refused = Replay(pods), 0
+            for event in [*events.backlog]:
+                replay.follow(event)
+                if event.kind is EventKind.REJECTED and "not today" not in event.details["message"]:
+                    refused += 1
+                    assert not replay.would_fit(event.pod), event
+        assert refused
+        assert admitted
