@@ -168,6 +168,30 @@ def test_the_linter_reads_by_the_grammar(text: str) -> None:
         read(text)
 
 
+OF_A_TARGET = {"job", "instance", "namespace", "pod", "container", "endpoint", "service", "node"}
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [each for each in ALL if each.name.startswith("kubedevices_")],
+    ids=lambda metric: metric.name,
+)
+def test_no_label_is_one_that_prometheus_sets(metric: Metric) -> None:
+    """It would rename ours to exported_pod, say, and queries would find the plugin's own pod."""
+    assert not OF_A_TARGET & {*metric.labels}
+
+
+def test_some_labels_are_everywhere() -> None:
+    """On counters, gauges and every part of a histogram; a strange value spoils nothing."""
+    kept = PrometheusMetrics([Sample(metrics.SCAN_ERRORS, (), 0)], {"node": "n\udcff"})
+    kept.collect_from(lambda: [Sample(metrics.REGISTERED, ("a.b/c",), 1)])
+    kept.observe(metrics.ALLOCATE_SECONDS, 0.1, "a.b/c")
+    found = [dict(labels) for _, labels in parsed(kept)]
+    assert len(found) > 10
+    assert {each["node"] for each in found} == {"n?"}
+    assert not lint(kept.text().decode())
+
+
 def test_no_name_is_used_twice() -> None:
     """Two metrics of one name would be added up by Prometheus."""
     names = [metric.name for metric in ALL]

@@ -205,7 +205,7 @@ DEVICE_ALLOCATED = Metric(
     f"{_PLUGIN}device_allocated",
     "gauge",
     "1 for each device that a container holds, after the kubelet's podresources.",
-    ("resource", "device", "pod_namespace", "pod", "container"),
+    ("resource", "device", "pod_namespace", "pod_name", "container_name"),
 )
 
 DROPPED_LINES = Metric(
@@ -214,6 +214,9 @@ DROPPED_LINES = Metric(
     "Lines of output that nobody read in time, or that could not be written.",
     ("stream",),
 )
+NODE_LABEL = "node"
+"""On every series of a plugin: a pod's address says nothing to people, and changes with the pod."""
+
 BUILD = Metric("kubedevices_build_info", "gauge", "1; the label says which version.", ("version",))
 
 NODE_BEGINNINGS = (
@@ -261,10 +264,13 @@ class PrometheusMetrics:
     """Keeps everything for a scrape, by prometheus-client.
 
     Counters in `beginnings` are there from the start: Prometheus cannot see the first increase of
-    one that appears with it.
+    one that appears with it. `everywhere` are labels that every series has.
     """
 
-    def __init__(self, beginnings: Iterable[Sample] = ()) -> None:
+    def __init__(
+        self, beginnings: Iterable[Sample] = (), everywhere: Mapping[str, str] | None = None
+    ) -> None:
+        self._everywhere = {name: _text(value) for name, value in (everywhere or {}).items()}
         self._counts = {(each.metric, each.labels): each.value for each in beginnings}
         self._histograms: dict[Metric, Histogram] = {}
         self._sources: list[Collect] = []
@@ -304,13 +310,17 @@ class PrometheusMetrics:
         for metric, histogram in self._histograms.items():
             (whole,) = histogram.collect()
             # A gauge for the time of each histogram's making is more than anybody asked for.
-            whole.samples = [each for each in whole.samples if not each.name.endswith("_created")]
+            whole.samples = [
+                each._replace(labels=self._everywhere | each.labels)
+                for each in whole.samples
+                if not each.name.endswith("_created")
+            ]
             families[metric] = whole
         for (metric, labels), value in (self._counts | values).items():
             named = dict(zip(metric.labels, map(_text, labels), strict=True))
             if metric not in families:
                 families[metric] = _family(metric)
-            families[metric].add_sample(metric.name, named, value)
+            families[metric].add_sample(metric.name, self._everywhere | named, value)
         for _, family in sorted(families.items(), key=lambda each: each[0].name):
             yield family
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import platform
 import re
 import socket
 import subprocess
@@ -43,10 +45,15 @@ def page(url: str, path: str) -> tuple[int, str]:
 
 
 def numbers(url: str) -> dict[tuple[str, ...], float]:
-    """Return every number of /metrics by name and label values, in the order of label names."""
+    """Return every number of /metrics by name and label values, in the order of label names.
+
+    Each has to name the node; that label is left out.
+    """
     text = page(url, "/metrics")[1]
     assert not lint(text)
-    families = text_string_to_metric_families(text)
+    families = [*text_string_to_metric_families(text)]
+    nodes = {sample.labels.pop("node") for family in families for sample in family.samples}
+    assert nodes == {os.environ.get("NODE_NAME") or platform.node()}
     return {
         (
             sample.name.removeprefix("kubedevices_plugin_"),
@@ -207,7 +214,7 @@ def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[obje
             assert found[key] == value, key
         held = [key for key in found if key[0] == "device_allocated"]
         (entry,) = held
-        assert entry[1] == "main"
+        assert entry[1] == "main", "container_name"
         assert entry[3:] == ("train", "default", RESOURCE)
         state: dict[str, Any] = json.loads(page(url, "/state")[1])
         (resource,) = state["resources"]

@@ -63,10 +63,34 @@ def test_alerts_are_about_metrics_that_are_there() -> None:
         assert names
         for name in names:
             assert name in OURS, rule["alert"]
-        labels = {label for name in names for label in OURS[name].labels}
+        labels = {label for name in names for label in OURS[name].labels} | {metrics.NODE_LABEL}
         used = re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))
         used += re.findall(r"(\w+)=\"", rule["expr"])
         assert set(used) <= labels, rule["alert"]
+
+
+CASES = yaml.safe_load((ROOT / "tests/docs/alert_cases.yaml").read_text())["tests"]
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    """What follows would judge nothing for an alert without cases."""
+    (group,) = yaml.safe_load(OBSERVE["alerts.yaml"])["groups"]
+    asked = [each for case in CASES for each in case["alert_rule_test"]]
+    for alert in (rule["alert"] for rule in group["rules"]):
+        fires = {bool(each["exp_alerts"]) for each in asked if each["alertname"] == alert}
+        assert fires == {True, False}, alert
+
+
+def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
+    """And not when nothing is wrong, over restarts and roll-outs of the plugin's pods."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is missing: install the Debian package prometheus")
+    (tmp_path / "alerts.yaml").write_text(OBSERVE["alerts.yaml"])
+    cases = {"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": CASES}
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases))
+    command = ["promtool", "test", "rules", str(tmp_path / "cases.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_pod_monitor_finds_our_pods() -> None:

@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
+import platform
 from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -51,7 +53,8 @@ class PluginPages:
     def __init__(
         self, address: str, scanner: Scanner, *, pod_resources: Path | None = None
     ) -> None:
-        self.metrics = PrometheusMetrics()
+        node = os.environ.get("NODE_NAME") or platform.node()
+        self.metrics = PrometheusMetrics(everywhere={metrics.NODE_LABEL: node})
         self._address, self._scanner = parse_address(address), scanner
         self._pod_resources = pod_resources
         self._held: list[Sample] = []
