@@ -90,6 +90,19 @@ def test_variables_alone_are_words_for_env(
     assert shlex.split(capsys.readouterr().out) == ["A=1", "B=it's"]
 
 
+def test_a_name_made_up_is_told(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, beside the words: otherwise nobody could release it."""
+    assert allocate(node, f"{RESOURCE}=1", "--format", "env") == 0
+    captured = capsys.readouterr()
+    (pod,) = node.manager.pods()
+    assert (
+        captured.err == f"pod {pod.full_name} holds this until `kubedevices release {pod.name}`\n"
+    )
+    assert captured.out.count("\n") == 1
+    assert allocate(node, f"{RESOURCE}=1", "--format", "env", "--pod-name", "known") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_an_oci_configuration_gets_its_devices_added(
     node: NodeThread, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -187,6 +187,35 @@ def test_killed_we_leave_a_hold_that_is_told(
     assert held(node) == []
 
 
+def test_a_node_that_restarts_meanwhile_gets_the_devices_back(node: NodeThread) -> None:
+    """It knows the hold from its ledger, and the end of the command waits for it."""
+    with start(node, command=(sys.executable, "-c", WAITING)) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        node.call(node.stop())
+        process.stdin.close()
+        with node_thread(node.socket_dir) as again:
+            assert process.wait(commands.DEADLINE) == 0
+            assert held(again) == []
+    assert [*(node.manager.state_dir / "owners").iterdir()] == []
+
+
+def test_a_node_that_is_gone_leaves_exit_code_and_advice(node: NodeThread) -> None:
+    """The command's exit code, and how to give the devices back; the next node tells it, too."""
+    with start(node, "--pod-name", "train", command=("sh", "-c", "read line; exit 4")) as process:
+        until_sync(lambda: held(node), commands.DEADLINE)
+        node.call(node.stop())
+        _, error = process.communicate(timeout=commands.DEADLINE)
+    assert process.returncode == 4
+    assert "pod default/train keeps its devices: no kubedevices node is running" in error
+    assert f"kubedevices release default/train --socket-dir {node.socket_dir}" in error
+    with node_thread(node.socket_dir) as again:
+        assert held(again) == ["train"]
+        place = ("--socket-dir", str(again.socket_dir))
+        assert "left behind: its command is gone" in commands.run("devices", *place).stdout
+
+
 def test_a_pod_that_somebody_else_admitted_is_left_alone(node: NodeThread) -> None:
     """We would give back at our end what is not ours."""
     place = ("--socket-dir", str(node.socket_dir), "--pod-name", "train")

@@ -107,6 +107,11 @@ def run(args: argparse.Namespace) -> int:
     if args.output != "table":
         raise UsageError(f"--format and -o {args.output} are two answers: choose one")
     print(_for_runtime(args, pod))
+    if args.pod is None and args.pod_name is None:  # nobody could know it
+        print(
+            f"pod {pod.full_name} holds this until `kubedevices release {pod.name}`",
+            file=sys.stderr,
+        )
     return 0
 
 
