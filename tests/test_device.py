@@ -208,3 +208,20 @@ def test_natural_keys_compare_numbers(first: int, second: int) -> None:
 def test_a_number_of_thousands_of_digits_has_a_key() -> None:
     """A peer's endless ID is sorted like any other."""
     assert natural_key("1" * 5000) < natural_key("2" * 5000)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"specs": [DeviceSpec("/dev/a", "/dev/x"), DeviceSpec("/dev/b", "/dev/x")]},
+        {"paths": ["/dev/x"], "specs": [DeviceSpec("/dev/b", "/dev/x")]},
+        {"mounts": [Mount("/dev/a", "/dev/x"), Mount("/dev/b", "/dev/x")]},
+    ],
+)
+def test_two_parts_of_a_device_cannot_be_in_one_place(parts: dict[str, Any]) -> None:
+    """One would be lost in every container; the same thing twice loses nothing."""
+    with pytest.raises(InvalidDevice, match="cannot both be /dev/x in a container"):
+        Device("w", **parts)
+    for name, (first, *_) in parts.items():
+        twice: dict[str, Any] = {name: [first, first]}
+        Device("w", **twice)

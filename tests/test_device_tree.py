@@ -11,12 +11,23 @@ from kubedevices.errors import InvalidDevice, InvalidResourceName
 
 
 def test_adding_makes_the_type_known() -> None:
-    """T-02: the first device of a type declares it, an ID given again replaces its device."""
+    """T-02: the first device of a type declares it; found twice, it counts once."""
     tree = DeviceTree()
-    tree.add("widget", Device("w", health=Health.UNHEALTHY))
+    tree.add("widget", Device("w"))
     tree.add("widget", Device("w"))
     assert tree.count("widget") == 1
-    assert tree.devices("widget")["w"].is_healthy
+
+
+def test_two_devices_cannot_have_one_id() -> None:
+    """One of them would be lost, such as two cards with one serial number."""
+    tree = DeviceTree({"widget": [Device("w", paths=["/dev/w0"])]})
+    with pytest.raises(InvalidDevice, match="two different devices of the type 'widget'") as caught:
+        tree.add("widget", Device("w", paths=["/dev/w1"]))
+    assert caught.value.device_id == "w"
+    assert tree.devices("widget")["w"].paths == ("/dev/w0",)
+    tree.add("gadget", Device("w", paths=["/dev/w1"]))
+    with pytest.raises(InvalidDevice):
+        DeviceTree({"widget": [Device("w"), Device("w", env={"A": "1"})]})
 
 
 def test_counting_an_unknown_type() -> None:
@@ -101,7 +112,12 @@ def test_a_summary_for_people() -> None:
 
 def changed_device(**parts: object) -> Callable[[DeviceTree], None]:
     """Return an edit that replaces the widget."""
-    return lambda tree: tree.add("widget", Device("w", **parts))  # type: ignore[arg-type]
+    changed = Device("w", **parts)  # type: ignore[arg-type]
+
+    def edit(tree: DeviceTree) -> None:
+        tree._types["widget"]["w"] = changed
+
+    return edit
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,8 @@ class Device:
         for part in parts:
             if problem := part.problem():
                 raise InvalidDevice(self.id, problem)
+        if problem := place_problem(self.all_specs) or place_problem(self.mounts):
+            raise InvalidDevice(self.id, problem)
         for name in ("env", "annotations"):
             put(self, name, MappingProxyType(_texts(self.id, name, getattr(self, name))))
         for name in ("attributes", "capacity"):
@@ -164,6 +166,16 @@ class Device:
 
 def _rebuild(device_id: str, state: dict[str, Any]) -> Device:
     return Device(device_id, **state)
+
+
+def place_problem(parts: Sequence[DeviceSpec] | Sequence[Mount]) -> str:
+    """Return which two of `parts` want one place in a container, or an empty string."""
+    places: dict[str, str] = {}
+    for part in parts if len(parts) > 1 else ():
+        host_path, place = str(part.host_path), str(part.container_path)
+        if (first := places.setdefault(place, host_path)) != host_path:
+            return f"{first} and {host_path} cannot both be {place} in a container"
+    return ""
 
 
 def _health(device_id: str, given: str) -> Health:
@@ -235,9 +247,14 @@ def _texts(device_id: str, name: str, given: Mapping[Any, Any]) -> dict[str, str
             raise InvalidDevice(device_id, f"{name} must map text to text, not {key!r}: {value!r}")
         if problem := _text_problem(key) or _text_problem(value):
             raise InvalidDevice(device_id, f"{name}: {problem}")
-        if not key or (name == "env" and "=" in key):
+        if not is_name_of_text(key, is_variable=name == "env"):
             raise InvalidDevice(device_id, f"{name}: {key!r} cannot be a name")
     return texts
+
+
+def is_name_of_text(name: object, *, is_variable: bool) -> bool:
+    """Whether an environment variable, or an annotation, can have this name."""
+    return isinstance(name, str) and name != "" and not (is_variable and "=" in name)
 
 
 class ReportedDevice(NamedTuple):

@@ -32,12 +32,19 @@ class DeviceTree:
         self._types.setdefault(device_type, {})
 
     def add(self, device_type: str, device: Device) -> None:
-        """Add `device`; a device of the same type and ID is replaced."""
+        """Add `device`; raises `InvalidDevice` if another one of the type has its ID.
+
+        The same device again changes nothing: two globs may find it.
+        """
         if not isinstance(device, Device):
             raise InvalidDevice(str(device), f"add() takes a Device, not {type(device).__name__}")
         if device_type not in self._types:
             self.declare(device_type)
-        self._types[device_type][device.id] = device
+        known = self._types[device_type].setdefault(device.id, device)
+        if known is not device and known != device:
+            raise InvalidDevice(
+                device.id, f"two different devices of the type {device_type!r} have this ID"
+            )
 
     def count(self, device_type: str) -> int:
         """Return the number of devices of `device_type`, 0 when it is unknown."""

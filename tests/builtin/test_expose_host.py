@@ -1,5 +1,6 @@
 """What the host has, on trees of the form that the kernel documents."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -133,3 +134,33 @@ def test_the_serial_number_of_a_hub_names_nothing_behind_it(machine: PretendMach
     link(machine.sys / "dev/char/188:0", tty)
     file = HostFile((stat.S_IFCHR, 188 << 8), "/dev/ttyUSB0")
     assert machine.host.stable_names(Found("/dev/ttyUSB0", file)) == ()
+
+
+def test_a_match_that_is_no_device_is_told_once(
+    machine: PretendMachine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A directory in place of a device, as some engines make it; a wildcard passes over such."""
+    (machine.dev / "ttyUSB0").mkdir()
+    os.mkfifo(machine.dev / "fifo")
+    machine.file("plain")
+    for _ in range(2):
+        for name in ("ttyUSB0", "ttyUSB*", "fifo", "none"):
+            assert machine.find(Match(path=PathPattern(f"/dev/{name}"))) == []
+        assert machine.find(Match(path=PathPattern("/dev/plain")))  # all of this /dev is pretended
+    assert caplog.messages == [
+        "/dev/ttyUSB0 is no device but a directory: it is left out",
+        "/dev/fifo is no device but a pipe: it is left out",
+    ]
+
+
+def test_a_regular_file_in_a_real_dev_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A container with it would not start, whichever match found it."""
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "card0").touch()
+    host = HostDevices(tmp_path)
+    assert [found.path for found in host.find(Match(path=PathPattern("/dev/card*")))]
+    assert [found.path for found in host.find(Match(path=PathPattern("/dev/null")))]
+    (message,) = caplog.messages
+    assert message.startswith("/dev/card0 is no device but a regular file: a container with it")

@@ -33,7 +33,7 @@ MANIFEST = """\
         resources: {limits: {example.com/widget: "1"}}
       containers:
       - name: main
-        resources: {limits: {example.com/widget: 1500m}, requests: {cpu: 100m}}
+        resources: {limits: {example.com/widget: 2000m}, requests: {cpu: 100m}}
       - name: idle
 """
 
@@ -209,7 +209,8 @@ spec:
         ),
         ("a: b: c", "pod.yaml:1:5: not valid YAML:"),
         ("a: !odd x", "pod.yaml:1:4: not valid YAML: could not determine a constructor"),
-        ("? [a]\n: b", "pod.yaml:1:3: not valid YAML: found unhashable key"),
+        ("? [a]\n: b", "pod.yaml:1:3: a key must be text"),
+        ("a: [{b: 1,\n b: 2}]", "pod.yaml:2:2: a[0].b: this key stands twice (first: line 1)"),
         ("a: 2020-99-99", "pod.yaml:1:1: not valid YAML: month must be in"),
         ("", "pod.yaml:1:1: the file is empty"),
         ("3", "pod.yaml:1:1: a pod manifest must be a mapping, not 3"),

@@ -46,7 +46,7 @@ def test_a_normal_manifest() -> None:
               containers:
               - name: main
                 resources:
-                  limits: {example.com/widget: 1500m, example.com/gadget: 1Ki, hugepages-2Mi: 4Mi}
+                  limits: {example.com/widget: 2000m, example.com/gadget: 1Ki, hugepages-2Mi: 4Mi}
                   requests: {example.com/widget: 2, memory: 1Gi}
               - name: idle
               restartPolicy: Never

@@ -10,16 +10,16 @@ from kubedevices.node.quantity import BadQuantity, whole_units
 @pytest.mark.parametrize(
     ("value", "units"),
     [
-        (2, 2), (0, 0), ("2", 2), ("+2", 2), ("0", 0), ("-0", 0), ("1500m", 2), ("1000m", 1),
-        ("1n", 1), ("1u", 1), (".5", 1), ("5.", 5), (1.5, 2), (2.0, 2), ("1k", 1000), ("1Ki", 1024),
+        (2, 2), (0, 0), ("2", 2), ("+2", 2), ("0", 0), ("-0", 0), ("1000m", 1),
+        ("2000000u", 2), (".5k", 500), ("5.", 5), (2.0, 2), ("1k", 1000), ("1Ki", 1024),
         ("2M", 2 * 10**6), ("1Mi", 2**20), ("1G", 10**9), ("1Gi", 2**30), ("1T", 10**12),
         ("1Ti", 2**40), ("1P", 10**15), ("1Pi", 2**50), ("1E", 10**18), ("1Ei", 2**60),
-        ("1e3", 1000), ("1E3", 1000), ("1e-3", 1), ("12e+1", 120), (1e3, 1000),
+        ("1e3", 1000), ("1E3", 1000), ("1000e-3", 1), ("12e+1", 120), (1e3, 1000),
         ("9223372036854775807", 2**63 - 1),
     ],
 )  # fmt: skip
 def test_every_form_of_a_quantity(value: object, units: int) -> None:
-    """All suffixes, exponents and signs of Kubernetes are understood; fractions are rounded up."""
+    """All suffixes, exponents and signs of Kubernetes are understood where no fraction is left."""
     assert whole_units(value) == units
 
 
@@ -38,6 +38,9 @@ def test_every_form_of_a_quantity(value: object, units: int) -> None:
         ([1], "[1] is not a quantity such as 2"),
         (float("nan"), "nan is not a quantity such as 2"),
         (-1, "-1 must not be negative"),
+        (1.5, "1.5 is a fraction, and only whole devices can be given"),
+        ("1500m", "'1500m' is a fraction, and only whole devices can be given"),
+        ("1n", "'1n' is a fraction, and only whole devices can be given"),
         ("-1m", "'-1m' must not be negative"),
         ("8Ei", "'8Ei' is too large, at most 9223372036854775807 fit"),
         (2**63, "9223372036854775808 is too large, at most 9223372036854775807 fit"),

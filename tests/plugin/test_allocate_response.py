@@ -207,6 +207,28 @@ class TestTwoHostPathsAtOnePlace:
         assert kept != ContainerAllocateResponse()
 
 
+@pytest.mark.parametrize(
+    ("part", "what"), [("env", "environment variable"), ("annotations", "annotation")]
+)
+def test_a_value_that_is_lost_is_told(
+    part: str, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each name, not for each of many devices; equal values lose nothing."""
+    devices = [
+        Device(f"card{n}", **{part: {"CARD": f"card{n}", "DRIVER": "1"}})  # type: ignore[arg-type]
+        for n in range(4)
+    ]
+    respond(*devices)
+    (message,) = caplog.messages
+    assert message == (
+        f"device card1 sets the {what} CARD to 'card1', another one to 'card0': the last counts "
+        "(a name per device, or env_merge=join, keeps all)"
+    )
+    caplog.clear()
+    respond(*devices, env_merge="join")
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("part", ["env", "annotations"])
 @pytest.mark.parametrize(
     ("values", "env_merge", "expected"),

@@ -180,6 +180,28 @@ async def test_a_wrong_type_is_named() -> None:
         await Served(plugin, widgets("w1")).server.allocate(request("w1"))
 
 
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ({"env": {"": "x"}}, "answered with '', which cannot be a name"),
+        ({"env": {"A=B": "x"}}, "answered with 'A=B', which cannot be a name"),
+        ({"annotations": {"": "x"}}, "answered with '', which cannot be a name"),
+        ({"devices": [kd.DeviceSpec("/a", "/x"), kd.DeviceSpec("/b", "/x")]}, "cannot both be /x"),
+        ({"mounts": [kd.Mount("/a", "/x"), kd.Mount("/b", "/x")]}, "cannot both be /x"),
+        ({"mounts": [kd.Mount("a", "/x")]}, "the path 'a' must be absolute"),
+    ],
+)
+async def test_an_answer_that_would_lose_something_is_an_error(
+    parts: dict[str, Any], text: str
+) -> None:
+    """The pod is refused with the reason instead of a container that lacks it, or never starts."""
+    plugin = Everything()
+    answer = kd.AllocateResponse([kd.ContainerAllocateResponse(**parts)])
+    plugin.on_allocate = lambda _: answer
+    with pytest.raises(RpcError, match=text):
+        await Served(plugin, widgets("w1")).server.allocate(request("w1"))
+
+
 async def test_an_answer_for_no_container_is_an_error() -> None:
     """An empty answer would leak the devices in a kubelet, so it is an error here."""
     plugin = Everything()

@@ -22,6 +22,13 @@ from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, read_attribute
 
 _log = logging.getLogger(__name__)
 
+_NO_DEVICES = {
+    stat.S_IFREG: "regular file",
+    stat.S_IFDIR: "directory",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFIFO: "pipe",
+}
+
 
 class HostDevices:
     """The host's devices; `/dev` may be somewhere else, as in a container that mounts the host's.
@@ -85,8 +92,32 @@ class HostDevices:
     def _by_path(self, pattern: PathPattern) -> Iterator[Found]:
         for path in sorted(self.paths(pattern), key=natural_key):
             file, captures = self.identify(path), pattern.match(path)
+            self._warn_of_no_device(path, file, is_named=not pattern.wildcards)
             if file is not None and captures is not None:
                 yield Found(path, file, captures)
+
+    def _warn_of_no_device(self, path: str, file: HostFile | None, *, is_named: bool) -> None:
+        """Say once of a match that it is no device: often somebody made it by mistake.
+
+        A wildcard passes over directories. Regular files are fine where all of /dev is pretended.
+        """
+        if path in self._warned:
+            return
+        identity = file.identity if file is not None else None
+        kind = identity[0] if isinstance(identity, tuple) else _kind_of(self.here(path))
+        if kind == stat.S_IFREG and not self._is_real():
+            return
+        if kind in _NO_DEVICES and (is_named or kind == stat.S_IFREG):
+            self._warned.add(path)
+            _log.warning(
+                "%s is no device but a %s: %s",
+                path, _NO_DEVICES[kind],
+                "a container with it would not start" if file is not None else "it is left out",
+            )  # fmt: skip
+
+    def _is_real(self) -> bool:
+        """Whether this is the /dev of a host and not a directory to try a configuration with."""
+        return _kind_of(self.here("/dev/null")) == stat.S_IFCHR
 
     def paths(self, pattern: PathPattern) -> Iterator[str]:
         """Yield every path that matches; a wildcard passes over hidden names, as in a shell."""
@@ -213,6 +244,13 @@ class HostDevices:
                     name = _as_id(path.rpartition("/")[2])
                     self._by_id.setdefault(file.real_path, []).append(name)
         return self._by_id
+
+
+def _kind_of(path: str) -> int:
+    try:
+        return stat.S_IFMT(Path(path).stat().st_mode)
+    except OSError:
+        return 0
 
 
 def _order(path: str) -> tuple[int, str]:

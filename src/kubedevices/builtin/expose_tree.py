@@ -37,7 +37,10 @@ _HASH_DIGITS = 10
 
 
 class HostFile(NamedTuple):
-    """A device file: equal `identity` means the same device; `real_path` follows links."""
+    """A device file: equal `identity` means the same device; `real_path` follows links.
+
+    `identity` begins with the type of the file, as `stat.S_IFMT` gives it.
+    """
 
     identity: Hashable
     real_path: str

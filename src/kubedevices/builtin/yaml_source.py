@@ -156,6 +156,23 @@ def entries(
             yield name, key, value
 
 
+def refuse_double_keys(root: yaml.Node, file: Path) -> None:
+    """Raise `ConfigError` if a mapping of the file has a key twice, of which one would be lost."""
+    report = Report(str(file), root)
+    todo: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
+    seen: set[int] = set()  # an anchor may contain itself
+    while todo:
+        node, path = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            todo += [(value, (*path, name)) for name, _, value in entries(node, path, report)]
+        elif isinstance(node, yaml.SequenceNode):
+            todo += [(value, (*path, index)) for index, value in enumerate(node.value)]
+    report.raise_mistakes()
+
+
 def _merged(
     node: yaml.MappingNode, above: tuple[yaml.Node, ...] = ()
 ) -> dict[str, tuple[yaml.ScalarNode, yaml.Node]]:

@@ -194,7 +194,7 @@ def _read_pod(file: Path) -> "Pod":
     """Read a manifest; every mistake in it is told with its line."""
     import yaml
 
-    from kubedevices.builtin.yaml_source import find, parse_yaml, read_yaml
+    from kubedevices.builtin.yaml_source import find, parse_yaml, read_yaml, refuse_double_keys
     from kubedevices.errors import ConfigError, ConfigProblem
     from kubedevices.node.pod import parse_pod
 
@@ -203,6 +203,7 @@ def _read_pod(file: Path) -> "Pod":
         root = parse_yaml(sys.stdin.buffer.read(), file)
     else:
         root = read_yaml(file)
+    refuse_double_keys(root, file)
     loader = yaml.SafeLoader("")
     try:
         manifest = loader.construct_document(root)

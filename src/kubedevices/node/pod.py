@@ -243,14 +243,15 @@ class _Reader:
         self.misspelt(resources, (*here, "resources"), _RESOURCE_KEYS, only=True)
         limits = self.quantities(resources, (*here, "resources", "limits"))
         requests = self.quantities(resources, (*here, "resources", "requests"))
+        given = resources.get("limits")
         for resource, count in requests.items():
-            if resource not in limits:
+            if resource not in limits and not (isinstance(given, Mapping) and resource in given):
                 self.wrong(
                     (*here, "resources", "limits", resource),
                     "must be set: devices are given by limits, and cannot be overcommitted",
                     f"limits: {resource}: {count}",
                 )
-            elif limits[resource] != count:
+            elif limits.get(resource, count) != count:
                 self.wrong(
                     (*here, "resources", "requests", resource),
                     f"must be equal to the limit, {limits[resource]}",

@@ -1,11 +1,11 @@
 """Kubernetes quantities ("2", "1500m", "1Ki", "1e3") as whole units. For pod manifests only.
 
-Devices are counted in whole units, so a fraction is rounded up as the kubelet does it.
+Devices are counted in whole units. A kubelet would round a fraction up but never meets one, because
+the API server refuses it ("must be an integer"), as this does.
 """
 
 import re
 from fractions import Fraction
-from math import ceil
 
 from kubedevices.errors import UsageError
 
@@ -28,7 +28,7 @@ class BadQuantity(UsageError):
 
 
 def whole_units(value: object) -> int:
-    """Return the quantity `value` in whole units, rounded up; YAML numbers are welcome too."""
+    """Return the quantity `value`, "2" or "2000m", in whole units; raises `BadQuantity`."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise BadQuantity(value, "is not a quantity such as 2")
     text = _shown(value) if isinstance(value, int) else str(value)
@@ -40,7 +40,9 @@ def whole_units(value: object) -> int:
         raise BadQuantity(value, "must not be negative")
     if amount > _LARGEST:
         raise BadQuantity(value, f"is too large, at most {_LARGEST} fit")
-    return ceil(amount)
+    if amount.denominator != 1:
+        raise BadQuantity(value, "is a fraction, and only whole devices can be given")
+    return int(amount)
 
 
 def _shown(value: object) -> str:

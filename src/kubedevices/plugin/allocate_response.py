@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
 from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
-from kubedevices.device import Device, DeviceSpec, Mount, natural_key
+from kubedevices.device import (
+    Device,
+    DeviceSpec,
+    Mount,
+    is_name_of_text,
+    natural_key,
+    place_problem,
+)
 from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
 
 EnvMerge: TypeAlias = Literal["last", "join", "error"]
@@ -36,16 +43,31 @@ def default_response(
 
     Two devices may ask for different values of one variable or annotation: `env_merge` says
     whether the last wins, all are joined by a comma, or `ConflictingDevices` is raised. Two that
-    put different host paths in one place of the container: the first is kept and `on_conflict`
-    is called (default: a warning), or with `strict` it is raised.
+    put different host paths in one place of the container: the first is kept, or with `strict`
+    that is raised. `on_conflict` is called for what is lost (default: a warning).
     """
-    report = _raise if strict else (on_conflict or _warn)
+    told = on_conflict or _warn
+    report = _raise if strict else (on_conflict or _warn_of_second)
     return AllocateResponse(
         [
-            _container_response(_find(container.device_ids, devices), env_merge, report)
+            _container_response(_find(container.device_ids, devices), env_merge, report, told)
             for container in request.containers
         ]
     )
+
+
+def explain_response(response: AllocateResponse) -> str:
+    """Return what in an author's answer no container could be started with, or an empty string."""
+    for container in response.containers:
+        for texts, is_variable in ((container.env, True), (container.annotations, False)):
+            for name in texts:
+                if not is_name_of_text(name, is_variable=is_variable):
+                    return f"{name!r}, which cannot be a name"
+        problem = place_problem(container.devices) or place_problem(container.mounts)
+        parts: list[DeviceSpec | Mount] = [*container.devices, *container.mounts]
+        if problem := problem or next(filter(None, (part.problem() for part in parts)), ""):
+            return problem
+    return ""
 
 
 def _find(device_ids: Collection[str], devices: Mapping[str, Device]) -> list[Device]:
@@ -63,12 +85,15 @@ def _find(device_ids: Collection[str], devices: Mapping[str, Device]) -> list[De
 
 
 def _container_response(
-    devices: list[Device], env_merge: EnvMerge, report: Callable[[ConflictingDevices], None]
+    devices: list[Device],
+    env_merge: EnvMerge,
+    report: Callable[[ConflictingDevices], None],
+    told: Callable[[ConflictingDevices], None],
 ) -> ContainerAllocateResponse:
     specs: dict[str, DeviceSpec] = {}
     mounts: dict[str, Mount] = {}
-    env = _MergedTexts("environment variable", env_merge)
-    annotations = _MergedTexts("annotation", env_merge)
+    env = _MergedTexts("environment variable", env_merge, told)
+    annotations = _MergedTexts("annotation", env_merge, told)
     cdi_names: dict[str, None] = {}
     for device in devices:
         for spec in device.all_specs:
@@ -125,19 +150,27 @@ def _unite_mounts(first: Mount, second: Mount) -> Mount:
 class _MergedTexts:
     """Variables or annotations of several devices; equal values count once."""
 
-    def __init__(self, what: str, merge: EnvMerge) -> None:
-        self._what, self._merge = what, merge
+    def __init__(
+        self, what: str, merge: EnvMerge, told: Callable[[ConflictingDevices], None]
+    ) -> None:
+        self._what, self._merge, self._told = what, merge, told
         self._values: dict[str, dict[str, None]] = {}
+        self._lost: set[str] = set()
 
     def add(self, device_id: str, texts: Mapping[str, str]) -> None:
         for name, value in texts.items():
             values = self._values.setdefault(name, {})
-            if self._merge == "error" and values and value not in values:
-                raise ConflictingDevices(
-                    device_id,
+            if self._merge != "join" and values and value not in values:
+                problem = (
                     f"device {device_id} sets the {self._what} {name} to {value!r}, "
-                    f"another one to {next(iter(values))!r}",
+                    f"another one to {next(iter(values))!r}"
                 )
+                if self._merge == "error":
+                    raise ConflictingDevices(device_id, problem)
+                if name not in self._lost:  # once, however many devices there are
+                    self._lost.add(name)
+                    kept = "the last counts (a name per device, or env_merge=join, keeps all)"
+                    self._told(ConflictingDevices(device_id, f"{problem}: {kept}"))
             if self._merge == "last":
                 values.clear()
             values[value] = None
@@ -150,6 +183,10 @@ class _MergedTexts:
 
 
 def _warn(conflict: ConflictingDevices) -> None:
+    _log.warning("%s", conflict.problem)
+
+
+def _warn_of_second(conflict: ConflictingDevices) -> None:
     _log.warning("%s: the first is kept", conflict.problem)
 
 

@@ -111,15 +111,18 @@ class _Merged(Scanner):
         return part
 
     def _merge(self) -> DeviceTree:
+        trees = [tree for _, tree in sorted(self._trees.items())]
         merged = DeviceTree()
-        for _, tree in sorted(self._trees.items()):
-            for device_type in tree:
-                known = merged.devices(device_type)
-                for device_id in tree.devices(device_type).keys() & known.keys():
+        for device_type in dict.fromkeys(name for tree in trees for name in tree):
+            known = dict(trees[0].devices(device_type))
+            for tree in trees[1:]:
+                found = tree.devices(device_type)
+                for device_id in found.keys() & known.keys():
                     self._warn_of_double(device_type, device_id)
-                merged.declare(device_type)
-                for device in tree.devices(device_type).values():
-                    merged.add(device_type, device)
+                known.update(found)
+            merged.declare(device_type)
+            for device in known.values():
+                merged.add(device_type, device)
         return merged
 
     def _warn_of_double(self, device_type: str, device_id: str) -> None:

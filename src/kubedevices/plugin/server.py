@@ -30,7 +30,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
-from kubedevices.plugin.allocate_response import EnvMerge, default_response
+from kubedevices.plugin.allocate_response import EnvMerge, default_response, explain_response
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hook_threads import Deadline
@@ -230,6 +230,8 @@ class PluginServer:
                 f"{self._hooks.name} answered for {len(response.containers)} containers, "
                 f"{len(request.containers)} were asked for",
             )
+        if problem := explain_response(response):
+            raise RpcError(StatusCode.INTERNAL, f"{self._hooks.name} answered with {problem}")
         await self._look_after_cdi(response, deadline)
         return response
 
