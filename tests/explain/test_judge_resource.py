@@ -137,6 +137,20 @@ def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advi
     assert advice in finding.advice
 
 
+def test_plugins_of_other_resources_are_not_suspected() -> None:
+    """Where no more are connected than others have healthy devices, this one's is none of them."""
+    other = ResourceState("example.com/gpu", (W0,), allocatable=1)
+    answers = replace(KUBELET, registered={NAME: ()}, resources={other.name: other})
+    finding = only(judge_registration(NAME, answers, [SERVED]))
+    assert (finding.step, "its plugin is not connected" in finding.advice) == (
+        Step.REGISTRATION,
+        True,
+    )
+    for plugins in ([SERVED, SERVED], [replace(SERVED, connections=None)]):
+        finding = only(judge_registration(NAME, answers, plugins))
+        assert (finding.step, "may be connected" in finding.advice) == (Step.DEVICE_LIST, True)
+
+
 @pytest.mark.parametrize(
     ("listed", "advice", "command"),
     [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.explain.facts import Process
+from kubedevices.explain.facts import SANDBOX, Process
 from kubedevices.explain.look_processes import (
     described,
     in_root,
@@ -132,6 +132,8 @@ def test_a_process_of_a_pod_is_described(tmp_path: Path, cgroup: str) -> None:
     (place / "status").write_text("Name:\twidgets\nState:\tT (stopped)\n")
     pause = described(Process(9, "widgets"), tmp_path)
     assert (pause.pod, pause.container, pause.state) == (UID, "", "T")
+    (place / "mountinfo").write_text("207 184 254:0 / / rw\n")
+    assert described(Process(9, "pause"), tmp_path).container == SANDBOX
     (place / "mountinfo").write_text(MOUNT)
     logs = tmp_path / "logs"
     (logs / f"kube-system_widgets-x1_{UID}").mkdir(parents=True)

@@ -98,7 +98,7 @@ def test_two_plugins_of_one_resource(plugins: tuple[Socket, ...], named: str) ->
     (finding,) = judge_rivals(plugins, kubelet(gpu="a", nic="x"))
     assert finding.result is Result.WARNING
     assert finding.looked_at.startswith(named)
-    assert "3 plugins are connected, and there are only 2 resources" in finding.found
+    assert "3 plugins are connected to serve 2 resources" in finding.found
     asked = any(each.answer for each in plugins)
     assert ("--ask-plugins" in finding.command) == (not asked)
 
@@ -110,4 +110,14 @@ def test_as_many_plugins_as_resources_are_none_too_many() -> None:
     assert judge_rivals([replace(RIVALS[1], connections=0), *RIVALS[::2]], answers) == []
     assert judge_rivals([replace(RIVALS[1], connections=None), *RIVALS[::2]], answers) == []
     assert judge_rivals(RIVALS, Answers(is_kubelet=True, is_silent=True)) == []
-    assert judge_rivals(RIVALS, replace(answers, is_kubelet=False)) == []
+
+
+def test_a_node_of_ours_says_from_whom_it_takes_a_resource() -> None:
+    """So nobody has to be asked."""
+    answers = kubelet(gpu="a", nic="x")
+    served = {
+        name: replace(state, socket=f"{name[12]}.sock") for name, state in answers.resources.items()
+    }
+    node = replace(answers, is_kubelet=False, resources=served)
+    (finding,) = judge_rivals(map(silent, RIVALS), node)
+    assert (finding.looked_at, finding.command) == ("g2.sock, somebody", "")

@@ -119,10 +119,10 @@ def run(args: argparse.Namespace) -> int:
     if args.output != "table":
         print_document(report.as_dict(), args.output)
         return int(report.result is Result.PROBLEM)
-    shown = [*report.findings]
+    findings = [*report.findings]
     if args.resource is not None:
-        shown += report.resources[0].findings
-    _print_findings(shown)
+        findings += report.resources[0].findings
+    shown = _print_findings(findings)
     if args.resource is None:
         shown += _print_summary(report)
     _print_count(shown)
@@ -150,15 +150,20 @@ def _places(args: argparse.Namespace) -> "Places":
     )
 
 
-def _print_findings(findings: Iterable["Finding"]) -> None:
-    """Print a paragraph per station: as wide as the terminal, or, piped, never wrapped."""
+def _print_findings(findings: Iterable["Finding"]) -> list[str]:
+    """Print a paragraph per station: as wide as the terminal, or, piped, never wrapped.
+
+    Return the results that were printed.
+    """
     width = shutil.get_terminal_size().columns if is_terminal() else 0
-    for each in _merged(findings):
+    merged = _merged(findings)
+    for each in merged:
         head = f"{each.result:8} {each.step:15} "
         first, *others = _lines(each, max(40, width - _INDENT) if width else 0)
         print_styled((f"{each.result:8}", _STYLES[each.result]), head[8:] + first)
         for line in others:
             print_styled(" " * _INDENT + line)
+    return [str(each.result) for each in merged]
 
 
 def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
@@ -194,25 +199,30 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _print_summary(report: "Report") -> list["Finding"]:
-    """Print a line per resource, and what is wrong with those that are not well; return that."""
+def _print_summary(report: "Report") -> list[str]:
+    """Print a line per resource, and what is wrong with those that are not well.
+
+    Resources with the same fault share a paragraph. Return the results that were printed.
+    """
     print()
     rows = [each.as_dict() for each in report.resources]
     print_listing(rows, _SUMMARY, "table", empty="no resource is known here")
-    shown = []
+    alike: dict[tuple[Finding, ...], list[str]] = {}
     for each in report.resources:
-        if told := [finding for finding in each.findings if finding.result in _TOLD]:
-            print(f"\n{one_line(each.resource)}")
-            _print_findings(told)
-            shown += told
+        if told := tuple(finding for finding in each.findings if finding.result in _TOLD):
+            alike.setdefault(told, []).append(each.resource)
+    shown = []
+    for findings, names in alike.items():
+        print(f"\n{one_line(some_of(names))}")
+        shown += _print_findings(findings)
     return shown
 
 
-def _print_count(shown: Iterable["Finding"]) -> None:
+def _print_count(shown: Iterable[str]) -> None:
     """Print how many problems were shown, in the last line."""
-    counts = Counter(str(each.result) for each in _merged(shown))
+    counts = Counter(shown)
     problems, warnings, unknowns = (counts[each] for each in ("problem", "warning", "unknown"))
-    told = f"{counted(problems, 'problem')}" if problems else "no problem"
+    told = counted(problems, "problem") if problems else "no problem"
     told += f", {counted(warnings, 'warning')}" if warnings else ""
     style = _STYLES["problem" if problems else "warning" if warnings else "ok"]
     print()

@@ -10,15 +10,18 @@ from pathlib import Path
 from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
 from kubedevices.device import ReportedDevice
 
+SANDBOX = "POD"
+"""What a kubelet calls the process that only holds a pod together; no container may be named so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """A running process: its number and the name the kernel knows it by.
 
     `pod` is `namespace/name`, or its uid where the name is not known; empty outside of pods.
-    `container` is that of the pod, empty for a sandbox's. `state` is the kernel's letter for what
-    it does, such as S (sleeps), T (stopped by a signal or debugger), D (waits for a disk); empty
-    where nobody looked.
+    `container` is that of the pod, `POD` for the sandbox, empty where no kubelet made it. `state`
+    is the kernel's letter for what it does, such as S (sleeps), T (stopped by a signal or
+    debugger), D (waits for a disk); empty where nobody looked.
     """
 
     pid: int

@@ -26,7 +26,7 @@ from kubedevices.words import counted, some_of
 
 _OTHERS_MAY_WRITE = 0o002
 _DEVICE_PLUGIN = "DevicePlugin"
-_AS_ROOT = "ask again as root, or as the owner of the directory"
+_AS_ROOT = "ask again as root of the host; in a debugging pod, with --profile=sysadmin"
 
 
 def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[Finding]:
@@ -249,8 +249,8 @@ def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Find
     if socket.since and socket.since < served_since:
         found += ", and has not been since kubelet.sock was made anew"
         advice = (
-            "it may not have noticed that the kubelet was restarted: restart the plugin; "
-            "`kubedevices check` says whether it survives restarts"
+            "it may not have noticed that the kubelet was restarted: restart the plugin (a "
+            "DaemonSet makes a deleted pod anew); `kubedevices check` says whether it survives that"
         )
         return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
     advice = (
@@ -283,7 +283,7 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
         return warning(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
     found += ": a kubelet deletes all sockets when it starts, and this plugin did not notice"
     advice = (
-        "restart the plugin, so that it registers again; `kubedevices check` says whether it "
-        "survives restarts"
+        "restart the plugin, so that it registers again (a DaemonSet makes a deleted pod anew); "
+        "`kubedevices check` says whether it survives restarts of a kubelet"
     )
     return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))

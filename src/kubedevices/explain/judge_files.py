@@ -89,30 +89,27 @@ def _judge_mode(file: HostFile) -> list[Finding]:
         found = f"only user {file.uid} may read and write it (mode {file.mode:04o})"
     else:
         found = f"nobody but root may both read and write it (mode {file.mode:04o})"
-    advice, command = _access(file, _READ_AND_WRITE)
+    advice = f"for containers of other users, {_access(file, _READ_AND_WRITE)}"
     found += "; a container gets a copy with the same mode"
-    return [
-        warning(
-            Step.PERMISSIONS, file.path, found, f"for containers of other users, {advice}", command
-        )
-    ]
+    return [warning(Step.PERMISSIONS, file.path, found, advice)]
 
 
-def _access(file: HostFile | Inside, wanted: int) -> tuple[str, str]:
+def _access(file: HostFile | Inside, wanted: int) -> str:
     """Return what lets another user than root open a file of this owner and mode."""
     ways = []
     if (file.mode >> 3) & wanted == wanted:
-        ways.append("add the file's group to supplementalGroups of the pod's securityContext")
-        command = f"supplementalGroups: [{file.gid}]"
+        ways.append(
+            "give the pod the group of the file, "
+            f"`securityContext: {{supplementalGroups: [{file.gid}]}}`"
+        )
     else:
-        command = ""
         ways.append("give the host's file a group or mode that suffices (a udev rule)")
     if (file.mode >> 6) & wanted == wanted:
         ways.append(
             "set device_ownership_from_security_context in the runtime, which gives the "
             "container's file to its user"
         )
-    return ", or ".join(ways), command
+    return ", or ".join(ways)
 
 
 def _judge_label(file: HostFile, selinux: Selinux) -> list[Finding]:
@@ -198,7 +195,7 @@ def judge_inside(
 def _of_container(name: str, seen: Iterable[Inside]) -> list[Inside]:
     """Return what the processes of one container have, its first process in front.
 
-    A kubelet's containers tell their names; others are those that are no sandbox.
+    A kubelet's containers tell their names; of others, all are taken but the usual sandboxes.
     """
     seen = [*seen]
     if any(each.process.container for each in seen):
@@ -252,8 +249,8 @@ def _judge_users(at: str, here: Sequence[Inside], permissions: str) -> Finding:
         f"{path} is in it, but {first.process.name} (user {first.runs_as}, groups {groups}) "
         f"may not open it: mode {first.mode:04o}, user {first.uid}, group {first.gid}"
     )
-    advice, command = _access(first, wanted)
-    return problem(Step.CONTAINER, at, found, f"{advice}; then delete the pod", command)
+    advice = f"{_access(first, wanted)}; then delete the pod"
+    return problem(Step.CONTAINER, at, found, advice)
 
 
 def _may_open(inside: Inside, wanted: int) -> bool:

@@ -132,6 +132,13 @@ def _judge_at_kubelet(
     if not connected:
         advice = "no plugin has a connection, so none is registered: see what is said of its socket"
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
+    others = sum(bool(each.allocatable) for each in answers.resources.values())
+    if len(connected) <= others and None not in [each.connections for each in connected]:
+        advice = (
+            "its plugin is not connected: no more plugins are than other resources have healthy "
+            "devices. Start it, or see what is said of its socket"
+        )
+        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     advice, command = _whose_list(resource, connected)
     return [problem(Step.DEVICE_LIST, at, found, advice, command)]
 

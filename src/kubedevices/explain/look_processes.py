@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from kubedevices.explain.facts import Kubelet, Process
+from kubedevices.explain.facts import SANDBOX, Kubelet, Process
 
 PROC_ROOT = Path("/proc")
 HOST_ROOT = Path("/")
@@ -51,17 +51,20 @@ def described(
     """Return the process with its pod, container and state; `names` are those of pods by uid.
 
     A kubelet mounts a file for the last words of a container from a directory that has the name of
-    the container: so it is told by the mounts, without asking the runtime.
+    the container: so it is told by the mounts, without asking the runtime. What has none in a
+    cgroup of a kubelet is the sandbox.
     """
     place = proc_root / str(found.pid)
-    uid = pod_of(read_text(place / "cgroup") or "")
+    cgroup = read_text(place / "cgroup") or ""
+    uid = pod_of(cgroup)
     state = re.search(r"^State:\s+(\S)", read_text(place / "status") or "", re.MULTILINE)
-    mounts = (read_text(place / "mountinfo") or "") if uid else ""
-    container = _CONTAINER.search(mounts)
+    mounts = read_text(place / "mountinfo") if uid else None
+    container = _CONTAINER.search(mounts or "")
+    unnamed = SANDBOX if mounts and "kubepods" in cgroup else ""
     return replace(
         found,
         pod=names.get(uid, uid),
-        container=container[1] if container else "",
+        container=container[1] if container else unnamed,
         state=state[1] if state else "",
     )
 

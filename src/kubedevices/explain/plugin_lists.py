@@ -12,7 +12,7 @@ from dataclasses import replace
 from kubedevices.device import Health
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, warning
-from kubedevices.words import some_of
+from kubedevices.words import counted, some_of
 
 
 def completed(name: str, plugins: Sequence[Socket], answers: Answers) -> ResourceState | None:
@@ -47,35 +47,47 @@ def completed(name: str, plugins: Sequence[Socket], answers: Answers) -> Resourc
 
 
 def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:
-    """Say whether more plugins are connected to a kubelet than it has resources."""
+    """Say whether more plugins are connected than there are resources, and which are too many.
+
+    A node of ours says which socket serves a resource; at a kubelet plugins have to be asked.
+    """
     connected = [each for each in plugins if not each.refusal and each.connections]
     known = answers.known
-    if not answers.source or not answers.is_kubelet or len(connected) <= len(known):
+    if not answers.source or len(connected) <= len(known):
         return []
-    found = f"{len(connected)} plugins are connected, and there are only {len(known)} resources"
-    last = "of one resource, a kubelet takes the list and the answers of who registered last"
+    found = f"{len(connected)} plugins are connected to serve {counted(len(known), 'resource')}: "
+    last = "of one resource, only the list and the answers of the last to register are taken"
+    stop = f"{last}; stop the plugin that is not wanted, unless an update is under way"
     asked = _asked(connected)
-    if not asked:
+    if not answers.is_kubelet:
+        serving = {each.socket for each in answers.resources.values()}
+        rivals = [each for each in connected if each.path.name not in serving]
+        found += "no resource is taken from this one"
+    elif asked:
+        rivals = _too_many(asked, [_healthy(each, answers) for each in known])
+        found += "lists what no resource has, or what another plugin lists too"
+    else:
+        found += "two offer the same, or one has not sent a list yet"
         at = some_of(each.path.name for each in connected)
-        found += ": two offer the same, or one has not sent a list yet"
         advice = (
             f"{last}; plugins that are asked tell them apart, although some lose an update then"
         )
         return [warning(Step.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")]
+    at = some_of(f"{each.path.name}, {each.listener or 'somebody'}" for each in rivals or connected)
+    return [warning(Step.REGISTRATION, at, found, stop)]
+
+
+def _too_many(asked: Iterable[Socket], resources: Sequence[frozenset[str]]) -> list[Socket]:
+    """Return the plugins that list the same as others, if fewer resources have such devices."""
     groups: dict[frozenset[str], list[Socket]] = {}
     for each in asked:
         groups.setdefault(_healthy_ids(each), []).append(each)
-    resources = [_healthy(each, answers) for each in known]
-    rivals = [
+    return [
         each
         for healthy, alike in groups.items()
         if len(alike) > resources.count(healthy)
         for each in alike
     ]
-    at = some_of(f"{each.path.name}, {each.listener or 'somebody'}" for each in rivals or asked)
-    found += ": lists what no resource has, or what another plugin lists too"
-    advice = f"{last}; stop the one that is not wanted, unless an update is under way"
-    return [warning(Step.REGISTRATION, at, found, advice)]
 
 
 def _asked(plugins: Iterable[Socket]) -> list[Socket]:
