@@ -64,12 +64,12 @@ def test_a_resource_nobody_registered_is_told_with_those_there_are(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1: the answer is no."""
-    code = main(["devices", "example.com/gadget", "--socket-dir", str(node.socket_dir)])
+    code = main(["devices", "vendor.org/fpga", "--socket-dir", str(node.socket_dir)])
     assert code == 1
-    assert capsys.readouterr().err == (
-        "kubedevices: no plugin has registered example.com/gadget; "
-        "this node has example.com/widget\n"
-    )
+    told = "kubedevices: no plugin has registered vendor.org/fpga; this node has example.com/widget"
+    assert capsys.readouterr().err == f"{told}\n"
+    assert main(["devices", "example.com/wigdet", "--socket-dir", str(node.socket_dir)]) == 1
+    assert capsys.readouterr().err.endswith(", did you mean 'example.com/widget'?\n")
 
 
 def test_a_name_that_is_none_is_told_before_anybody_is_asked(

@@ -10,7 +10,9 @@ import yaml
 
 from kubedevices.cli import explain as verb
 from kubedevices.cli import main
+from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.places import Places
+from kubedevices.explain.walk import Report, ResourceReport
 from kubedevices.node.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
@@ -124,6 +126,24 @@ def test_devices_that_are_alike_are_told_once(
     shown = capsys.readouterr().out
     assert "/dev/w0, /dev/w1: not on this host: no such file or directory" in shown
     assert shown.count("not on this host") == 1
+
+
+def test_resources_with_the_same_fault_share_a_paragraph(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The last line counts what was printed, warnings too."""
+    gone = problem(Step.REGISTRATION, "kubelet", "its plugin is gone", "start it")
+    full = warning(Step.HELD, "kubelet", "all are held", "wait")
+    reports = [
+        ResourceReport(f"example.com/{name}", None, (ok(Step.NAME, name, "good"), *findings))
+        for name, findings in {"a": [gone], "b": [gone], "c": [gone, full], "d": []}.items()
+    ]
+    shown = verb._print_summary(Report(Path("/p"), "kubelet", (), tuple(reports)))
+    verb._print_count([*shown, "ok", "unknown"])
+    *_, first, second, count = capsys.readouterr().out.split("\n\n")
+    assert first.splitlines()[0] == "example.com/a, example.com/b"
+    assert second.splitlines()[0] == "example.com/c"
+    assert count == "2 problems, 1 warning, 1 unknown\n"
 
 
 def test_plugins_are_asked_only_on_request(

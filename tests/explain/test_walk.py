@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kubedevices.explain import walk
 from kubedevices.explain.facts import Kubelet, Process, Socket, Watched
-from kubedevices.explain.places import Places, find_host_root
+from kubedevices.explain.places import Places, below_kubelet_root, find_host_root
 from kubedevices.explain.walk import explain
 from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
 
@@ -14,13 +14,13 @@ NAME = "example.com/widget"
 
 def test_what_moves_with_the_root_directory(tmp_path: Path) -> None:
     """Beside the plugin directory if it is there, else below a root that has it."""
-    places = Places(tmp_path / "k" / "device-plugins", tmp_path / "s")
+    directory = tmp_path / "k" / "device-plugins"
     roots = [tmp_path / "none", tmp_path / "root"]
     (tmp_path / "root" / "pr").mkdir(parents=True)
-    assert walk._below_root(places, roots, "pr") == tmp_path / "root" / "pr"
-    assert walk._below_root(places, [], "pr") == tmp_path / "k" / "pr"
+    assert below_kubelet_root(directory, roots, "pr") == tmp_path / "root" / "pr"
+    assert below_kubelet_root(directory, [], "pr") == tmp_path / "k" / "pr"
     (tmp_path / "k" / "pr").mkdir(parents=True)
-    assert walk._below_root(places, roots, "pr") == tmp_path / "k" / "pr"
+    assert below_kubelet_root(directory, roots, "pr") == tmp_path / "k" / "pr"
 
 
 def test_a_plugin_of_the_registry_belongs_to_the_resource_it_names() -> None:

@@ -267,6 +267,10 @@ async def test_a_resource_nobody_offers_is_refused(node: Node) -> None:
     with pytest.raises(AdmissionRejected, match=r"example\.com/typo, requested: 2") as error:
         await node.client.allocate(other)
     assert error.value.reason == "OutOfexample.com/typo"
+    meant = f"{RESOURCE[:-2]}{RESOURCE[:-3:-1]}"  # the last two letters in each other's place
+    typo = Pod("p", containers=(Container("c", {meant: 1}),))
+    with pytest.raises(AdmissionRejected, match=rf"did you mean '{RESOURCE}'\?"):
+        await node.client.allocate(typo)
     none = Pod("p", containers=(Container("c", {"example.com/typo": 0}),))
     assert (await node.client.allocate(none))["containers"][0]["devices"] == {}
 

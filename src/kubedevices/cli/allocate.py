@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask
+from kubedevices.cli.asking import add_node_arguments, ask_to_allocate
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import KubedevicesError, UsageError
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--oci-config goes with --format oci only")
     pod = _pod(args)
     if args.format is None:
-        answer = ask(args, lambda client: client.allocate(pod))
+        answer = ask_to_allocate(args, lambda client: client.allocate(pod), _wanted(pod))
         _print(answer, args.output)
         return 0
     if args.output != "table":
@@ -132,7 +132,11 @@ def _for_runtime(args: argparse.Namespace, pod: "Pod") -> str:
                 await client.release(answer["uid"])
             raise
 
-    return ask(args, allocate)
+    return ask_to_allocate(args, allocate, _wanted(pod))
+
+
+def _wanted(pod: "Pod") -> Iterator[str]:
+    return (name for container in pod for name in container.limits)
 
 
 # ---------------------------------------------------------------- what is asked for

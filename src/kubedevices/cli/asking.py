@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from kubedevices.cli.serving import some_path
+from kubedevices.errors import NoNode
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR, default_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from kubedevices.node.control import ControlClient
 
@@ -53,7 +54,7 @@ def state_directory(args: argparse.Namespace) -> Path:
 def ask(
     args: argparse.Namespace, question: "Callable[[ControlClient], Awaitable[Answer]]"
 ) -> Answer:
-    """Connect to the running node and return the answer; raises `CannotAsk` without one."""
+    """Connect to the running node and return the answer; raises `NoNode` without one."""
     from kubedevices.node.control import ControlClient
 
     async def connect_and_ask() -> Answer:
@@ -61,3 +62,17 @@ def ask(
             return await question(client)
 
     return asyncio.run(connect_and_ask())
+
+
+def ask_to_allocate(
+    args: argparse.Namespace,
+    question: "Callable[[ControlClient], Awaitable[Answer]]",
+    wanted: "Iterable[str]" = (),
+) -> Answer:
+    """Ask like `ask`; where a kubelet serves the directory, say what it has of what is `wanted`."""
+    try:
+        return ask(args, question)
+    except NoNode as error:
+        from kubedevices.cli.kubelet_here import refuse
+
+        raise refuse(error, wanted) from error

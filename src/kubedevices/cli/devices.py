@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import absolute_path, add_node_arguments, ask
+from kubedevices.cli.asking import absolute_path, add_node_arguments, ask, ask_to_allocate
+from kubedevices.cli.kubelet_here import ask_kubelet_of, note
 from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
-from kubedevices.errors import NodeError, UsageError
+from kubedevices.errors import NodeError, NoNode, UsageError
 from kubedevices.resource_name import ResourceName
+from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
     from kubedevices.node.control import ControlClient
@@ -25,7 +27,8 @@ NAME = "devices"
 HELP = """\
 list devices: health, NUMA node, holder
 
-Asks the `kubedevices node` of the socket directory, or, with --pod-resources, a kubelet.
+Asks the `kubedevices node` of the socket directory, or else the kubelet that serves it: healthy
+devices and held ones are all that a kubelet tells.
 """
 EXAMPLES = """\
 examples:
@@ -90,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
     if args.watch and args.pod_resources:
         raise UsageError("--watch does not go with --pod-resources: a kubelet tells no changes")
     if args.watch:
-        ask(args, lambda client: _watch(client, args.resource or "", args.output))
+        question = lambda client: _watch(client, args.resource or "", args.output)  # noqa: E731
+        ask_to_allocate(args, question)
         return 0
     document = _ask(args)
     if args.resource is not None:
@@ -109,13 +113,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace) -> Document:
+    """Ask the node, or a kubelet: the one that was named, or that serves the directory."""
     if args.pod_resources is None:
-        return ask(args, _ask_node)
-    import asyncio
+        try:
+            return ask(args, _ask_node)
+        except NoNode as error:
+            socket, document = ask_kubelet_of(error)
+    else:
+        import asyncio
 
-    from kubedevices.wire.kubelet_devices import ask_kubelet
+        from kubedevices.wire.kubelet_devices import ask_kubelet
 
-    return asyncio.run(ask_kubelet(args.pod_resources))
+        socket, document = args.pod_resources, asyncio.run(ask_kubelet(args.pod_resources))
+    print(note(socket), file=sys.stderr)
+    return document
 
 
 async def _ask_node(client: "ControlClient") -> Document:
@@ -133,8 +144,11 @@ async def _ask_node(client: "ControlClient") -> Document:
 def _only(document: Document, resource: str) -> Document:
     found = [each for each in document["resources"] if each["resource"] == resource]
     if not found:
-        known = ", ".join(each["resource"] for each in document["resources"]) or "nothing"
-        raise NodeError(f"no plugin has registered {resource}; this node has {known}")
+        known = [each["resource"] for each in document["resources"]]
+        raise NodeError(
+            f"no plugin has registered {resource}; this node has {', '.join(known) or 'nothing'}"
+            f"{did_you_mean(resource, known)}"
+        )
     return document | {"resources": found}
 
 

@@ -6,7 +6,7 @@ The keys of `-o json` and `-o yaml` are a promise: `namespace`, `name`, `uid` an
 
 import argparse
 
-from kubedevices.cli.asking import add_node_arguments, ask
+from kubedevices.cli.asking import add_node_arguments, ask_to_allocate
 from kubedevices.cli.output import Column, add_output_argument, print_listing
 
 NAME = "release"
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Release the pod and print what came back."""
-    answer = ask(args, lambda client: client.release(args.pod))
+    answer = ask_to_allocate(args, lambda client: client.release(args.pod))
     if args.output == "table":
         print(f"pod {answer['namespace']}/{answer['name']} is released")
     rows = [

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import add_node_arguments, ask, state_directory
+from kubedevices.cli.asking import add_node_arguments, ask, ask_to_allocate, state_directory
 from kubedevices.cli.runtime_words import run_options
 from kubedevices.errors import KubedevicesError, NodeError, UsageError
 
@@ -88,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
     kind = chosen_format(args.command, args.format)
     pod = requested_pod(args.requests, args.pod_name, None, prefix="with")
-    ask(args, lambda client: client.capacity())  # is there a node to ask?
+    wanted = pod.containers[0].limits
+    ask_to_allocate(args, lambda client: client.capacity(), wanted)  # is there a node to ask?
     with (
         OwnedHold.claim(state_directory(args), pod.uid, shlex.join(args.command)) as hold,
         Foreground() as foreground,

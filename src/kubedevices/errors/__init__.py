@@ -15,6 +15,7 @@
     │   ├── SocketInUse
     │   ├── DirectoryInUse
     │   ├── CannotRead
+    │   ├── NoNode                         of ours, in a directory
     │   ├── KubeletSilent                  it accepts connections, and answers nothing
     │   ├── NoTopology                     of a device file
     │   ├── BadSocketPath
@@ -135,6 +136,7 @@ from kubedevices.errors.shared import (
     InvalidResourceName,
     KubedevicesError,
     KubeletSilent,
+    NoNode,
     NoTopology,
     ProtocolError,
     RpcError,
@@ -204,6 +206,7 @@ __all__ = [
     "NoDevicesNamed",
     "NoHandlerForPlugin",
     "NoHealthyDevices",
+    "NoNode",
     "NoPrivateView",
     "NoTopology",
     "NoVfioGroup",

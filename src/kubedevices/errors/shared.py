@@ -103,6 +103,17 @@ class CannotRead(CannotAsk):
         super().__init__(f"cannot read {path}: {reason}")
 
 
+class NoNode(CannotAsk):
+    """No node of ours serves a directory; a kubelet may."""
+
+    def __init__(self, socket_dir: str) -> None:
+        self.socket_dir = socket_dir
+        super().__init__(
+            f"no kubedevices node is running for --socket-dir {socket_dir}: start one with "
+            f"`kubedevices node --socket-dir {socket_dir}`"
+        )
+
+
 class KubeletSilent(CannotAsk):
     """A kubelet accepts connections, and let `seconds` pass without an answer."""
 

@@ -1,10 +1,11 @@
 """Where to look on a host: the usual places, or the same below a directory where its files are."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from kubedevices.explain.look_processes import HOST_ROOT, PROC_ROOT, in_root
+from kubedevices.explain.look_processes import HOST_ROOT, PROC_ROOT, in_root, kubelets
 from kubedevices.host.cdi_specs import DIRECTORIES
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR
@@ -19,6 +20,7 @@ KUBELET_ROOTS = (
 
 
 POD_LOGS = Path("/var/log/pods")
+POD_RESOURCES = "pod-resources/kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,28 @@ def find_host_root(debugging: Path = Path("/host"), here: Path = DEVICE_PLUGIN_D
     """Return where the host's files are: `kubectl debug node` mounts them at /host."""
     there = in_root(debugging, DEVICE_PLUGIN_DIR)
     return debugging if there.is_dir() and not here.exists() else HOST_ROOT
+
+
+def below_kubelet_root(socket_dir: Path, roots: Iterable[Path], name: str) -> Path:
+    """Return what a kubelet keeps in its root directory, which --root-dir moves.
+
+    The plugin directory alone stays, so its neighbours are not always beside it.
+    """
+    candidates = [root / name for root in (socket_dir.parent, *roots)]
+    return next((each for each in candidates if _is_there(each)), candidates[0])
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # no permission to look
+        return False
+
+
+def find_pod_resources(socket_dir: Path) -> Path | None:
+    """Return the podresources socket of the kubelet that serves a plugin directory of this host."""
+    roots: tuple[Path, ...] = ()
+    if socket_dir == DEVICE_PLUGIN_DIR:
+        roots = (*KUBELET_ROOTS, *(each.root_dir for each in kubelets()))
+    found = below_kubelet_root(socket_dir, roots, POD_RESOURCES)
+    return found if _is_there(found) else None

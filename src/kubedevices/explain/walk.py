@@ -46,7 +46,7 @@ from kubedevices.explain.look_files import (
     processes_of_pods,
 )
 from kubedevices.explain.look_processes import kubelets, pod_names
-from kubedevices.explain.places import Places
+from kubedevices.explain.places import POD_RESOURCES, Places, below_kubelet_root
 from kubedevices.explain.plugin_lists import completed, judge_rivals
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
@@ -123,11 +123,12 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
     answers = await ask.ask(
         places.socket_dir,
         places.state_dir,
-        places.pod_resources or _below_root(places, own_roots, "pod-resources/kubelet.sock"),
+        places.pod_resources or below_kubelet_root(places.socket_dir, own_roots, POD_RESOURCES),
         places.socket_dir / CHECKPOINT_NAME,
     )
     watched = await ask.ask_registry(
-        places.plugin_registry or _below_root(places, own_roots, "plugins_registry")
+        places.plugin_registry
+        or below_kubelet_root(places.socket_dir, own_roots, "plugins_registry")
     )
     if directory.refusal == NO_PERMISSION and not answers.source:
         raise CannotAsk(f"no permission to look into {places.socket_dir}: ask again as root")
@@ -167,15 +168,6 @@ def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
         if len(running) == 1 or (listener is not None and each.process.pid == listener.pid)
     ]
     return policies[0] if policies else None
-
-
-def _below_root(places: Places, roots: Iterable[Path], name: str) -> Path:
-    """Return what a kubelet keeps in its root directory, which --root-dir moves.
-
-    The plugin directory alone stays, so its neighbours are not always beside it.
-    """
-    candidates = [root / name for root in (places.socket_dir.parent, *roots)]
-    return next((each for each in candidates if each.exists()), candidates[0])
 
 
 def _plugins_of(

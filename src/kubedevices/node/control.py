@@ -19,6 +19,7 @@ from kubedevices.errors import (
     DialError,
     KubedevicesError,
     NodeError,
+    NoNode,
     RpcError,
     StatusCode,
     UsageError,
@@ -38,6 +39,7 @@ from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, che
 from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.services import json_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
+from kubedevices.words import did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +155,7 @@ class ControlService:
                     raise AdmissionRejected(
                         f"OutOf{resource}",
                         f"Node didn't have enough resource: {resource}, requested: {count}, "
-                        "used: 0, capacity: 0",
+                        f"used: 0, capacity: 0{did_you_mean(resource, self._manager.inventory)}",
                     )
 
     async def release(self, request: Document) -> Document:
@@ -250,10 +252,7 @@ class ControlClient:
                 raise CannotAsk(
                     f"the node of {socket_dir} does not answer: {error.reason}"
                 ) from error
-            raise CannotAsk(
-                f"no kubedevices node is running for --socket-dir {socket_dir}: start one with "
-                f"`kubedevices node --socket-dir {socket_dir}`"
-            ) from error
+            raise NoNode(str(socket_dir)) from error
 
     async def __aenter__(self) -> Self:
         """Use as a context manager, so that the connection is closed."""

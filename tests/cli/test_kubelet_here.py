@@ -1,0 +1,106 @@
+"""`devices`, `allocate`, `release` and `with` in a directory that a kubelet serves."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+from kubedevices.explain.places import find_pod_resources
+from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod_resources import PodResourcesServer
+from tests.containers import need_root_and
+from tests.fake_plugin import RESOURCE, healthy
+from tests.node_thread import node_thread
+
+POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
+
+
+@pytest.fixture
+def where(short_dir: Path) -> Iterator[list[str]]:
+    """Serve podresources beside a plugin directory, as a kubelet does; hide our own service."""
+    with node_thread(short_dir / "p") as node:
+        server = PodResourcesServer(node.manager, short_dir / "pod-resources" / "kubelet.sock")
+        node.call(server.start())
+        node.call(node.plugin.send(healthy("w0", "w1")))
+        node.call(node.plugin.register())
+        node.call(node.manager.wait_for(RESOURCE, allocatable=2))
+        node.call(node.manager.allocate(POD))
+        yield ["--socket-dir", str(node.socket_dir), "--state-dir", str(short_dir / "nowhere")]
+        node.call(server.stop())
+
+
+def test_devices_are_those_of_the_kubelet(
+    where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is told to start a node; what a kubelet does not tell is said beside the listing."""
+    assert main(["devices", *where]) == 0
+    shown = capsys.readouterr()
+    assert f"{RESOURCE}  w0      Healthy  -     default/train (main)" in shown.out
+    assert shown.err.startswith("asked the kubelet at ")
+    assert shown.err.endswith(": it tells healthy devices and held ones only\n")
+
+
+@pytest.mark.parametrize(
+    ("verb", "guess"),
+    [
+        (["allocate", "example.com/wigdet=1"], True),
+        (["allocate", "example.com/wigdet=1", "--format", "podman"], True),
+        (["allocate", f"{RESOURCE}=1"], False),
+        (["release", "train"], False),
+        (["devices", "--watch"], False),
+    ],
+)
+def test_a_kubelet_gives_devices_by_itself(
+    where: list[str], capsys: pytest.CaptureFixture[str], verb: list[str], guess: bool
+) -> None:
+    """What it has is said, and which of these was probably meant."""
+    assert main([*verb, *where]) == 3
+    error = capsys.readouterr().err
+    assert "is served by a kubelet" in error
+    assert f"it has {RESOURCE} (2 healthy, 1 held)" in error
+    assert (f"did you mean {RESOURCE!r}?" in error) == guess
+    assert "no kubedevices node is running" not in error
+
+
+def test_a_command_is_not_started_on_a_kubelets_node(
+    where: list[str], short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same is said before anything runs."""
+    started = short_dir / "started"
+    assert main(["with", *where, "example.com/wigdet=1", "--", "touch", str(started)]) == 3
+    assert f"did you mean {RESOURCE!r}?" in capsys.readouterr().err
+    assert not started.exists()
+
+
+def test_who_may_not_look_is_told_so() -> None:
+    """A kubelet's directories are root's: for others it is no sign that a node is missing."""
+    need_root_and("unshare")
+    prepare = (
+        "mkdir -p /var/lib/kubelet && mount -t tmpfs -o mode=0700 tmpfs /var/lib/kubelet && "
+        "mkdir /var/lib/kubelet/device-plugins && exec setpriv --reuid 65534 --clear-groups "
+        '--inh-caps=-all --bounding-set=-all "$@"'
+    )
+    code = "import sys; from kubedevices.cli import main; sys.exit(main(['devices']))"
+    ended = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", prepare, "sh", sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    denied = "no permission to look into /var/lib/kubelet/device-plugins: ask again as root"
+    assert (ended.returncode, ended.stderr) == (3, f"kubedevices: {denied}\n")
+
+
+def test_where_podresources_are(tmp_path: Path) -> None:
+    """Beside the plugin directory."""
+    assert find_pod_resources(tmp_path / "k" / "p") is None
+    beside = tmp_path / "k" / "pod-resources" / "kubelet.sock"
+    beside.parent.mkdir(parents=True)
+    beside.touch()
+    assert find_pod_resources(tmp_path / "k" / "p") == beside
