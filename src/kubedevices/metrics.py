@@ -136,6 +136,12 @@ _RESOURCE = ("resource",)
 DEVICES = Metric(
     f"{_PLUGIN}devices", "gauge", "Devices of a resource, by health.", ("resource", "health")
 )
+LEFT_OUT = Metric(
+    f"{_PLUGIN}devices_left_out",
+    "gauge",
+    "Devices that were found and are not offered, because a kubelet takes no list of that size.",
+    _RESOURCE,
+)
 REGISTERED = Metric(
     f"{_PLUGIN}registered", "gauge", "1 while a kubelet knows the resource from us.", _RESOURCE
 )

@@ -1,6 +1,7 @@
 """The simulator: its settings and what it answers (T-28)."""
 
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import ConfigError, RpcError, StatusCode
 from kubedevices.plugin.allocate_response import default_response
 from kubedevices.plugin.capabilities import USE_DEFAULT
+from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.notifier import Notifier
 
 # A file as the Makefile of simple-device-plugin leaves it: blanks behind the keys without a value.
@@ -145,7 +147,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("RESOURCE_NAME", "foo", "'foo' is no resource name: it needs a domain and a slash"),
         ("NUMBER_DEVICES", "-1", "-1 is negative"),
         ("NUMBER_DEVICES", "two", "'two' is not a whole number"),
-        ("NUMBER_DEVICES", "1000000", "is more than the 100000 supported"),
+        ("NUMBER_DEVICES", "1000000", "is more than any list holds"),
         ("PLUGIN_NAME", "a/b", "'a/b' cannot be the name of a socket"),
         ("PLUGIN_NAME", "kubelet", "'kubelet' cannot be the name of a socket"),
         ("DEVICE_ID_PREFIX", "a\nb", "must not contain"),
@@ -168,6 +170,21 @@ def test_a_mistake_names_its_source(variable: str, text: str, problem: str) -> N
     with pytest.raises(ConfigError) as caught:
         merge_resources(None, {}, {setting.field: text})
     assert str(caught.value).startswith(f"command line: {setting.flag}: ")
+
+
+def test_as_many_devices_as_a_list_holds() -> None:
+    """One more is a mistake that says how many there may be; NUMA nodes take room, too."""
+    given = {"device_id_prefix": "a" * 1000, "numa_nodes": "0,1"}
+    with pytest.raises(ConfigError, match="more than a kubelet takes in one list: ") as caught:
+        merge_resources(None, {}, {**given, "number_devices": "10000"})
+    (most,) = re.findall(r"in one list: (\d+) devices with IDs such as aaa", str(caught.value))
+    (config,) = merge_resources(None, {}, {**given, "number_devices": most})
+    devices = SimulatedDevices([config]).of("simple-device").values()
+    assert len(DeviceListBuilder("example.com/gpu").build(devices).devices) == int(most)
+    with pytest.raises(ConfigError):
+        merge_resources(None, {}, {**given, "number_devices": str(int(most) + 1)})
+    short = {"device_id_prefix": "a", "node_name": "b", "number_devices": "130000"}
+    assert merge_resources(None, {}, short)[0].number_devices == 130_000
 
 
 def test_a_mistake_in_the_file_names_its_place(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def listening(short_dir: Path, *arguments: object) -> Iterator[str]:
             found = re.search(r"pages at (http://\S+):", log.read_text())
             return found[1] if found else ""
 
-        until_sync(url, what="the pages")
+        until_sync(url, 30, "the pages")
         yield url()
 
 
@@ -92,6 +92,25 @@ def node(short_dir: Path, *arguments: object) -> Iterator[None]:
         assert it.stdout is not None
         it.stdout.readline()
         yield
+
+
+def test_devices_that_no_list_holds_are_told_on_every_page(short_dir: Path) -> None:
+    """Those of before go on; readiness, metrics and state say how many are left out."""
+    prefix, steps = "x" * 3000, short_dir / "steps.sock"
+    plugin = ["simulate", "--resource-name", RESOURCE, "--device-id-prefix", prefix]
+    plugin += ["--number-devices", "2", "--control-socket", str(steps)]
+    with node(short_dir), listening(short_dir, *plugin) as url:
+        until_sync(lambda: page(url, "/readyz")[0] == 200, 30)
+        run("simulate", "--control-socket", steps, "--tell", "count: 2000")
+        until_sync(lambda: page(url, "/readyz")[0] == 503, 30)
+        assert "example.com/gpu: a list of 2000 devices has" in page(url, "/readyz")[1]
+        assert numbers(url)["devices_left_out", RESOURCE] == 1998
+        (resource,) = json.loads(page(url, "/state")[1])["resources"]
+        assert (len(resource["devices"]), resource["left_out"]) == (2, 1998)
+        assert resource["streams"] == 1
+        run("simulate", "--control-socket", steps, "--tell", "count: 3")
+        until_sync(lambda: page(url, "/readyz")[0] == 200, 30)
+        assert numbers(url)["devices_left_out", RESOURCE] == 0
 
 
 def test_a_hook_that_hangs_is_named_and_counted(short_dir: Path) -> None:

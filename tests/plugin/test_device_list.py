@@ -68,13 +68,43 @@ def test_only_what_changed_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_list_beyond_the_limit_is_refused_with_its_numbers() -> None:
     """A list that a kubelet would drop is an error that names the number of devices."""
     builder = DeviceListBuilder(RESOURCE, max_size=1000)
-    builder.build(Device(f"w{n}") for n in range(50))
     with pytest.raises(
         DeviceListTooLarge, match=r"example.com/widget: a list of 70 devices has \d+ bytes"
     ) as caught:
         builder.build(Device(f"w{n}") for n in range(70))
     assert caught.value.limit == 1000
     assert caught.value.size > 1000
+
+
+def test_devices_that_no_longer_fit_leave_those_of_before_as_they_are_now() -> None:
+    """Until all fit again: known ones change and go, new ones are left out and counted."""
+    builder = DeviceListBuilder(RESOURCE, max_size=1000)
+    builder.build(Device(f"w{n}") for n in range(3))
+    many = [Device(f"w{n}") for n in range(1, 100)]
+    many[0] = Device("w1", health=Health.UNHEALTHY)
+    made = builder.build(many)
+    assert device_list_from_wire(made.encoded) == (
+        ("w1", "Unhealthy", None),
+        ("w2", "Healthy", None),
+    )
+    assert made.left_out == 97
+    assert made.too_large is not None
+    assert (made.too_large.devices, made.too_large.limit) == (99, 1000)
+    assert len(builder.build([*many, Device("w0")]).devices) == 2, "it had gone"
+    again = builder.build(many[:40])
+    assert (len(again.devices), again.left_out, again.too_large) == (40, 0, None)
+
+
+def test_devices_that_turn_unhealthy_may_be_too_much_themselves() -> None:
+    """The word is longer. What is sent fits, and loses none that can be given away."""
+    builder = DeviceListBuilder(RESOURCE, max_size=1000)
+    full = builder.build(Device(f"w{n:03}") for n in range(58))
+    assert 980 < len(full.encoded) <= 1000
+    healths = [Health.UNHEALTHY if n % 2 else Health.HEALTHY for n in range(58)]
+    made = builder.build(Device(f"w{n:03}", health=health) for n, health in enumerate(healths))
+    assert 980 < len(made.encoded) <= 1000
+    assert sum(device.is_healthy for device in made.devices.values()) == 29
+    assert made.left_out == 58 - len(made.devices) > 0
 
 
 def test_four_mebibytes_are_the_limit() -> None:

@@ -18,7 +18,6 @@ import kubedevices as kd
 from kubedevices.allocation import ContainerAllocateRequest
 from kubedevices.cdi import ContainerEdits
 from kubedevices.errors import (
-    DeviceListTooLarge,
     InvalidResourceName,
     KubedevicesError,
     RegistrationRefused,
@@ -391,34 +390,48 @@ async def test_a_live_socket_of_another_process_ends_everything(short_dir: Path)
         assert path.is_socket()
 
 
-async def test_a_list_that_grows_too_large(short_dir: Path) -> None:
-    """T-17: beyond the limit the plugin ends with the number of devices in the error."""
-    scanner = Widgets(widget=widgets("w1"))
-    async with FakeKubelet(short_dir) as kubelet:
-        runner = PluginRunner(
-            scanner, domain=DOMAIN, socket_dir=short_dir, timing=QUICK, max_list_size=1000
-        )
-        task = asyncio.create_task(runner.run())
-        await kubelet.wait_for(RESOURCE, 1)
-        scanner.show(widget=widgets(*(f"w{n}" for n in range(100))))
-        with pytest.raises(DeviceListTooLarge, match="a list of 100 devices"):
-            await asyncio.wait_for(task, 5)
-
-
-async def test_a_list_that_shrinks_again_is_served_again(short_dir: Path) -> None:
-    """Isolated, a type whose list was too large is back with its next update."""
-    scanner = Widgets(widget=widgets("w1"))
-    options: dict[str, Any] = {
-        "max_list_size": 1000,
-        "on_server_error": "isolate",
-        "timing": replace(QUICK, isolate_first=60, isolate_last=60),
-    }
+@pytest.mark.parametrize("on_server_error", ["exit", "isolate"])
+async def test_a_list_that_grows_too_large_keeps_what_fitted(
+    short_dir: Path, caplog: pytest.LogCaptureFixture, on_server_error: str
+) -> None:
+    """T-17: beyond the limit neither the type nor any other loses a device; it is told loudly."""
+    scanner = Widgets(widget=widgets("w1", "w2"), other=widgets("o1"))
+    options: dict[str, Any] = {"max_list_size": 1000, "on_server_error": on_server_error}
+    many = widgets(*(f"w{n}" for n in range(100)))
     async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, **options) as runner:
+        connected = await kubelet.wait_for(RESOURCE, 2)
+        await until(lambda: runner.is_ready)
+        scanner.show(widget=many, other=widgets("o1", "o2"))
+        await kubelet.wait_for(f"{DOMAIN}/other", 2)
+        await until(lambda: runner.too_large)
+        assert not runner.is_ready
+        assert "a list of 100 devices has" in caplog.text
+        assert "2 are offered as before, 98 are left out until all fit again" in caplog.text
+        scanner.show(widget=widgets(*(f"w{n}" for n in range(1, 100)), unhealthy=("w1",)), other=[])
+        await until(lambda: dict(connected.devices) == {"w1": "Unhealthy", "w2": "Healthy"})
+        scanner.show(widget=widgets("w1", "w2", "w3"), other=[])
+        await kubelet.wait_for(RESOURCE, 3)
+        await until(lambda: runner.is_ready)
+        assert "all 3 devices fit again" in caplog.text
+
+
+async def test_a_first_list_that_is_too_large_holds_up_no_other_type(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not registered before it fits, so that an older instance is not replaced by nothing."""
+    scanner = Widgets(widget=widgets(*(f"w{n}" for n in range(100))), other=widgets("o1"))
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        running(scanner, short_dir, max_list_size=1000) as runner,
+    ):
+        await kubelet.wait_for(f"{DOMAIN}/other", 1)
+        await until(lambda: runner.too_large)
+        assert not runner.is_ready
+        assert RESOURCE not in {each.resource for each in kubelet.accepted}
+        assert "it is not served until it fits" in caplog.text
+        scanner.show(widget=widgets("w1"), other=widgets("o1"))
         await kubelet.wait_for(RESOURCE, 1)
-        scanner.show(widget=widgets(*(f"w{n}" for n in range(100))))
-        await until(lambda: not runner.servers)
-        scanner.show(widget=widgets("w1", "w2"))
-        await kubelet.wait_for(RESOURCE, 2)
+        await until(lambda: runner.is_ready)
 
 
 # ---------------------------------------------------------------- wrong use

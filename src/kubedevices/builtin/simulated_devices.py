@@ -11,12 +11,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kubedevices.builtin.simulator_config import SimulatorConfig
-from kubedevices.device import Device, DeviceSpec, Health
+from kubedevices.device import Device, DeviceSpec, Health, ReportedDevice
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
+from kubedevices.plugin.device_list import MAX_LIST_SIZE
+from kubedevices.wire.convert import reported_to_wire
+from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import Step
+
+
+_AROUND_AN_ID = 64
+"""Bytes, at most, of what a list says of a device besides its ID."""
 
 
 class SimulatedDevices:
@@ -123,15 +130,32 @@ def make_device(config: SimulatorConfig, device_id: str, index: int) -> Device:
         specs=specs,
         env=env,
         annotations=annotations,
-        numa_nodes=_numa_nodes(config, index),
+        numa_nodes=numa_nodes_of(config, index),
     )
 
 
-def _numa_nodes(config: SimulatorConfig, index: int) -> tuple[int, ...]:
+def numa_nodes_of(config: SimulatorConfig, index: int) -> tuple[int, ...]:
+    """Return the NUMA node of a device, as a tuple of one or none."""
     nodes = config.numa_nodes
     if isinstance(nodes, Mapping):
         return (nodes[index],) if index in nodes else ()
     return (nodes[index % len(nodes)],) if nodes else ()
+
+
+def list_problem(config: SimulatorConfig) -> str:
+    """Return why the devices fit into no list that a kubelet takes, or an empty string."""
+    count, size = config.number_devices, 0
+    if count * (len(device_id_of(config, count).encode()) + _AROUND_AN_ID) <= MAX_LIST_SIZE:
+        return ""
+    for index in range(count):
+        device_id, nodes = device_id_of(config, index), numa_nodes_of(config, index)
+        size += len(reported_to_wire(ReportedDevice(device_id, Health.HEALTHY, nodes or None)))
+        if size > MAX_LIST_SIZE:
+            return (
+                f"{count} is more than a kubelet takes in one list: "
+                f"{counted(index, 'device')} with IDs such as {device_id}"
+            )
+    return ""
 
 
 def with_cdi(device: Device) -> Device:

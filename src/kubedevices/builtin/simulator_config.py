@@ -20,7 +20,8 @@ from kubedevices.words import counted
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_steps import TimedStep
 
-DEVICE_LIMIT = 100_000
+DEVICE_LIMIT = 250_000
+"""More fit into no list, however short their IDs are."""
 
 _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 
@@ -112,7 +113,7 @@ def check_count(count: int) -> str:
     """Check a number of devices."""
     if count < 0:
         return f"{count} is negative, a number of devices cannot be"
-    return "" if count <= DEVICE_LIMIT else f"{count} is more than the {DEVICE_LIMIT} supported"
+    return "" if count <= DEVICE_LIMIT else f"{count} is more than any list holds"
 
 
 def _check_file_name(name: str) -> str:
@@ -386,6 +387,11 @@ def _contradictions(
             devices = counted(config.number_devices, "device")
             problem = f"there is no device {unknown[0]}, only {devices} of {config.resource_name}"
             yield replace(nodes.place, problem=problem)
+    if "number_devices" in given:
+        from kubedevices.builtin.simulated_devices import list_problem  # noqa: PLC0415 - a cycle
+
+        if problem := list_problem(config):
+            yield replace(given["number_devices"].place, problem=problem)
     if config.cdi:
         from kubedevices.builtin.expose_checks import cdi_kind  # noqa: PLC0415 - only for this
 

@@ -100,6 +100,9 @@ class PluginPages:
         for device_type, server in runner.servers.items():
             self.metrics.begin_histogram(metrics.ALLOCATE_SECONDS, server.resource)
             yield from _samples_of(server, runner.is_registered(device_type))
+        for device_type, error in runner.too_large.items():
+            if device_type not in runner.servers:
+                yield Sample(metrics.LEFT_OUT, (error.resource,), error.devices)
         scanner: Any = self._scanner
         if (took := getattr(scanner, "last_scan_seconds", None)) is not None:
             yield Sample(metrics.SCAN_SECONDS, (), took)
@@ -156,6 +159,7 @@ def describe_plugin(runner: PluginRunner) -> dict[str, Any]:
                 "registered": runner.is_registered(device_type),
                 "streams": len(server.streams),
                 "counts": {name: server.counts[name] for name in sorted(_COUNTS)},
+                "left_out": server.left_out,
                 "devices": [
                     {
                         "id": device.id,
@@ -180,6 +184,7 @@ def _why_not_ready(runner: PluginRunner) -> str:
         for name, server in runner.servers.items()
         if not (runner.is_registered(name) and len(server.streams))
     ]
+    waiting += [str(error) for error in runner.too_large.values()]
     return "\n".join(waiting) or "not serving yet"
 
 
@@ -188,6 +193,7 @@ def _samples_of(server: PluginServer, is_registered: bool) -> Iterator[Sample]:
     healths = [device.health for device in server.devices.values()]
     for health in Health:
         yield Sample(metrics.DEVICES, (resource, str(health)), healths.count(health))
+    yield Sample(metrics.LEFT_OUT, (resource,), server.left_out)
     yield Sample(metrics.REGISTERED, (resource,), int(is_registered))
     yield Sample(metrics.STREAMS, (resource,), len(server.streams))
     for metric, name, labels in _COUNTERS:

@@ -14,7 +14,13 @@ from types import MappingProxyType
 from typing import TypeAlias, Unpack
 
 from kubedevices.device_tree import DeviceTree, TreeChange
-from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
+from kubedevices.errors import (
+    DeviceListTooLarge,
+    InvalidResourceName,
+    KubedevicesError,
+    ScanFailed,
+    UsageError,
+)
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.cdi_files import CdiFiles
@@ -90,11 +96,23 @@ class PluginRunner:
     def is_ready(self) -> bool:
         """Whether a kubelet knows and watches everything that was found, or may, if we only serve.
 
-        A kubelet that accepted a registration without asking for the devices gives none away.
+        A kubelet that accepted a registration without asking for the devices gives none away. Not
+        while devices are left out because their list would be too large (`too_large`).
         """
         return self._has_scanned and all(map(self._is_ready, self._running))
 
+    @property
+    def too_large(self) -> Mapping[str, DeviceListTooLarge]:
+        """The device types of which not every device is offered, and why."""
+        return {
+            name: running.served.too_large
+            for name, running in self._running.items()
+            if running.served.too_large is not None
+        }
+
     def _is_ready(self, device_type: str) -> bool:
+        if device_type in self.too_large:
+            return False
         if self.settings.registration == "none":
             return self.is_serving(device_type)
         server = self.servers.get(device_type)

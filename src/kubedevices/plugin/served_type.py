@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import CannotAsk, KubedevicesError
+from kubedevices.errors import CannotAsk, DeviceListTooLarge, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
@@ -58,6 +58,8 @@ class ServedType:
         self._socket = settings.socket_of(self.resource, self._type)
         self._devices = devices
         self._updated = asyncio.Event()
+        self.too_large: DeviceListTooLarge | None = None
+        """Why not every device is offered; without a server, why none is."""
 
     def update(self, devices: Mapping[str, Device]) -> None:
         """Take new devices; returns at once."""
@@ -115,7 +117,7 @@ class ServedType:
         server = PluginServer(
             self.resource,
             self._hooks,
-            await self._build(lookup, builder),
+            await self._first_list(lookup, builder),
             env_merge=settings.env_merge,
             strict_allocate=settings.strict_allocate,
             preferred_errors=settings.preferred_errors,
@@ -147,6 +149,17 @@ class ServedType:
         )
         raise AssertionError("unreachable: both run until cancelled or until one raises")
 
+    async def _first_list(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
+        """Wait for devices that fit into a list: the other types are served meanwhile."""
+        while True:
+            try:
+                return await self._build(lookup, builder)
+            except DeviceListTooLarge as error:
+                if self.too_large is None:
+                    _log.error("%s; it is not served until it fits", error)
+                self.too_large = error
+                await self._updated.wait()
+
     async def _follow(
         self, server: PluginServer, lookup: NumaLookup, builder: DeviceListBuilder
     ) -> NoReturn:
@@ -167,7 +180,16 @@ class ServedType:
                 devices = self._answer_form.complete(devices)
             return builder.build(devices)
 
-        return await hook_threads.call(build)
+        made = await hook_threads.call(build)
+        if made.too_large and not self.too_large:
+            _log.error(
+                "%s; %d are offered as before, %d are left out until all fit again",
+                made.too_large, len(made.devices), made.left_out,
+            )  # fmt: skip
+        elif self.too_large and not made.too_large:
+            _log.warning("%s: all %d devices fit again", self.resource, len(made.devices))
+        self.too_large = made.too_large
+        return made
 
     async def _wait_for_update(self, timeout: float) -> None:
         try:

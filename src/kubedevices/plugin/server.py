@@ -136,6 +136,11 @@ class PluginServer:
         return self._list.devices
 
     @property
+    def left_out(self) -> int:
+        """How many more devices there are than a list holds."""
+        return self._list.left_out
+
+    @property
     def options(self) -> PluginOptions:
         """What GetDevicePluginOptions answers and Register says."""
         return self._hooks.options
