@@ -59,7 +59,7 @@ class Kubelet:
     async def start(self) -> None:
         self.server = GrpcServer(registration_methods(self), name="kubelet")
         path = self.directory / "kubelet.sock"
-        await self.server.start(path, rename_from=self.directory / ".kubelet.sock.new")
+        await self.server.start(path, by_rename=True)
 
     async def stop(self) -> None:
         assert self.server

@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_said_with_the_path(tmp_path: Path) -> None:
     (tmp_path / "latin.json").write_bytes(b'{"kind": "\xe4"}')
     errors = read_registry([tmp_path]).errors
     assert errors[str(tmp_path / "gone.json")] == ("No such file or directory",)
-    assert errors[str(tmp_path / "pipe.json")] == ("not a regular file",)
+    assert errors[str(tmp_path / "pipe.json")] == ("it is a named pipe, not a regular file",)
     assert "it is not UTF-8" in errors[str(tmp_path / "latin.json")][0]
 
 

@@ -23,7 +23,7 @@ from kubedevices.errors import (
     StatusCode,
 )
 from kubedevices.node import endpoint as endpoint_module
-from kubedevices.node.endpoint import Endpoint, PluginTimeouts
+from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 from tests.waiting import until
@@ -54,10 +54,12 @@ class Recorder:
 
 @asynccontextmanager
 async def connected(
-    plugin: FakePlugin, timeouts: PluginTimeouts = PATIENT, **options: int
+    plugin: FakePlugin, timeouts: PluginTimeouts = PATIENT, *, receive_limit: int = RECEIVE_LIMIT
 ) -> AsyncIterator[Endpoint]:
     async with plugin:
-        endpoint = await Endpoint.connect(RESOURCE, plugin.socket, timeouts=timeouts, **options)
+        endpoint = await Endpoint.connect(
+            RESOURCE, plugin.socket, timeouts=timeouts, receive_limit=receive_limit
+        )
         try:
             yield endpoint
         finally:

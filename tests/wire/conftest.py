@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -79,7 +79,7 @@ async def started(server: PeerServer, directory: Path) -> AsyncIterator[PeerServ
 
 
 @asynccontextmanager
-async def dialled(directory: Path, **options: int) -> AsyncIterator[GrpcChannel]:
+async def dialled(directory: Path, **options: Any) -> AsyncIterator[GrpcChannel]:
     """Dial `s.sock` in `directory`."""
     async with await GrpcChannel.dial(directory / "s.sock", **options) as channel:
         yield channel

@@ -45,7 +45,7 @@ async def test_start_and_stop_again(server: GrpcServer, short_dir: Path) -> None
 async def test_rename(short_dir: Path) -> None:
     """A server may appear under its name by a rename and is reached there."""
     server = server_of({CALL: UnaryMethod(echo)})
-    await server.start(short_dir / "s.sock", rename_from=short_dir / ".new")
+    await server.start(short_dir / "s.sock", by_rename=True)
     assert server.owns_socket()
     async with dialled(short_dir) as channel:
         assert await channel.unary(CALL, b"x", timeout=5) == b"x"

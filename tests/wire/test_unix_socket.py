@@ -9,11 +9,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kubedevices.errors import CannotAsk, SocketInUse, SocketPathTooLong
+from kubedevices.errors import CannotAsk, DialError, SocketInUse, SocketPathTooLong
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
+from tests.planted import PLANTS, Outside, clear, plant
 from tests.socket_metadata import METADATA_CHANGES
 
 
@@ -74,8 +77,8 @@ def test_never_more_rights_than_asked_for(short_dir: Path) -> None:
 
 
 def test_rename(short_dir: Path) -> None:
-    """With `rename_from` the final name appears listening; the first name is gone."""
-    path, first = short_dir / "s.sock", short_dir / ".s.sock.new"
+    """With `by_rename` the final name appears listening; the first name is gone."""
+    path = short_dir / "s.sock"
     refused = []
     done = threading.Event()
 
@@ -91,8 +94,8 @@ def test_rename(short_dir: Path) -> None:
     watcher.start()
     try:
         for _ in range(30):
-            listener = listen(path, mode=0o600, rename_from=first)
-            assert not first.exists()
+            listener = listen(path, mode=0o600, by_rename=True)
+            assert list(short_dir.iterdir()) == [path]
             assert listener.identity == FileIdentity.of(path)
             listeners.append(listener.socket)
             path.unlink()
@@ -120,19 +123,19 @@ def test_rename_replaces_a_stale_file_without_a_gap(short_dir: Path) -> None:
     watcher.start()
     try:
         for _ in range(50):
-            listen(path, mode=0o600, rename_from=short_dir / "new").socket.close()
+            listen(path, mode=0o600, by_rename=True).socket.close()
     finally:
         done.set()
         watcher.join()
     assert not missing
 
 
-@pytest.mark.parametrize("name", ["s.sock", "new.sock"])
-def test_stale_file_is_replaced(short_dir: Path, name: str) -> None:
-    """A socket file that refuses is left over from the dead, under either name."""
-    bound(short_dir / name).close()
-    before = FileIdentity.of(short_dir / name)
-    listener = listen(short_dir / "s.sock", mode=0o600, rename_from=short_dir / "new.sock")
+@pytest.mark.parametrize("by_rename", [False, True])
+def test_stale_file_is_replaced(short_dir: Path, by_rename: bool) -> None:
+    """A socket file that refuses is left over from the dead."""
+    bound(short_dir / "s.sock").close()
+    before = FileIdentity.of(short_dir / "s.sock")
+    listener = listen(short_dir / "s.sock", mode=0o600, by_rename=by_rename)
     with listener.socket:
         assert listener.identity != before
 
@@ -145,9 +148,9 @@ def test_live_socket_is_in_use(short_dir: Path) -> None:
         with pytest.raises(SocketInUse, match="already in use"):
             listen(path, mode=0o600)
         with pytest.raises(SocketInUse):
-            listen(path, mode=0o600, rename_from=short_dir / "new.sock")
+            listen(path, mode=0o600, by_rename=True)
         assert FileIdentity.of(path) == before
-        assert not (short_dir / "new.sock").exists()
+        assert list(short_dir.iterdir()) == [path]
 
 
 def test_busy_socket_is_in_use(short_dir: Path) -> None:
@@ -210,26 +213,26 @@ def test_no_permission(short_dir: Path) -> None:
 def test_rename_into_nowhere_leaves_nothing(short_dir: Path) -> None:
     """When the rename fails, the first name is removed again."""
     with pytest.raises(CannotAsk):
-        listen(short_dir / "missing" / "s.sock", mode=0o600, rename_from=short_dir / "new.sock")
+        listen(short_dir / "missing" / "s.sock", mode=0o600, by_rename=True)
     assert list(short_dir.iterdir()) == []
 
 
-@pytest.mark.parametrize("which", ["path", "rename_from"])
-def test_path_too_long(short_dir: Path, which: str) -> None:
+@pytest.mark.parametrize("by_rename", [False, True])
+def test_path_too_long(short_dir: Path, by_rename: bool) -> None:
     """A path of 108 bytes is refused with its length, before anything happens."""
     long = short_dir / ("x" * (107 - len(bytes(short_dir))))
     assert len(bytes(long)) == 108
-    paths = {"path": short_dir / "s.sock", "rename_from": short_dir / "new.sock", which: long}
     with pytest.raises(SocketPathTooLong, match="108 bytes"):
-        listen(paths["path"], mode=0o600, rename_from=paths["rename_from"])
+        listen(long, mode=0o600, by_rename=by_rename)
     assert list(short_dir.iterdir()) == []
 
 
-def test_longest_path(short_dir: Path) -> None:
+@pytest.mark.parametrize("by_rename", [False, True])
+def test_longest_path(short_dir: Path, by_rename: bool) -> None:
     """A path of 107 bytes is accepted."""
     path = short_dir / ("x" * (106 - len(bytes(short_dir))))
     assert len(bytes(path)) == 107
-    listen(path, mode=0o600).socket.close()
+    listen(path, mode=0o600, by_rename=by_rename).socket.close()
 
 
 def test_only_our_own_file_is_removed(short_dir: Path) -> None:
@@ -310,3 +313,74 @@ def test_a_process_without_free_descriptors_knows_its_files_still(short_dir: Pat
         assert FileIdentity.of(short_dir / "missing") is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# ---------------------------------------------------------------- a directory of strangers
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLANTS if kind != "dead socket"])
+@pytest.mark.parametrize("by_rename", [False, True])
+def test_a_socket_that_is_swapped_right_after_it_was_bound(
+    short_dir: Path, by_rename: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes its place does not get its mode, and is not taken for ours."""
+    outside, path = Outside(short_dir / "outside"), short_dir / "d/s.sock"
+    path.parent.mkdir()
+
+    class Bound(socket.socket):
+        def bind(self, address: Any) -> None:
+            super().bind(address)
+            plant(kind, Path(address), outside)
+
+    monkeypatch.setattr(socket, "socket", Bound)
+    before = os.umask(0o077)  # or there is no mode to give back
+    try:
+        with pytest.raises(CannotAsk, match="something else took its name at once"):
+            listen(path, mode=0o666, by_rename=by_rename)
+    finally:
+        os.umask(before)
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLANTS if kind != "dead socket"])
+async def test_a_dial_that_follows_no_links(short_dir: Path, kind: str) -> None:
+    """Neither to another file nor, through a link, to a server elsewhere."""
+    path = short_dir / "s.sock"
+    plant(kind, path, Outside(short_dir / "outside"))
+    with pytest.raises(DialError, match="it is no socket"):
+        await GrpcChannel.dial(path, timeout=5, follow_links=False)
+    clear(path)
+    server = GrpcServer({}, name="elsewhere")
+    await server.start(short_dir / "elsewhere.sock")
+    path.symlink_to("elsewhere.sock")
+    with pytest.raises(DialError, match="it is no socket"):
+        await GrpcChannel.dial(path, timeout=5, follow_links=False)
+    async with await GrpcChannel.dial(path, timeout=5):
+        assert "connections=1" in repr(server)
+    await server.stop()
+
+
+async def test_a_socket_that_is_swapped_after_it_was_looked_at(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection leads to the socket that was looked at, not to where a link leads now."""
+    path = short_dir / "s.sock"
+    looked_at, elsewhere = GrpcServer({}, name="looked at"), GrpcServer({}, name="elsewhere")
+    await looked_at.start(path)
+    await elsewhere.start(short_dir / "elsewhere.sock")
+    identity_of = FileIdentity.of
+
+    def look_and_swap(of: Path) -> FileIdentity | None:
+        found = identity_of(of)
+        of.unlink()
+        of.symlink_to("elsewhere.sock")
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileIdentity, "of", look_and_swap)
+        channel = await GrpcChannel.dial(path, timeout=5, follow_links=False)
+    async with channel:
+        assert "connections=1" in repr(looked_at)
+        assert "connections=0" in repr(elsewhere)
+    await elsewhere.stop()
+    await looked_at.stop()

@@ -9,6 +9,7 @@ machine_numa   the NUMA nodes of this machine and their distances
 boot_id        which boot of the machine this is
 file_watch     something changed at these paths
 inotify        what the kernel tells of them
+untrusted_files  files in directories where strangers write too
 cdi_specs      CDI files: read them all, write one safely
 cdi_inventory  the CDI files of a plugin, kept up to date
 """

@@ -20,7 +20,7 @@ from typing import Literal
 from kubedevices.cdi import CdiDevice, CdiName, CdiSpec, SpecFile
 from kubedevices.device import natural_key
 from kubedevices.errors import CdiWriteFailed
-from kubedevices.host import cdi_specs
+from kubedevices.host import cdi_specs, untrusted_files
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +135,9 @@ class CdiInventory:
             dead = [
                 path
                 for path in cdi_specs.our_files(self._directory)
-                if path not in live and _belongs_to(path, vendors) and not _is_claimed(path)
+                if path not in live
+                and _belongs_to(path, vendors)
+                and not untrusted_files.is_claimed(path)
             ]
             return tuple(path for path in dead if self._remove(path))
 
@@ -180,10 +182,10 @@ class CdiInventory:
             _release(kind)
             if cdi_specs.remove_file(kind.path):
                 _log.info("removed the CDI file %s: its devices are gone", kind.path)
-        elif kind.identity is None or _identity_of(kind.path) != kind.identity:
+        elif kind.identity is None or _identity_of(kind.path, follow=False) != kind.identity:
             if cdi_specs.write_text(kind.path, kind.text):
                 _log.info("wrote the CDI file %s", kind.path)
-            kind.identity = _identity_of(kind.path)
+            kind.identity = _identity_of(kind.path, follow=False)
             _claim(kind)
 
     def _choose_path(self, kind: str) -> Path:
@@ -263,7 +265,7 @@ def _claim(kind: _Kind) -> None:
     """Hold a lock on the file until we write another one or die; readers do not notice it."""
     _release(kind)
     try:
-        kind.claim = os.open(kind.path, os.O_RDONLY | os.O_NONBLOCK)
+        kind.claim = untrusted_files.open_regular(kind.path)
         fcntl.flock(kind.claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         _release(kind)  # a file system without locks: then every file looks dead to others
@@ -275,17 +277,6 @@ def _release(kind: _Kind) -> None:
         kind.claim = None
 
 
-def _is_claimed(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
 def _list(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
@@ -293,10 +284,10 @@ def _list(directory: Path) -> list[Path]:
         return []
 
 
-def _identity_of(path: Path) -> _Identity | None:
+def _identity_of(path: Path, *, follow: bool = True) -> _Identity | None:
     """Return what changes with every replacement: inodes alone are used again at once."""
     try:
-        status = path.stat()
+        status = path.stat(follow_symlinks=follow)
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_ctime_ns

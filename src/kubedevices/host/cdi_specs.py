@@ -6,11 +6,8 @@ What the files mean is decided in `kubedevices.cdi`; who keeps ours up to date i
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
-import stat
-import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,6 +24,7 @@ from kubedevices.cdi import (
     with_minimum_version,
 )
 from kubedevices.errors import CdiProblem, CdiWriteFailed, InvalidCdiSpec
+from kubedevices.host import untrusted_files
 
 STATIC_DIRECTORY = Path("/etc/cdi")
 GENERATED_DIRECTORY = Path("/var/run/cdi")
@@ -36,6 +34,7 @@ DIRECTORIES = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
 PREFIX = "kubedevices_"
 """Files that begin so are ours; nobody else's file is ever touched."""
 
+_SIZE_LIMIT = 64 * 2**20
 _NAME_LIMIT = 200  # of the 255 bytes a file name may have: room for an ID and a temporary ending
 
 
@@ -82,9 +81,9 @@ def read_spec_file(path: Path, priority: int = 0) -> SpecFile:
     problems: tuple[CdiProblem, ...]
     try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "not a regular file")  # reading a FIFO would never end
-        data = load_text(path.read_text(encoding="utf-8"), str(path))
+        # Links are followed, as runtimes do.
+        content = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT, follow_links=True)
+        data = load_text(content.decode(), str(path))
         kind = _kind_claimed_by(data)
         spec = from_dict(data, file=str(path))
         validate(spec, file=str(path))
@@ -203,49 +202,28 @@ def write_text(path: Path, text: str, *, overwrite: bool = True) -> bool:
             return False
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.parent.chmod(0o755)  # whatever our umask is, engines without root must enter
-        _replace(path, data, overwrite)
+            _open_to_all(path.parent)
+        # Engines without root read it too.
+        untrusted_files.replace(path, data, mode=0o644, overwrite=overwrite)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
     return True
 
 
+def _open_to_all(directory: Path) -> None:
+    """Let engines without root enter, whatever our umask is."""
+    made = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(made, 0o755)
+    finally:
+        os.close(made)
+
+
 def _has_content(path: Path, data: bytes) -> bool:
     try:
-        return path.read_bytes() == data
-    except FileNotFoundError:
+        return untrusted_files.read_bytes(path, limit=len(data)) == data
+    except OSError:  # whatever it is, it is not ours
         return False
-
-
-def _replace(path: Path, data: bytes, overwrite: bool) -> None:
-    descriptor, temporary = tempfile.mkstemp(".tmp", f"{path.name}.", path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # Held while we live: `remove_leftovers` of another process keeps off.
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)  # engines without root read it too
-            os.fsync(file.fileno())
-            if overwrite:
-                os.rename(temporary, path)  # noqa: PTH104
-            else:
-                os.link(temporary, path)
-                Path(temporary).unlink()
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # ---------------------------------------------------------------- removing
@@ -270,21 +248,7 @@ def our_files(directory: Path) -> Iterator[Path]:
 
 def remove_leftovers(directory: Path) -> tuple[Path, ...]:
     """Remove temporary files of a writer of ours that died between write and rename."""
-    return tuple(
-        path for path in sorted(directory.glob(f"{PREFIX}*.tmp")) if _remove_if_nobody_writes(path)
-    )
-
-
-def _remove_if_nobody_writes(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return False
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-    except OSError:
-        return False
-    return True
+    return untrusted_files.remove_leftovers(directory, PREFIX)
 
 
 def remove_transient(directory: Path, kind: str, keep: Collection[str] = ()) -> tuple[Path, ...]:

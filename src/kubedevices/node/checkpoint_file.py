@@ -3,27 +3,33 @@
 For the ledger's first start and for `checkpoint_writer`. What its text means is for `checkpoint`.
 """
 
-import contextlib
+import errno
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from kubedevices.errors import CannotRead, NodeError
+from kubedevices.host import untrusted_files
 from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import Holding
 from kubedevices.node.pod_devices_store import AdmittedPod, Kept
-from kubedevices.node.set_aside import set_aside, sync_directory
+from kubedevices.node.set_aside import set_aside
 from kubedevices.wire.convert import container_response_from_wire
+
+_LIMIT = 256 * 2**20
+"""Bytes; the lists of five million devices."""
 
 logger = logging.getLogger(__name__)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return what a checkpoint file holds, None when there is none; raises `CannotRead`."""
+    """Return what a checkpoint file holds, None when there is none.
+
+    Raises `CannotRead`, also for what is no regular file.
+    """
     try:
-        return path.read_bytes()
+        return untrusted_files.read_bytes(path, limit=_LIMIT)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -37,9 +43,15 @@ def move_in(path: Path, boot_id: str, *, compat: bool = False) -> Kept:
 
     Raises `CannotRead`: to start without knowing would be to give devices away twice.
     """
-    data = read_bytes(path)
-    if data is None:
+    try:
+        data = untrusted_files.read_bytes(path, limit=_LIMIT)
+    except FileNotFoundError:
         return Kept()
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EFBIG):
+            raise CannotRead(str(path), error.strerror or str(error)) from error
+        # No kubelet wrote that: strangers must not keep us from starting.
+        return Kept(damage=[set_aside(path, error.strerror or str(error))])
     checkpoint = parse_checkpoint(data, compat=compat)
     if isinstance(checkpoint, BadCheckpoint):
         return Kept(damage=[set_aside(path, checkpoint.reason)])
@@ -82,20 +94,9 @@ def replace(path: Path, data: bytes) -> None:
 
     Blocks until it would survive a power cut.
     """
-    unfinished = path.with_name(f".{path.name}.new")
     try:
-        file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            with open(file, "wb", closefd=False) as stream:
-                stream.write(data)
-            os.fsync(file)
-        finally:
-            os.close(file)
-        unfinished.rename(path)
-        sync_directory(path.parent)
+        untrusted_files.replace(path, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
         raise NodeError(
             f'failed to write checkpoint file "{path.name}": {error.strerror or error}'
         ) from error

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.errors import KubedevicesError
+from kubedevices.errors import CannotRead, KubedevicesError
 from kubedevices.node.checkpoint import checkpoint_of, format_checkpoint
 from kubedevices.node.checkpoint_file import read_bytes, replace
 from kubedevices.node.events import EventSource
@@ -122,6 +122,9 @@ class CheckpointWriter:
 
 def _write(path: Path, content: _Content) -> None:
     data = format_checkpoint(checkpoint_of(*content, container_response_to_wire))
-    before = read_bytes(path)
+    try:
+        before = read_bytes(path)
+    except CannotRead:
+        before = b""  # whatever has the name, it is not what we say
     if before != data and (before is not None or any(content)):
         replace(path, data)

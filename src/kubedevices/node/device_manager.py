@@ -105,7 +105,7 @@ class DeviceManager(NodeView):
             expire=self.get_capacity,
             timeouts=timeouts,
             receive_limit=receive_limit,
-            reopen_streams=not compat,
+            compat=compat,
         )
         self._registration = RegistrationServer(
             socket_dir,

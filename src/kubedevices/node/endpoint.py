@@ -88,7 +88,9 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
+        follow_links: bool = False,
     ) -> None:
+        self._follow_links = follow_links
         self.resource, self.socket, self.generation = resource, socket, 0
         self.options = PluginOptions()
         self.is_stopped = self.has_listed = False
@@ -115,9 +117,19 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
+        follow_links: bool = False,
     ) -> Self:
-        """Dial `socket` and ask for the plugin's options; raises `RegistrationError`."""
-        endpoint = cls(resource, socket, timeouts=timeouts, receive_limit=receive_limit)
+        """Dial `socket`, through links only if told to, and ask for the plugin's options.
+
+        Raises `RegistrationError`.
+        """
+        endpoint = cls(
+            resource,
+            socket,
+            timeouts=timeouts,
+            receive_limit=receive_limit,
+            follow_links=follow_links,
+        )
         await endpoint._connect(endpoint._timeouts.dial)
         return endpoint
 
@@ -133,7 +145,7 @@ class Endpoint:
             await channel.close()
             raise
         self._channel, self._client = channel, client
-        self._identity = FileIdentity.of(self.socket)
+        self._identity = channel.server_file
 
     async def _dial(self, timeout: float) -> GrpcChannel:
         """Dial until the deadline: a plugin may register a moment before it listens."""
@@ -146,6 +158,7 @@ class Endpoint:
                     self.socket,
                     timeout=max(deadline - loop.time(), 0.001),
                     max_receive=self._receive_limit,
+                    follow_links=self._follow_links,
                 )
             except DialError as error:
                 left = deadline - loop.time()
@@ -295,5 +308,6 @@ class Endpoint:
             logger.warning("%r: closed with calls in flight", self)
         finally:
             self.is_stopped = True
+            self._identity = None
             if self._channel is not None:
                 await self._channel.close()

@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 INSTANCE_LIMIT = 8
 """Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
 
-PLUGIN_LIMIT = 500
-"""Connections in all. Every one is an open file, of which a process often has 1,024."""
+PLUGIN_LIMIT = 400
+"""Connections in all. Every one takes two open files, of which a process often has 1,024."""
 
 _AFTER_GRACE = 0.005
 
@@ -40,11 +40,11 @@ class EndpointTable:
         expire: Callable[[], object],
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
-        reopen_streams: bool = True,
+        compat: bool = False,
     ) -> None:
         self._inventory, self._events, self._expire = inventory, events, expire
         self._timeouts = timeouts or PluginTimeouts()
-        self._receive_limit, self._reopen_streams = receive_limit, reopen_streams
+        self._receive_limit, self._compat = receive_limit, compat
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._connecting = 0
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
@@ -87,7 +87,11 @@ class EndpointTable:
         self._connecting += 1
         try:
             endpoint = await Endpoint.connect(
-                resource, socket, timeouts=self._timeouts, receive_limit=self._receive_limit
+                resource,
+                socket,
+                timeouts=self._timeouts,
+                receive_limit=self._receive_limit,
+                follow_links=self._compat,
             )
         finally:
             self._connecting -= 1
@@ -200,7 +204,7 @@ class EndpointTable:
             self._close(endpoint)
 
     async def _read(self, endpoint: Endpoint) -> None:
-        reopen_for = self._inventory.grace_period if self._reopen_streams else 0
+        reopen_for = self._inventory.grace_period if not self._compat else 0
         try:
             await endpoint.follow(self, reopen_for=reopen_for)
         except Exception as error:  # a bug of ours must not look like a healthy plugin

@@ -22,10 +22,10 @@ from kubedevices.errors import (
     LedgerUnusable,
     LedgerWriteFailed,
 )
+from kubedevices.host.untrusted_files import sync_directory
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import HeldDevices, Holding
 from kubedevices.node.pod_devices_store import AdmittedPod
-from kubedevices.node.set_aside import sync_directory
 from kubedevices.wire.convert import container_response_from_wire, container_response_to_wire
 
 SCHEMA_VERSION = 1

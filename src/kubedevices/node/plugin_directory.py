@@ -14,7 +14,9 @@ import stat
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk, DirectoryInUse, SocketInUse
+from kubedevices.host.untrusted_files import remove_leftovers
 from kubedevices.socket_paths import CHECKPOINT_NAME
+from kubedevices.wire.unix_grpc import FileIdentity
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +58,12 @@ def make_directory(directory: Path, mode: int) -> None:
 
 def accepts_connections(path: Path) -> bool:
     """Whether somebody listens on the Unix socket `path`; does not wait."""
+    found = FileIdentity.of(path)
+    if found is None or not found.is_socket:
+        return False  # a link to a socket elsewhere is nobody's here
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
-            probe.connect(str(path))
+            probe.connect(found.place)
         except BlockingIOError:
             return True  # a listener, with a full backlog
         except OSError as error:
@@ -76,6 +81,7 @@ def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
     not be deleted.
     """
     problems = []
+    remove_leftovers(directory, CHECKPOINT_NAME)
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:

@@ -133,7 +133,7 @@ class PluginWatcher:
     async def _introduce(self, path: Path) -> RegisteredPlugin:
         """Ask the socket what it is, connect to the plugin, and tell it; undo that on failure."""
         try:
-            channel = await GrpcChannel.dial(path, timeout=self._timing.dial)
+            channel = await GrpcChannel.dial(path, timeout=self._timing.dial, follow_links=False)
         except DialError as error:
             raise WatchedSocketNotDialled(str(path), error.reason) from error
         async with channel:

@@ -67,8 +67,7 @@ class PodResourcesServer:
     async def start(self) -> None:
         """Listen, visible only once calls are answered; raises `CannotAsk`."""
         make_directory(self.socket.parent, 0o750)
-        new = self.socket.with_name(f".{self.socket.name}.new")
-        await self._server.start(self.socket, mode=0o660, rename_from=new)
+        await self._server.start(self.socket, mode=0o660, by_rename=True)
 
     async def stop(self) -> None:
         """End every connection and remove the socket."""

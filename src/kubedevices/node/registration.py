@@ -43,9 +43,6 @@ _NAME_MAX = 255
 _LONGEST_TEXT = 1024
 """Far more than any version, name or endpoint has; the rest would be remembered for nothing."""
 
-_UNFINISHED_NAME = ".kubelet.new"
-"""As long as `kubelet.sock`, so that it fits wherever that one fits."""
-
 
 class RegistrationServer:
     """Serves `v1beta1.Registration` on `<socket_dir>/kubelet.sock`."""
@@ -74,9 +71,7 @@ class RegistrationServer:
     async def start(self) -> None:
         """Listen; raises `CannotAsk`, of which `ListenFailed` has the kubelet's words."""
         try:
-            await self._server.start(
-                self.socket, rename_from=self.socket.with_name(_UNFINISHED_NAME)
-            )
+            await self._server.start(self.socket, by_rename=True)
         except (SocketInUse, SocketPathTooLong):
             raise
         except CannotAsk as error:

@@ -3,13 +3,13 @@
 For the ledger and the kubelet's checkpoint, at the start of a node.
 """
 
-import errno
 import logging
 import os
 import time
 from pathlib import Path
 
 from kubedevices.errors import CannotAsk
+from kubedevices.host.untrusted_files import sync_directory
 from kubedevices.node.pod_devices_store import Damage
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def set_aside(path: Path, reason: str, *, companions: tuple[str, ...] = ()) -> D
         kept_as = _free_name(path, companions)
         for ending in ("", *companions):
             file = Path(f"{path}{ending}")
-            if file.exists():
+            if os.path.lexists(file):
                 file.rename(f"{kept_as}{ending}")
         sync_directory(path.parent)
     except OSError as error:
@@ -40,18 +40,6 @@ def _free_name(path: Path, companions: tuple[str, ...]) -> Path:
     number = 0
     while True:
         name = Path(f"{path}.corrupt-{stamp}" + (f"-{number}" if number else ""))
-        if not any(Path(f"{name}{ending}").exists() for ending in ("", *companions)):
+        if not any(os.path.lexists(f"{name}{ending}") for ending in ("", *companions)):
             return name
         number += 1
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` last, after a rename; raises `OSError`."""
-    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # what file systems say that cannot do it
-            raise
-    finally:
-        os.close(file)

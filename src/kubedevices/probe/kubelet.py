@@ -22,13 +22,12 @@ from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
+from kubedevices.wire.unix_socket import unfinished_name
 
 if TYPE_CHECKING:
     from kubedevices.probe.session import PluginSession
 
 Wipe = Literal["everything", "sockets", "nothing"]
-
-_UNFINISHED = ".kubelet.new"
 
 
 class Probe:
@@ -78,7 +77,7 @@ class Probe:
         """Listen; kubelet.sock appears ready, by rename. Raises `CannotAsk`."""
         if accepts_connections(self.kubelet_socket):
             raise SocketInUse(str(self.kubelet_socket), "a kubelet runs here; nothing was touched")
-        unfinished = self.kubelet_socket.with_name(_UNFINISHED)
+        unfinished = unfinished_name(self.kubelet_socket)
         server = GrpcServer(registration_methods(self), name="probe")
         await server.start(unfinished)
         # Renamed by us, so that the server leaves the file alone when it stops: a kubelet does.
@@ -183,7 +182,7 @@ class Probe:
 
 
 def _is_plugin_socket(path: Path) -> bool:
-    if path.name == KUBELET_SOCKET_NAME or path.name.startswith(".kubelet."):
+    if path.name == KUBELET_SOCKET_NAME:
         return False
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)

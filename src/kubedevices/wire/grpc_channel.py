@@ -137,13 +137,23 @@ class _ClientLink(GrpcLink[ClientConnection]):
 
 
 class GrpcChannel:
-    """A dialled connection to a server; when it is lost it stays lost, dial again."""
+    """A dialled connection to a server; when it is lost it stays lost, dial again.
 
-    def __init__(self, path: Path, link: _ClientLink, identity: FileIdentity | None) -> None:
-        self.path = path
+    `server_file` is the socket that was dialled.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        link: _ClientLink,
+        identity: FileIdentity | None,
+        *,
+        follow_links: bool,
+    ) -> None:
+        self.path, self._follow_links = path, follow_links
         self.closed = link.lost
         self._first = self._link = link  # the channel is closed with the first; the other calls
-        self._identity = identity  # of the server's socket file
+        self._identity = self.server_file = identity
         self._loop = link.loop
         self._moving = asyncio.Lock()
 
@@ -154,11 +164,17 @@ class GrpcChannel:
 
     @classmethod
     async def dial(
-        cls, path: Path, *, timeout: float = 10, max_receive: int = MAX_RECEIVE
+        cls,
+        path: Path,
+        *,
+        timeout: float = 10,
+        max_receive: int = MAX_RECEIVE,
+        follow_links: bool = True,
     ) -> "GrpcChannel":
         """Connect and wait for the server's SETTINGS: a full queue accepts connections too.
 
-        Raises `DialError` for whatever is in the way.
+        With `follow_links=False` only to a socket that has the name itself: where strangers write,
+        a link could lead to any socket of the host. Raises `DialError` for whatever is in the way.
         """
         limits = Limits(
             max_receive=max_receive,
@@ -168,7 +184,13 @@ class GrpcChannel:
             max_buffered=2 * max_receive + 2**24,
         )
         identity = FileIdentity.of(path)
-        return cls(path, await _open(path, limits, timeout), identity)
+        try:
+            link = await _open(path, None if follow_links else identity, limits, timeout)
+        except BaseException:
+            if identity is not None:
+                identity.release()  # a traceback may keep it for long
+            raise
+        return cls(path, link, identity, follow_links=follow_links)
 
     async def __aenter__(self) -> Self:
         return self
@@ -236,7 +258,9 @@ class GrpcChannel:
         if not self._must_move() or not self._is_same_server():
             return
         try:
-            link = await _open(self.path, self._first.connection.limits, MOVE_TIMEOUT)
+            file = None if self._follow_links else self._identity
+            limits = self._first.connection.limits
+            link = await _open(self.path, file, limits, MOVE_TIMEOUT)
         except DialError:
             return
         if self._must_move() and self._is_same_server():
@@ -268,7 +292,7 @@ class GrpcChannel:
 
     async def close(self) -> None:
         """End every call with CANCELLED and the connection with it."""
-        self._identity = None
+        self._identity = self.server_file = None
         links = [*self._first.successors, self._first]
         for link in links:
             link.connection.go_away()
@@ -307,13 +331,15 @@ def _only_message(link: _ClientLink, call: Call) -> bytes:
     return link.connection.take_message(call)
 
 
-async def _open(path: Path, limits: Limits, timeout: float) -> _ClientLink:
-    """Connect and wait for SETTINGS; raises `DialError`."""
+async def _open(
+    path: Path, file: FileIdentity | None, limits: Limits, timeout: float
+) -> _ClientLink:
+    """Connect, only to `file` if it is given, and wait for SETTINGS; raises `DialError`."""
     loop = asyncio.get_running_loop()
     connected = False
     try:
         async with asyncio.timeout(timeout):
-            endpoint = await _connect(path)
+            endpoint = await _connect(path, file)
             connected = True
             _, link = await loop.create_unix_connection(
                 lambda: _ClientLink(ClientConnection(clock=loop.time, limits=limits)),
@@ -335,17 +361,20 @@ async def _open(path: Path, limits: Limits, timeout: float) -> _ClientLink:
     return link
 
 
-async def _connect(path: Path) -> socket.socket:
+async def _connect(path: Path, file: FileIdentity | None) -> socket.socket:
     """Connect; wait while the server's queue is full, which asyncio takes for connected."""
     try:
         check_socket_path(path)
     except SocketPathTooLong as error:
         raise DialError(str(path), str(error)) from error
+    if file is not None and not file.is_socket:
+        raise DialError(str(path), "it is no socket")
+    place = str(path) if file is None else file.place
     endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         endpoint.setblocking(False)
         # Nothing reports room in the queue of a Unix socket: ask again.
-        while (refusal := endpoint.connect_ex(str(path))) == errno.EAGAIN:  # noqa: ASYNC110
+        while (refusal := endpoint.connect_ex(place)) == errno.EAGAIN:  # noqa: ASYNC110
             await asyncio.sleep(CONNECT_RETRY)
         if refusal:
             raise DialError(str(path), os.strerror(refusal).lower(), refusal)

@@ -252,13 +252,11 @@ class GrpcServer:
         """Return how many calls of `method` are being answered."""
         return sum(call.method == method for link in self._links for call in link.calls)
 
-    async def start(
-        self, path: Path, *, mode: int = 0o600, rename_from: Path | None = None
-    ) -> None:
-        """Listen at `path`; with `rename_from` the file appears there already listening."""
+    async def start(self, path: Path, *, mode: int = 0o600, by_rename: bool = False) -> None:
+        """Listen at `path`; with `by_rename` the file appears there already listening."""
         if self._listener is not None:
             raise RuntimeError(f"{self.name} is already started")
-        listening = listen(path, mode=mode, rename_from=rename_from)
+        listening = listen(path, mode=mode, by_rename=by_rename)
         self._listener = Acceptor(listening.socket, self._new_link, self.name)
         self._path, self._identity = path, listening.identity
 

@@ -15,6 +15,8 @@ from kubedevices.socket_paths import check_socket_path
 
 BACKLOG = 128
 
+_SHORTEST_NAME = 8
+
 
 class FileIdentity:
     """Which file a path leads to, whatever becomes of its mode, owner, labels and times.
@@ -24,30 +26,32 @@ class FileIdentity:
     are of the same file, for as long as both live.
     """
 
-    __slots__ = ("_held", "_number")
+    __slots__ = ("_held", "_number", "_path", "is_socket")
 
-    def __init__(self, number: tuple[int, int], held: int | None) -> None:
-        self._number, self._held = number, held
+    def __init__(self, path: Path, found: os.stat_result, held: int | None) -> None:
+        self._path, self._held = path, held
+        self._number = found.st_dev, found.st_ino
+        self.is_socket = stat.S_ISSOCK(found.st_mode)
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
         """Return the identity of what is at `path` (a link itself, not its target), if anything."""
         try:
             held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return cls(path, os.fstat(held), held)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 return None
-            return cls._unheld(path)  # out of descriptors is no reason to give a socket up
-        found = os.fstat(held)
-        return cls((found.st_dev, found.st_ino), held)
-
-    @classmethod
-    def _unheld(cls, path: Path) -> Self | None:
-        try:
-            found = os.lstat(path)
+        try:  # out of descriptors is no reason to give a socket up
+            return cls(path, os.lstat(path), None)
         except OSError:
             return None
-        return cls((found.st_dev, found.st_ino), None)
+
+    @property
+    def place(self) -> str:
+        """A path that leads to this very file, whoever has its name by now; needs /proc."""
+        place = f"/proc/self/fd/{self._held}"
+        return place if os.path.lexists(place) else str(self._path)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FileIdentity) and self._number == other._number
@@ -58,9 +62,14 @@ class FileIdentity:
     def __repr__(self) -> str:
         return "<FileIdentity device={} inode={}>".format(*self._number)
 
+    def release(self) -> None:
+        """Hold the file no longer; from now on its number says nothing."""
+        held, self._held = self._held, None
+        if held is not None:
+            os.close(held)
+
     def __del__(self) -> None:
-        if self._held is not None:
-            os.close(self._held)
+        self.release()
 
 
 class Listener(NamedTuple):
@@ -70,38 +79,58 @@ class Listener(NamedTuple):
     identity: FileIdentity | None
 
 
-def listen(path: Path, *, mode: int, rename_from: Path | None = None) -> Listener:
-    """Bind and listen at `path`; with `rename_from` there first, so that `path` appears listening.
+def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
+    """Bind and listen at `path`; with `by_rename` elsewhere first, so that it appears listening.
 
     Removes a socket file that nobody listens on. Raises `SocketPathTooLong`, `SocketInUse`, and
     `CannotAsk` for everything else that is in the way.
     """
-    first = path if rename_from is None else rename_from
     check_socket_path(path)
+    if by_rename:
+        _check_free(path)  # a rename replaces a stale file without a gap
+    else:
+        _remove_stale(path)
+    first = unfinished_name(path) if by_rename else path
     check_socket_path(first)
-    _check_free(path)  # a rename replaces a stale file without a gap
-    _remove_stale(first)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    bound = False
+    identity = None
     try:
         listener.setblocking(False)
         # The file is made with the mode of the socket, so nobody gets in before a chmod.
         os.fchmod(listener.fileno(), mode)
         listener.bind(str(first))
-        bound = True
-        if stat.S_IMODE(first.lstat().st_mode) != mode:
-            first.chmod(mode)  # the umask took something away
+        identity = FileIdentity.of(first)
+        _set_mode(identity, mode)
         listener.listen(BACKLOG)
-        if rename_from is not None:
-            rename_from.rename(path)
-        return Listener(listener, FileIdentity.of(path))
+        if by_rename:
+            first.rename(path)
+        return Listener(listener, identity)
     except OSError as error:
         listener.close()
-        if bound:
-            first.unlink(missing_ok=True)
+        unlink_own(first, identity)
         if error.errno == errno.EADDRINUSE:
             raise SocketInUse(str(path)) from error
         raise CannotAsk(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+def unfinished_name(path: Path) -> Path:
+    """Return a name beside `path` that nobody can guess, and no longer, to rename to `path` later.
+
+    Whoever writes to the directory could have put anything at a name that is known.
+    """
+    length = max(len(path.name), _SHORTEST_NAME) - 1
+    return path.with_name("." + os.urandom(length).hex()[:length])
+
+
+def _set_mode(identity: FileIdentity | None, mode: int) -> None:
+    """Give back what the umask took away; to our socket only, not to what may have its name now."""
+    if identity is None:
+        raise FileNotFoundError(errno.ENOENT, "it was removed at once")
+    if not identity.is_socket:
+        raise FileExistsError(errno.EEXIST, "something else took its name at once")
+    place = Path(identity.place)
+    if stat.S_IMODE(place.stat().st_mode) != mode:
+        place.chmod(mode)
 
 
 def unlink_own(path: Path, identity: FileIdentity | None) -> bool:
@@ -125,15 +154,13 @@ def _check_free(path: Path) -> FileIdentity | None:
     found = FileIdentity.of(path)
     if found is None:
         return None
-    try:
-        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
-    except OSError:
-        return None  # gone this very moment
-    if not is_socket:
-        raise CannotAsk(f"cannot listen on {path}: a file that is no socket is in the way")
+    if not found.is_socket:
+        raise CannotAsk(
+            f"cannot listen on {path}: a file that is no socket is in the way; remove it"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        refusal = probe.connect_ex(str(path))
+        refusal = probe.connect_ex(found.place)
     if refusal in (errno.ECONNREFUSED, errno.ENOENT):
         return found
     if refusal in (0, errno.EAGAIN, errno.EPROTOTYPE):

@@ -1,0 +1,179 @@
+"""Files where strangers write: whatever has the name, and whenever it comes to have it."""
+
+import errno
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.errors import CdiWriteFailed
+from kubedevices.host import cdi_specs, untrusted_files
+from kubedevices.host.cdi_inventory import CdiInventory
+from kubedevices.host.cdi_specs import read_registry
+from kubedevices.host.untrusted_files import open_regular, read_bytes, remove_leftovers, replace
+from tests.host.test_cdi_inventory import FILE, KIND, a_device
+from tests.planted import PLANTS, Outside, clear, plant
+
+WRONG = [kind for kind in PLANTS if kind != "file"]
+WORDS = {kind: f"a {kind}" for kind in ("named pipe", "directory", "device")}
+WORDS |= {"dead socket": "a socket"}
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Outside:
+    return Outside(tmp_path / "outside")
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_only_a_regular_file_is_read(tmp_path: Path, outside: Outside, kind: str) -> None:
+    """What else has the name is told, without opening it."""
+    plant(kind, tmp_path / "f", outside)
+    with pytest.raises(OSError, match=WORDS.get(kind, "a symbolic link")) as error:
+        read_bytes(tmp_path / "f", limit=100)
+    assert error.value.errno == errno.EINVAL
+
+
+def test_a_link_may_be_followed_to_a_regular_file_only(tmp_path: Path, outside: Outside) -> None:
+    """Where runtimes follow links so do we, but never to what blocks or acts."""
+    plant("link to a file", tmp_path / "good", outside)
+    assert read_bytes(tmp_path / "good", limit=100, follow_links=True) == b"precious"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bad").symlink_to("pipe")
+    with pytest.raises(OSError, match="a named pipe, not a regular file"):
+        read_bytes(tmp_path / "bad", limit=100, follow_links=True)
+
+
+def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
+    """A sparse file of a terabyte costs its writer nothing, and us as little."""
+    (tmp_path / "f").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "f", limit=5) == b"12345"
+    os.truncate(tmp_path / "f", 2**40)
+    with pytest.raises(OSError, match="more than 5 bytes") as error:
+        read_bytes(tmp_path / "f", limit=5)
+    assert error.value.errno == errno.EFBIG
+
+
+@pytest.mark.parametrize("has_proc", [True, False], ids=["/proc", "no /proc"])
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_file_that_is_swapped_after_it_was_looked_at(
+    tmp_path: Path, outside: Outside, kind: str, has_proc: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was looked at is what is read; where that cannot be, nothing else is."""
+    path = tmp_path / "f"
+    path.write_text("looked at")
+    check = untrusted_files._check
+    really_open = os.open
+
+    def check_and_swap(file: int) -> None:
+        check(file)
+        plant(kind, path, outside)
+        monkeypatch.setattr(untrusted_files, "_check", check)
+
+    def open_without_proc(place: str | Path, flags: int) -> int:
+        return really_open("/nowhere" if str(place).startswith("/proc") else place, flags)
+
+    monkeypatch.setattr(untrusted_files, "_check", check_and_swap)
+    if has_proc:
+        assert read_bytes(path, limit=100) == b"looked at"
+        return
+    monkeypatch.setattr(os, "open", open_without_proc)
+    with pytest.raises(OSError):  # noqa: PT011 - each kind has its own
+        read_bytes(path, limit=100)
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_whatever_has_the_name_is_replaced(tmp_path: Path, outside: Outside, kind: str) -> None:
+    """By a new file; only a directory cannot be, and nothing unfinished stays."""
+    plant(kind, tmp_path / "f", outside)
+    if kind == "directory":
+        with pytest.raises(IsADirectoryError):
+            replace(tmp_path / "f", b"new")
+    else:
+        replace(tmp_path / "f", b"new", mode=0o640)
+        assert read_bytes(tmp_path / "f", limit=3) == b"new"
+        assert (tmp_path / "f").stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "outside"]
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("kind", WRONG)
+def test_an_unfinished_file_that_is_swapped(
+    tmp_path: Path, outside: Outside, kind: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is fast enough gets the name in the directory, which is theirs, and nothing outside."""
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    sync = os.fsync
+
+    def swap_and_sync(file: int) -> None:
+        for unfinished in directory.glob("*.tmp"):
+            plant(kind, unfinished, outside)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", swap_and_sync)
+    try:
+        replace(directory / "f", b"new", overwrite=overwrite)
+    except OSError:
+        assert kind == "directory"
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_leftovers_are_files_of_dead_writers(tmp_path: Path, outside: Outside, kind: str) -> None:
+    """A planted one is looked at, not opened, and a file that somebody still writes is kept."""
+    held, planted = tmp_path / "f.1.tmp", tmp_path / "f.2.tmp"
+    held.touch()
+    plant(kind, planted, outside)
+    with held.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        assert remove_leftovers(tmp_path, "f") == ((planted,) if kind == "file" else ())
+    assert os.path.lexists(planted) is (kind != "file")
+    outside.assert_untouched()
+
+
+def test_a_lock_of_somebody_else_does_not_stop_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root in a pod may lock our unfinished file before we do."""
+    others: list[int] = []
+    make = tempfile.mkstemp
+
+    def make_and_lock(*names: Any) -> tuple[int, str]:
+        file, name = make(*names)
+        others.append(open_regular(Path(name)))
+        fcntl.flock(others[0], fcntl.LOCK_EX)
+        return file, name
+
+    monkeypatch.setattr(tempfile, "mkstemp", make_and_lock)
+    replace(tmp_path / "f", b"new")
+    os.close(others[0])
+    assert (tmp_path / "f").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+@pytest.mark.parametrize("name", [FILE, f"{FILE}.x.tmp", "foreign.json", "foreign.yaml"])
+def test_a_cdi_directory(short_dir: Path, name: str, kind: str) -> None:
+    """Our file says what it should, or the kind is refused; nothing blocks, nothing outside."""
+    outside, run = Outside(short_dir / "outside"), short_dir / "cdi"
+    run.mkdir()
+    for turn in range(2):  # at the start, and while it runs
+        clear(run / name)
+        plant(kind, run / name, outside)
+        if turn == 0:
+            inventory = CdiInventory(run, read_also=[])
+        inventory.publish({KIND: [a_device(f"w{turn}")]})
+        wanted = f"{KIND}=w{turn}"
+        if name == FILE and kind == "directory":
+            with pytest.raises(CdiWriteFailed, match="Is a directory"):
+                inventory.ensure([wanted])
+        else:
+            assert inventory.ensure([wanted]) == (wanted,)
+            assert list(read_registry([run]).devices) == [wanted]
+            assert not any(path.is_symlink() for path in cdi_specs.our_files(run))
+        inventory.remove_dead({"example.com"})
+    inventory.publish({})
+    outside.assert_untouched()

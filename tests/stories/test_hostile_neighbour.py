@@ -1,0 +1,206 @@
+"""Every plugin pod may write to the plugin directory: what a node does with what it finds there."""
+
+import asyncio
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginInfo
+from kubedevices.errors import CannotAsk, RegistrationServerFailed
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.wire.services import plugin_registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.fake_kubelet import FakeKubelet
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.planted import PLANTS, Outside, clear, plant
+from tests.registrar_rig import NAME, registrar
+from tests.restart_rig import pod
+from tests.waiting import until
+
+NO_HANG = 30
+"""Seconds; far more than a start, an admission and a stop take on a busy machine."""
+
+CHECKPOINT = "kubelet_internal_checkpoint"
+UNFINISHED = (f".{CHECKPOINT}.new", f"{CHECKPOINT}.x.tmp", ".kubelet.new")
+"""Names that are, or could be taken for, those of files before their rename."""
+
+NAMES = ("kubelet.sock", CHECKPOINT, *UNFINISHED, "widget.sock", "sub")
+
+
+@pytest.fixture
+def outside(short_dir: Path) -> Outside:
+    return Outside(short_dir / "outside")
+
+
+@pytest.fixture
+def sockets(short_dir: Path) -> Path:
+    directory = short_dir / "p"
+    directory.mkdir()
+    return directory
+
+
+async def served(manager: DeviceManager, sockets: Path, name: str) -> None:
+    """A plugin registers and a pod gets its device."""
+    socket_name = "other.sock" if name == "widget.sock" else "widget.sock"
+    async with FakePlugin(sockets, socket_name=socket_name, devices=healthy("a")) as plugin:
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.allocate(pod("one"))
+
+
+def assert_written_or_told(path: Path, kind: str, log: str) -> None:
+    """The checkpoint is there as a file, or the log says what keeps it from being."""
+    if kind == "directory":
+        assert f'failed to write checkpoint file "{path.name}": Is a directory' in log
+    else:
+        assert RESOURCE in json.loads(path.read_text())["Data"]["RegisteredDevices"]
+        assert not path.is_symlink()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+@pytest.mark.parametrize("name", NAMES[1:])
+async def test_a_start(
+    sockets: Path, outside: Outside, name: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever has the name, the node starts, serves and stops."""
+    path = sockets / name
+    plant(kind, path, outside)
+    async with asyncio.timeout(NO_HANG), DeviceManager(sockets) as manager:
+        await served(manager, sockets, name)
+    if name == CHECKPOINT:
+        assert f"{path} is damaged, kept as" in caplog.text
+        assert_written_or_told(path, "", caplog.text)
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+async def test_a_start_where_something_has_the_name_of_our_socket(
+    sockets: Path, outside: Outside, kind: str
+) -> None:
+    """What no node can have left is named and stays; a dead socket is replaced."""
+    path = sockets / "kubelet.sock"
+    plant(kind, path, outside)
+    is_left = kind == "dead socket"
+    wrong = pytest.raises(CannotAsk, match=f"{path}: a file that is no socket is in the way")
+    async with asyncio.timeout(NO_HANG):
+        with contextlib.nullcontext() if is_left else wrong:
+            async with DeviceManager(sockets) as manager:
+                await served(manager, sockets, path.name)
+    assert os.path.lexists(path) is not is_left
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+@pytest.mark.parametrize("name", NAMES)
+async def test_while_it_runs_and_at_the_stop(
+    sockets: Path, outside: Outside, name: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pods are admitted, the checkpoint is written, the stop ends; a lost kubelet.sock is told."""
+    path, checkpoint = sockets / name, sockets / CHECKPOINT
+    holds = kind if name == CHECKPOINT else ""
+    one, two = pod("one"), pod("two")
+
+    def is_written() -> bool:
+        if holds == "directory":
+            return "failed to write checkpoint" in caplog.text
+        return checkpoint.is_file() and not checkpoint.is_symlink() and one.uid in read(checkpoint)
+
+    async with (
+        asyncio.timeout(NO_HANG),
+        DeviceManager(sockets) as manager,
+        FakePlugin(sockets, devices=healthy("a", "b")) as plugin,
+    ):
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        clear(path)
+        plant(kind, path, outside)
+        await manager.allocate(one)
+        await until(is_written, NO_HANG)
+        _, check = manager.get_health_checker()
+        if name == "kubelet.sock":
+            with pytest.raises(RegistrationServerFailed):
+                check()
+        else:
+            check()
+        clear(path)
+        plant(kind, path, outside)
+        await manager.allocate(two)  # which the stop has to write
+    assert_written_or_told(checkpoint, holds, caplog.text)
+    assert holds == "directory" or two.uid in read(checkpoint)
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+async def test_the_plugin_registry(short_dir: Path, outside: Outside, kind: str) -> None:
+    """A plugin beside it, and one in a folder, are found; a link to one elsewhere is not."""
+    registry = short_dir / "r"
+    (registry / "folder").mkdir(parents=True)
+    plant(kind, registry / "planted", outside)
+    plant(kind, registry / "folder/planted.sock", outside)
+    good, hidden = Found("example.com/good"), Found("example.com/hidden")
+    async with asyncio.timeout(NO_HANG), DeviceManager(short_dir / "p") as manager:
+        handler = manager.get_watcher_handler()
+        watcher = PluginWatcher(
+            registry, handler.connect, handler.disconnect, timing=WatcherTiming(interval=0.02)
+        )
+        await hidden.server.start(short_dir / "hidden.sock")
+        (registry / "link.sock").symlink_to(short_dir / "hidden.sock")
+        await watcher.start()
+        await good.server.start(registry / "folder/good.sock")
+        await until(lambda: good.told)
+        await watcher.stop()
+        await good.server.stop()
+        await hidden.server.stop()
+    assert not hidden.asked
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLANTS if kind != "dead socket"])
+async def test_a_plugin_whose_socket_name_is_taken(
+    sockets: Path, outside: Outside, kind: str
+) -> None:
+    """It says what is in the way, and leaves it alone."""
+    plant(kind, sockets / NAME, outside)
+    async with registrar(sockets) as rig:
+        with pytest.raises(CannotAsk, match=f"{NAME}: a file that is no socket is in the way"):
+            await rig.ended(NO_HANG)
+    assert (sockets / NAME).lstat()
+    outside.assert_untouched()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+async def test_a_plugin_that_finds_something_else_as_kubelet_sock(
+    sockets: Path, outside: Outside, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits, says so, and registers as soon as a kubelet has the name."""
+    plant(kind, sockets / "kubelet.sock", outside)
+    async with registrar(sockets) as rig:
+        await until(lambda: "waiting for the kubelet" in caplog.text, NO_HANG)
+        clear(sockets / "kubelet.sock")
+        async with FakeKubelet(sockets) as kubelet:
+            await kubelet.wait_for(RESOURCE, 1, NO_HANG)
+            assert rig.registrar.is_serving
+    outside.assert_untouched()
+
+
+class Found:
+    """A plugin in the registry directory; notes that it was asked and what it was told."""
+
+    def __init__(self, resource: str) -> None:
+        self.resource, self.asked, self.told = resource, 0, list[str]()
+        self.server = GrpcServer(plugin_registration_methods(self), name=resource)
+
+    async def get_info(self) -> PluginInfo:
+        self.asked += 1
+        return PluginInfo("DevicePlugin", self.resource, "", ("v1beta1",))
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        self.told.append(error)
+
+
+def read(path: Path) -> str:
+    return path.read_text()
