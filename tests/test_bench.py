@@ -80,7 +80,7 @@ def test_what_a_container_gets(bench: Bench, scanner: Shown) -> None:
     """The devices by resource, and what the plugin answered."""
     got = bench.allocate("p", "main", {RESOURCE: 1})
     assert got.by_resource == {RESOURCE: got.devices}
-    assert got.options.env == (("WIDGET", got.devices[0]),)
+    assert got.options.env == {"WIDGET": got.devices[0]}
     assert bench.options("p", "main") == got.options
 
 

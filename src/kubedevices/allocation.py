@@ -4,8 +4,9 @@ Both halves and every hook of a plugin author use these; only `wire.convert` see
 Requests are frozen. Responses are mutable, because a `PostAllocator` edits one in place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from kubedevices.device import DeviceSpec, Mount
@@ -101,14 +102,22 @@ class PreStartContainerRequest:
 class ContainerOptions:
     """Everything a container is started with because of its devices, merged over its resources.
 
-    Order is that of the merge: the first resource that names a key wins.
+    Order is that of the merge: the first resource that names a key wins. `env` and `annotations`
+    are read-only mappings.
     """
 
-    env: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[DeviceSpec, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    annotations: tuple[tuple[str, str], ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
     cdi_devices: tuple[str, ...] = ()
+
+    __hash__ = None  # type: ignore[assignment]  # mappings have none
+
+    def __post_init__(self) -> None:
+        """Freeze what was given as dictionaries."""
+        object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
+        object.__setattr__(self, "annotations", MappingProxyType(dict(self.annotations)))
 
 
 class PluginInfo(NamedTuple):

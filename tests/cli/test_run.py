@@ -104,7 +104,8 @@ def test_the_message_is_all_that_a_user_sees(directory: Path) -> None:
     """In a process of its own."""
     found = run("run", "scanners:Raises", "--domain", "a.example", "--socket-dir", "s")
     assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == "kubedevices: scanner Raises failed: RuntimeError: no driver\n"
+    failed = "kubedevices: scanner Raises failed: RuntimeError: no driver (scanners.py:16)\n"
+    assert found.stderr == failed
 
 
 def test_a_serving_process_loads_what_it_needs_and_no_more(directory: Path) -> None:

@@ -258,4 +258,5 @@ def test_the_command_itself(directory: Path) -> None:
     assert json.loads(found.stdout)[0]["devices"][0] == W9
     failed = run("scan", "scanners:Raises", cwd=directory)
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr == "kubedevices: scanner Raises failed: RuntimeError: no driver\n"
+    text = "kubedevices: scanner Raises failed: RuntimeError: no driver (scanners.py:23)\n"
+    assert failed.stderr == text

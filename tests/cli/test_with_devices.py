@@ -289,7 +289,7 @@ def test_what_is_not_clear_is_refused(command: str, text: str) -> None:
 
 def test_every_place_gets_the_words() -> None:
     """As whole words only; variables are in the environment too."""
-    options = ContainerOptions(env=(("A", "1 2"),))
+    options = ContainerOptions(env={"A": "1 2"})
     words, env = placed(["env", "{}", "x{}", "{}"], "env", options, {"B": "3"})
     assert words == ["env", "A=1 2", "x{}", "A=1 2"]
     assert env == {"A": "1 2", "B": "3"}

@@ -24,10 +24,10 @@ def test_everything_a_plugin_answers_is_in_the_options() -> None:
     assert merged is not None
     assert not merged.conflicts
     assert merged.options == ContainerOptions(
-        env=(("A", "1"),),
+        env={"A": "1"},
         devices=(DeviceSpec("/dev/h", "/dev/c", "r"),),
         mounts=(Mount("/h", "/m", read_only=True),),
-        annotations=(("k", "v"),),
+        annotations={"k": "v"},
         cdi_devices=("v.example/gpu=0",),
     )
 
@@ -59,10 +59,10 @@ def test_the_first_resource_wins_and_the_other_is_told() -> None:
         annotations={"k": "9"},
     )
     options, conflicts = merge_responses([("r/a", first), ("r/b", second)])
-    assert options.env == (("A", "1"), ("B", "2"))
+    assert [*options.env.items()] == [("A", "1"), ("B", "2")]
     assert options.mounts == (Mount("/a", "/m"), Mount("/b", "/m/")), "/m is not /m/"
     assert options.devices == (DeviceSpec("/dev/a", "/dev/x"),)
-    assert options.annotations == (("k", "1"),)
+    assert options.annotations == {"k": "1"}
     assert [str(conflict) for conflict in conflicts] == [
         "environment variable 'A': '1' of r/a is kept, '9' of r/b is skipped",
         "device file '/dev/x': /dev/a (rw) of r/a is kept, /dev/b (r) of r/b is skipped",
@@ -78,7 +78,7 @@ def test_resources_are_merged_by_name() -> None:
     for held in ({"r/a": one, "r/b": two}, {"r/b": two, "r/a": one}):
         merged = container_options(held)
         assert merged is not None
-        assert merged.options.env == (("A", "1"),)
+        assert merged.options.env == {"A": "1"}
 
 
 def test_one_response_may_contradict_itself() -> None:

@@ -55,7 +55,7 @@ async def test_the_options_are_the_plugins_answer(plugins: Path) -> None:
         await manager.allocate(POD)
         options = await manager.get_device_run_container_options(POD, "c")
         assert options is not None
-        assert options.env == (("IDS", "a,b"),)
+        assert options.env == {"IDS": "a,b"}
         assert [spec.container_path for spec in options.devices] == ["/dev/a", "/dev/b"]
         assert one.pre_starts == []
 
@@ -138,7 +138,7 @@ async def test_a_resource_that_came_later_is_allocated_at_the_start(
         await manager.wait_for(RESOURCE, allocatable=2)
         options = await manager.get_device_run_container_options(POD, "c")
         assert options is not None
-        assert options.env == (("IDS", "a,b"),)
+        assert options.env == {"IDS": "a,b"}
         assert one.pre_starts == ([("a", "b")] if pre_start else [])
 
 

@@ -117,6 +117,7 @@ PARTS = {
         errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
         host.inotify host.sysfs plugin plugin.allocate_response plugin.allocation_policy
+        plugin.author_code
         plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
         plugin.notifier plugin.numa_lookup plugin.options plugin.registrar plugin.reminder
         plugin.runner plugin.scanner plugin.served_type plugin.server plugin.stop_signals

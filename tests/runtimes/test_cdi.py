@@ -22,7 +22,7 @@ NAME = CdiName.parse("kubedevices.local/allocation=pod-1")
 def test_the_options_become_one_device() -> None:
     """The version is the lowest that can say them."""
     options = ContainerOptions(
-        env=(("A", "1"),), devices=(DeviceSpec("/dev/a"),), mounts=(Mount("/h", "/c", True),)
+        env={"A": "1"}, devices=(DeviceSpec("/dev/a"),), mounts=(Mount("/h", "/c", True),)
     )
     spec = cdi.spec(options, NAME)
     assert (spec.version, spec.kind) == ("0.3.0", "kubedevices.local/allocation")
@@ -48,7 +48,7 @@ def test_cdi_names_are_replaced_by_what_they_mean() -> None:
     def resolve(names: Iterable[str]) -> ContainerEdits:
         return ContainerEdits(env=tuple(f"GOT={name}" for name in names))
 
-    options = ContainerOptions(env=(("A", "1"),), cdi_devices=("v.com/c=x", "v.com/c=y"))
+    options = ContainerOptions(env={"A": "1"}, cdi_devices=("v.com/c=x", "v.com/c=y"))
     edits = cdi.spec(options, NAME, resolve=resolve).devices[0].container_edits
     assert edits.env == ("A=1", "GOT=v.com/c=x", "GOT=v.com/c=y")
     with pytest.raises(NotExpressible, match=r"other CDI devices, v\.com/c=x, v\.com/c=y"):
@@ -58,7 +58,7 @@ def test_cdi_names_are_replaced_by_what_they_mean() -> None:
 def test_annotations_have_no_words_in_cdi() -> None:
     """They belong to the container, not to the device file."""
     with pytest.raises(NotExpressible, match="the annotations a"):
-        cdi.spec(ContainerOptions(annotations=(("a", "b"),)), NAME)
+        cdi.spec(ContainerOptions(annotations={"a": "b"}), NAME)
 
 
 def test_a_device_that_changes_nothing_is_refused() -> None:
@@ -70,4 +70,4 @@ def test_a_device_that_changes_nothing_is_refused() -> None:
 def test_what_no_reader_would_take_is_refused() -> None:
     """The strict rules hold for what we write."""
     with pytest.raises(InvalidCdiSpec, match="must read NAME=value"):
-        cdi.spec(ContainerOptions(env=(("", "1"),)), NAME)
+        cdi.spec(ContainerOptions(env={"": "1"}), NAME)

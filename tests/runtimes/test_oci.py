@@ -21,10 +21,10 @@ from kubedevices.runtimes import oci
 
 FILES = {"/dev/w0": DeviceFile("c", 10, 200, 0o660, 0, 44), "/dev/odd": DeviceFile("c", 0, 7, 0o6)}
 OPTIONS = ContainerOptions(
-    env=(("WIDGET", "a=b"),),
+    env={"WIDGET": "a=b"},
     devices=(DeviceSpec("/dev/w0", "/dev/w", "rw"),),
     mounts=(Mount("/host/lib", "/lib/w", read_only=True), Mount("/host/run", "/run/w")),
-    annotations=(("example.com/w", "0"),),
+    annotations={"example.com/w": "0"},
 )
 
 
@@ -108,7 +108,7 @@ def test_every_device_needs_its_number() -> None:
 
 def test_cdi_names_need_the_files_that_define_them() -> None:
     """They are injected after everything else, or refused: never forgotten."""
-    options = ContainerOptions(env=(("A", "1"),), cdi_devices=("example.com/w=0",))
+    options = ContainerOptions(env={"A": "1"}, cdi_devices=("example.com/w=0",))
     with pytest.raises(NotExpressible, match="without the files that define them"):
         oci.fragment(options, {})
     edits = ContainerEdits(env=("A=2",), device_nodes=(DeviceNode("/dev/w0"),))

@@ -10,10 +10,10 @@ from kubedevices.errors import NotExpressible, UsageError
 from kubedevices.runtimes import FORMATS, docker, env, podman
 
 OPTIONS = ContainerOptions(
-    env=(("A", "x y"), ("B", "")),
+    env={"A": "x y", "B": ""},
     devices=(DeviceSpec("/dev/a"), DeviceSpec("/dev/b", "/dev/c", "rwm")),
     mounts=(Mount("/h", "/c", read_only=True), Mount("/i, j", '/k"l')),
-    annotations=(("example.com/a", "1"),),
+    annotations={"example.com/a": "1"},
     cdi_devices=("example.com/w=0",),
 )
 WORDS = [
@@ -42,9 +42,9 @@ def test_everything_becomes_one_word_each(
         (ContainerOptions(devices=(DeviceSpec("/dev/a:b"),)), "the device path /dev/a:b"),
         (ContainerOptions(devices=(DeviceSpec("/dev/a", "/x:y"),)), "the device path /x:y"),
         (ContainerOptions(mounts=(Mount("/a\nb", "/c"),)), "line break"),
-        (ContainerOptions(env=(("A=B", "c"),)), "the environment variable name 'A=B'"),
-        (ContainerOptions(env=(("", "c"),)), "the environment variable name ''"),
-        (ContainerOptions(annotations=(("a=b", "c"),)), "the annotation name 'a=b'"),
+        (ContainerOptions(env={"A=B": "c"}), "the environment variable name 'A=B'"),
+        (ContainerOptions(env={"": "c"}), "the environment variable name ''"),
+        (ContainerOptions(annotations={"a=b": "c"}), "the annotation name 'a=b'"),
     ],
 )
 def test_what_a_command_line_cannot_say_is_refused(options: ContainerOptions, what: str) -> None:
@@ -66,7 +66,7 @@ def test_env_says_the_variables_alone() -> None:
 def test_env_refuses_what_would_be_another_variable_or_an_option(name: str) -> None:
     """`env -i=1` is no assignment."""
     with pytest.raises(NotExpressible, match=f"variable name '{name}'") as caught:
-        env.words(ContainerOptions(env=((name, "1"),)))
+        env.words(ContainerOptions(env={name: "1"}))
     assert caught.value.runtime == "env"
 
 

@@ -105,10 +105,10 @@ def test_our_words_start_a_container(judge: Podman) -> None:
     shared.mkdir()
     (shared / "note").write_text("hello\n")
     options = ContainerOptions(
-        env=(("WIDGET", "two words"),),
+        env={"WIDGET": "two words"},
         devices=(DeviceSpec(allocated, "/dev/mine", "rw"),),
         mounts=(Mount(str(shared), "/shared", read_only=True),),
-        annotations=(("example.com/widget", "0"),),
+        annotations={"example.com/widget": "0"},
         cdi_devices=(f"{KIND}=w",),
     )
     script = (
@@ -122,9 +122,7 @@ def test_our_words_start_a_container(judge: Podman) -> None:
 def test_an_allocation_as_a_cdi_file_starts_a_container(judge: Podman) -> None:
     """One name stands for all that was allocated."""
     allocated, _ = two_devices()
-    options = ContainerOptions(
-        env=(("WIDGET", "0"),), devices=(DeviceSpec(allocated, "/dev/mine"),)
-    )
+    options = ContainerOptions(env={"WIDGET": "0"}, devices=(DeviceSpec(allocated, "/dev/mine"),))
     name = CdiName.parse("kubedevices.local/allocation=pod-1")
     (judge.run_cdi / "pod-1.json").write_text(cdi.text(options, name))
     done = judge.run([f"--device={name}"], try_to_open("/dev/mine"))

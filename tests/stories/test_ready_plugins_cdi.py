@@ -61,7 +61,7 @@ async def test_a_container_gets_all_of_an_exposed_device_by_its_name(judge: Podm
             await manager.allocate(pod)
             options = await manager.get_device_run_container_options(pod, "main")
             assert options is not None
-    assert (options.devices, options.mounts, options.env) == ((), (), ())
+    assert (options.devices, options.mounts, options.env) == ((), (), {})
     (cdi_name,) = options.cdi_devices
     assert cdi_name in {f"example.com/thing={name}::{i}" for i in range(2)}
     done = judge.run(podman.args(options), ["/bin/sh", "-c", LOOK.format(companion=companion)])

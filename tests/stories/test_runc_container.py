@@ -74,7 +74,7 @@ def test_the_other_device_opens_once_it_is_allocated(bundle: Path) -> None:
     _, other = two_devices()
     options = ContainerOptions(
         devices=(DeviceSpec(other, "/dev/mine"),),
-        env=(("WIDGET", "/dev/mine"),),
+        env={"WIDGET": "/dev/mine"},
         mounts=(Mount(str(bundle / "shared"), "/shared", read_only=True),),
     )
     (bundle / "shared").mkdir()

@@ -34,6 +34,8 @@ from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.probe.manner import KIND, Manner
 
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
 Result = TypeVar("Result")
 
 _LOOK_AT_PLUGINS = 0.05

@@ -10,6 +10,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from kubedevices.errors import UsageError
+from kubedevices.plugin.author_code import forget_our_frames
+
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 Result = TypeVar("Result")
 
@@ -52,8 +55,9 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
-        except BaseException:
+        except BaseException as error:
             future.cancel()
+            forget_our_frames(error)
             raise
 
     def advance(self, seconds: float) -> None:

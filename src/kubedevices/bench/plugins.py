@@ -16,9 +16,12 @@ from typing import Unpack
 
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.errors import NotInTime, PluginNotStarted
+from kubedevices.plugin.author_code import forget_our_frames
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
+
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 _LAST_WORDS = 2000
 
@@ -54,6 +57,7 @@ class RunningPlugin(ABC):
         """Raise its failure, once."""
         if not self._was_told and (error := self.failure()):
             self._was_told = True
+            forget_our_frames(error)
             raise error
 
 

@@ -8,6 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
+from kubedevices.plugin.author_code import place_of
 from kubedevices.unblocked_output import describe_dropped, say_dropped
 
 _PACKAGE = "kubedevices."
@@ -54,10 +55,15 @@ def timestamp(seconds: float) -> str:
 
 
 def summarize_exception(error: BaseException) -> str:
-    """Return `ValueError: text (widgets.py:12)`: type, text, innermost place, in one line."""
+    """Return `ValueError: text (widgets.py:12)`: type, text, place in one line.
+
+    The place is in the code of a plugin's author, if that is where it comes from.
+    """
     text = " ".join(str(error).split())
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    innermost = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    place = place_of(error) or innermost
+    where = f" ({place})" if place else ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
 
 

@@ -68,10 +68,10 @@ def run_options(answer: Document, container: str) -> ContainerOptions:
     entry = next(each for each in answer["containers"] if each["name"] == container)
     given: Document = entry["options"]
     return ContainerOptions(
-        env=tuple(given["env"].items()),
+        env=given["env"],
         devices=tuple(DeviceSpec(**device) for device in given["devices"]),
         mounts=tuple(Mount(**mount) for mount in given["mounts"]),
-        annotations=tuple(given["annotations"].items()),
+        annotations=given["annotations"],
         cdi_devices=tuple(given["cdi_devices"]),
     )
 

@@ -15,14 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.cli.loading import add_scanner_argument, load_scanner
-from kubedevices.cli.log_lines import summarize_exception
 from kubedevices.cli.output import Column, Row, add_output_argument, print_listing
 from kubedevices.cli.serving import add_host_arguments
 from kubedevices.device import Device, DeviceSpec, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import InvalidResourceName, KubedevicesError, ScanFailed, UsageError
+from kubedevices.errors import (
+    InvalidDevice,
+    InvalidResourceName,
+    KubedevicesError,
+    ScanFailed,
+    UsageError,
+)
 from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.numa_lookup import NumaLookup
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.tree_updates import TreeUpdates
@@ -131,10 +137,10 @@ def check_tree(tree: DeviceTree, domain: str | None) -> None:
 
 def _raise_failure(scan: "asyncio.Task[None]", name: str) -> None:
     error = scan.exception()
-    if isinstance(error, KubedevicesError):
+    if isinstance(error, KubedevicesError) and not isinstance(error, InvalidDevice):
         raise error
     if error is not None:
-        raise ScanFailed(name, summarize_exception(error)) from error
+        raise ScanFailed(name, describe(error)) from error
 
 
 def _choose_scanner(args: argparse.Namespace) -> tuple[Scanner, str | None]:

@@ -143,7 +143,7 @@ def placed(
 
     words = {"podman": podman.args, "docker": docker.args, "env": variables.words}[kind](options)
     full = [new for word in command for new in (words if word == PLACE else [word])]
-    return full, {**env, **dict(options.env)} if kind == "env" else env
+    return full, {**env, **options.env} if kind == "env" else env
 
 
 # ---------------------------------------------------------------- its devices

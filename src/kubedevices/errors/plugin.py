@@ -71,9 +71,9 @@ class BadHookAnswer(PluginError):
 class HookFailed(PluginError):
     """A method of the plugin author raised; `__cause__` has the reason."""
 
-    def __init__(self, plugin: str, method: str, error: Exception) -> None:
-        self.plugin, self.method, self.error = plugin, method, error
-        super().__init__(f"{plugin}.{method}() failed: {type(error).__name__}: {error}")
+    def __init__(self, plugin: str, method: str, error: Exception, reason: str) -> None:
+        self.plugin, self.method, self.error, self.reason = plugin, method, error, reason
+        super().__init__(f"{plugin}.{method}() failed: {reason}")
 
 
 class HookHangs(PluginError):

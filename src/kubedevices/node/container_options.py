@@ -83,10 +83,10 @@ def merge_responses(
             annotations.put(name, value, resource)
         cdi_devices.update(dict.fromkeys(response.cdi_devices))
     options = ContainerOptions(
-        env=env.items(),
+        env=dict(env.items()),
         devices=devices.values(),
         mounts=mounts.values(),
-        annotations=annotations.items(),
+        annotations=dict(annotations.items()),
         cdi_devices=tuple(cdi_devices),
     )
     return MergedOptions(options, tuple(conflicts))

@@ -7,6 +7,7 @@ replicas           several IDs for one device
 renumber           numbers variables within a container
 notifier           takes a device tree from the scanner; what changed since the last one
 tree_updates       the event loop's end of a notifier
+author_code        which line of the author's own code raised
 hook_threads       threads for the author's code, which may block
 hooks              the abilities of one plugin object, ready to be awaited
 numa_lookup        fills in the NUMA nodes an author left to us

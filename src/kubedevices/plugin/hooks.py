@@ -20,6 +20,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.errors import BadHookAnswer, HookFailed, KubedevicesError
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
     AllocateAnswer,
@@ -135,7 +136,7 @@ class Hooks:
         except KubedevicesError:
             raise
         except Exception as error:
-            raise HookFailed(self.name, "on_type_added", error) from error
+            raise HookFailed(self.name, "on_type_added", error, describe(error)) from error
 
     async def on_type_removed(self, device_type: str, timeout: float) -> None:
         """Tell the plugin that a device type is no longer served; logs what goes wrong."""
@@ -150,7 +151,7 @@ class Hooks:
                 device_type, self.name, timeout,
             )  # fmt: skip
         except Exception as error:  # whatever it is, the type is gone
-            failure = HookFailed(self.name, "on_type_removed", error)
+            failure = HookFailed(self.name, "on_type_removed", error, describe(error))
             _log.exception("%s: %s", device_type, failure)
 
     def _warn_of_methods_without_ability(self, plugin: object) -> None:

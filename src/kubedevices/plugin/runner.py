@@ -16,6 +16,7 @@ from typing import TypeAlias, Unpack
 from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import (
     DeviceListTooLarge,
+    InvalidDevice,
     InvalidResourceName,
     KubedevicesError,
     ScanFailed,
@@ -23,6 +24,7 @@ from kubedevices.errors import (
 )
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.cdi_files import CdiFiles
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
@@ -181,11 +183,11 @@ class PluginRunner:
         scan: Callable[[Notifier], object] = self._scanner.scan
         try:
             await hook_threads.call(scan, notifier)  # in a thread, should it be a plain `def`
-        except KubedevicesError:
-            raise
         except Exception as error:
+            if isinstance(error, KubedevicesError) and not isinstance(error, InvalidDevice):
+                raise
             name = type(self._scanner).__name__
-            raise ScanFailed(name, f"{type(error).__name__}: {error}") from error
+            raise ScanFailed(name, describe(error)) from error
         if not self._is_stopped:
             _log.info("the scanner has ended")
 

@@ -11,8 +11,9 @@ from collections.abc import Awaitable
 from typing import Literal, TypeAlias, get_args
 
 from kubedevices.device_tree import DeviceTree
-from kubedevices.errors import KubedevicesError, NotADeviceTree, ScanFailed, UsageError
+from kubedevices.errors import NotADeviceTree, ScanFailed, UsageError
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.notifier import Notifier
 
 OnError: TypeAlias = Literal["keep", "empty", "raise"]
@@ -100,7 +101,7 @@ class PolledScanner(Scanner):
                 await self._scan_once(notifier)
             except Exception as error:
                 if not notifier.has_tree or self.on_error == "raise":
-                    raise ScanFailed(type(self).__name__, _describe(error)) from error
+                    raise ScanFailed(type(self).__name__, describe(error)) from error
                 failures += 1
                 self.failed_scans += 1
                 self._log_failure(failures, error)
@@ -155,11 +156,5 @@ class PolledScanner(Scanner):
         if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th … in a row
             _log.warning(
                 "%s failed (%d in a row), %s: %s",
-                type(self).__name__, failures, _CONSEQUENCES[self.on_error], _describe(error),
+                type(self).__name__, failures, _CONSEQUENCES[self.on_error], describe(error),
             )  # fmt: skip
-
-
-def _describe(error: Exception) -> str:
-    if isinstance(error, KubedevicesError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from kubedevices.allocation import (
@@ -31,6 +32,7 @@ from kubedevices.errors import (
     StatusCode,
 )
 from kubedevices.plugin.allocate_response import EnvMerge, default_response, explain_response
+from kubedevices.plugin.author_code import place_of, without_our_frames
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hook_threads import Deadline
@@ -351,7 +353,9 @@ class PluginServer:
         code = StatusCode.UNKNOWN
         if isinstance(error, AllocationRefused | HookTimedOut):
             code = error.code
-        raise RpcError(code, _describe(error)) from error
+        place = place_of(error)
+        where = f" ({place})" if place else ""
+        raise RpcError(code, f"{_describe(error)}{where}") from error
 
 
 def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
@@ -377,6 +381,8 @@ def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _unexpected(error: Exception) -> Exception | None:
-    """Return `error` if its traceback helps: it came out of the author's code by accident."""
-    return None if isinstance(error, KubedevicesError) else error
+def _unexpected(error: Exception) -> tuple[type[Exception], Exception, TracebackType | None] | None:
+    """Return `error` for the log if its traceback helps: the author's code raised by accident."""
+    if isinstance(error, KubedevicesError):
+        return None
+    return type(error), error, without_our_frames(error)

@@ -22,9 +22,9 @@ def spec(
     `CdiRegistry.edits`, and what they mean now is copied. Annotations have no words in CDI.
     """
     if options.annotations:
-        keys = ", ".join(key for key, _ in options.annotations)
+        keys = ", ".join(options.annotations)
         raise NotExpressible("cdi", f"the annotations {keys}")
-    edits = cdi.edits_of(env=options.env, devices=options.devices, mounts=options.mounts)
+    edits = cdi.edits_of(env=options.env.items(), devices=options.devices, mounts=options.mounts)
     if options.cdi_devices:
         if resolve is None:
             names = ", ".join(options.cdi_devices)

@@ -3,7 +3,7 @@
 CDI names need docker 25 (before 28.2 with the feature switched on), annotations docker 24.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.device import DeviceSpec, Mount
@@ -26,9 +26,9 @@ def arguments(runtime: str, options: ContainerOptions) -> list[str]:
     return words
 
 
-def assignments(runtime: str, kind: str, pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def assignments(runtime: str, kind: str, texts: Mapping[str, str]) -> Iterator[str]:
     """Give `NAME=value`; a name that the command line would read otherwise is not expressible."""
-    for name, value in pairs:
+    for name, value in texts.items():
         if not name or "=" in name:
             raise NotExpressible(runtime, f"the {kind} name {name!r}")
         yield f"{name}={value}"

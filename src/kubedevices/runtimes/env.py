@@ -13,7 +13,7 @@ def words(options: ContainerOptions) -> list[str]:
     """Return `NAME=value` words, as `env` takes them before a command."""
     if options.cdi_devices:
         raise NotExpressible("env", f"the CDI devices {', '.join(options.cdi_devices)}")
-    for name, _ in options.env:
+    for name in options.env:
         if name.startswith("-"):
             raise NotExpressible("env", f"the environment variable name {name!r}")
     return [*assignments("env", "environment variable", options.env)]

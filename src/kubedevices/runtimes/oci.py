@@ -67,7 +67,7 @@ def apply_to_oci(
     """
     result = copy.deepcopy(dict(config))
     edits = ContainerEdits(
-        env=tuple(f"{name}={value}" for name, value in options.env),
+        env=tuple(f"{name}={value}" for name, value in options.env.items()),
         device_nodes=tuple(_node(device, device_files) for device in options.devices),
         mounts=tuple(
             CdiMount(
@@ -81,7 +81,7 @@ def apply_to_oci(
     )
     result = apply_edits(result, edits, _nothing_to_look_at)
     if options.annotations:
-        result["annotations"] = {**(result.get("annotations") or {}), **dict(options.annotations)}
+        result["annotations"] = {**(result.get("annotations") or {}), **options.annotations}
     if not options.cdi_devices:
         return result
     if registry is None or look is None:

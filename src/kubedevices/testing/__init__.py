@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kubedevices.testing.conformance_check import NotConformant, conformance
     from kubedevices.testing.stub_plugin import StubPlugin
 
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
 __all__ = ["Bench", "NotConformant", "StubPlugin", "bench", "conformance"]
 
 _HOME_OF = {

@@ -24,6 +24,8 @@ from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import serve
 from kubedevices.plugin.scanner import Scanner
 
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
 
 class NotConformant(KubedevicesError, AssertionError):
     """A check failed. The text is the report; `results` has every single one."""

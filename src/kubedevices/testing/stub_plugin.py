@@ -33,6 +33,8 @@ from kubedevices.wire.convert import device_list_to_wire, device_to_wire
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
 
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
 _LOOK_EVERY = 0.02
 _REGISTER_LIMIT = 30.0
 
