@@ -30,7 +30,7 @@ def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
     Returns what it printed: `opened PATH` for each device it got, `refused PATH` for a foreign one.
     """
     options = ContainerOptions(
-        env=tuple(given["env"].items()),
+        env=given["env"],
         devices=tuple(DeviceSpec(**device) for device in given["devices"]),
         mounts=tuple(Mount(**mount) for mount in given["mounts"]),
     )
