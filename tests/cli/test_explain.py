@@ -43,6 +43,8 @@ def test_without_a_resource_each_has_a_line(
     shown = capsys.readouterr().out
     assert "ok       kubelet.sock    " in shown
     assert "python" in shown or "pytest" in shown  # who listens
+    assert f"directory       {node.socket_dir}: " in shown
+    assert "kubelet.sock    kubelet.sock: " in shown  # the directory is told once
     heading, line, _, count = shown.splitlines()[-4:]
     assert heading.split() == ["RESOURCE", "CAPACITY", "ALLOCATABLE", "HELD", "RESULT"]
     assert line.split() == [RESOURCE, "2", "2", "0", "ok"]

@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     findings = [*report.findings]
     if args.resource is not None:
         findings += report.resources[0].findings
-    shown = _print_findings(findings)
+    shown = _print_findings(_in_directory(findings, report.socket_dir))
     if args.resource is None:
         shown += _print_summary(report)
     _print_count(shown)
@@ -164,6 +164,14 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
         for line in others:
             print_styled(" " * _INDENT + line)
     return [str(each.result) for each in merged]
+
+
+def _in_directory(findings: Iterable["Finding"], directory: Path) -> Iterator["Finding"]:
+    """Let files of the plugin directory have their names alone: it is told in a line of its own."""
+    from dataclasses import replace
+
+    for each in findings:
+        yield replace(each, looked_at=each.looked_at.removeprefix(f"{directory}/"))
 
 
 def _merged(findings: Iterable["Finding"]) -> list["Finding"]:
@@ -210,6 +218,7 @@ def _print_summary(report: "Report") -> list[str]:
     alike: dict[tuple[Finding, ...], list[str]] = {}
     for each in report.resources:
         if told := tuple(finding for finding in each.findings if finding.result in _TOLD):
+            told = tuple(_in_directory(told, report.socket_dir))
             alike.setdefault(told, []).append(each.resource)
     shown = []
     for findings, names in alike.items():
