@@ -343,6 +343,11 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["expose", "--node-label", "a=" + 64 * "b"], 2, "no node can have such a label"),
         (["expose", "--config", "none.yaml"], 3, "cannot read none.yaml"),
         (["expose", "--node-label", "a"], 2, "--node-label 'a' is not KEY=VALUE"),
+        (["expose", "--systemd"], 2, "which devices? Give --config FILE"),
+        (["expose", "--systemd", "--config", "x"], 2, "a service needs the absolute path"),
+        (["expose", "--systemd", "--image", "x"], 2, "--image does not go with --systemd"),
+        (["node", "--systemd", "--program", "x"], 2, "--program 'x' is no absolute path"),
+        (["kustomize", "--systemd", "--directory", "x"], 2, "--systemd goes with simulate and"),
         (["kustomize"], 2, "--directory goes with kustomize, which needs it"),
         (["node", "--directory", "x"], 2, "--directory goes with kustomize"),
         (["kustomize", "--directory", "/dev/null"], 3, "cannot write /dev/null/overlays/"),
@@ -360,6 +365,24 @@ def test_what_cannot_be_printed_is_told(
     error = capsys.readouterr().err
     assert text in error
     assert error.count("\n") == 1
+
+
+def test_a_unit_says_what_was_said_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, short_dir: Path
+) -> None:
+    """Variables, the file, another directory; with the quotes that systemd takes away again."""
+    monkeypatch.setenv("RESOURCE_NAME", "a.example/gpu")
+    monkeypatch.setenv("DEVICE_ID_PREFIX", 'my "100%" $gpu')
+    file = short_dir / "my gpus.yaml"
+    file.write_text("numberDevicesOnNode: 4\n")
+    more = ["--config", str(file), "--plugin-dir", "/p", "--metrics", "--kubelet-dir", "/k"]
+    assert main(["manifests", "simulate", "--systemd", *more]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Environment=RESOURCE_NAME=a.example/gpu" in lines
+    assert r'Environment="DEVICE_ID_PREFIX=my \"100%%\" $$gpu"' in lines
+    (command,) = [each for each in lines if each.startswith("ExecStart=")]
+    assert f'simulate --config "{file}" --socket-dir /p' in command
+    assert "--pod-resources /k/pod-resources/kubelet.sock" in command
 
 
 def test_a_mistake_in_the_configuration_is_found_before_it_is_deployed(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kubedevices import metrics
-from kubedevices.cli import _verb_parser
+from kubedevices.cli import _verb_parser, main
 from kubedevices.manifests.workload import Deployment, documents
 from kubedevices.metrics import Metric
 from tests.docs.pages import ROOT, read_page
@@ -23,12 +23,16 @@ OURS = {
 }
 OBSERVE = read_page(ROOT / "docs/observe.md").files
 UNITS = {
-    name: text
-    for path in sorted((ROOT / "docs").glob("*.md"))
-    for name, text in re.findall(
-        r"<!-- file: (\S+\.service) -->\n```ini\n(.*?)```", path.read_text(), re.DOTALL
-    )
+    "kubedevices-expose.service": ("expose", "--config", str(ROOT / "examples/host-devices.yaml")),
+    "kubedevices-simulate.service": ("simulate",),
+    "kubedevices-node.service": ("node",),
 }
+
+
+def unit(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the unit that the command of docs/install.md prints."""
+    assert main(["manifests", *UNITS[name], "--systemd"]) == 0
+    return capsys.readouterr().out
 
 
 def described_metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -107,24 +111,42 @@ def test_the_pod_monitor_finds_our_pods() -> None:
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_a_unit_starts_a_verb_with_options_that_it_has(name: str) -> None:
-    """And both units are closed in the same way."""
-    (command,) = re.findall(
-        "^ExecStart=/usr/local/bin/kubedevices (.*)$", UNITS[name], re.MULTILINE
-    )
+def test_a_unit_starts_a_verb_with_options_that_it_has(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And every unit is closed in the same way."""
+    text = unit(name, capsys)
+    (command,) = re.findall("^ExecStart=/usr/local/bin/kubedevices (.*)$", text, re.MULTILINE)
     verb, *arguments = command.split()
     _verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
-    closed = [UNITS[each].partition("UMask=")[2] for each in UNITS]
-    assert len(closed) == 2
-    assert closed[0] == closed[1]
+    closed = {unit(each, capsys).partition("UMask=")[2] for each in UNITS}
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
+def test_a_plugin_is_there_before_the_kubelet(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has started when it serves; the node takes the kubelet's place instead."""
+    text = unit(name, capsys)
+    assert "\nType=notify\n" in text
+    before = re.findall("^Before=(.*)$", text, re.MULTILINE)
+    if name == "kubedevices-node.service":
+        assert not before
+        assert "\nConflicts=kubelet.service\n" in text
+    else:
+        assert "kubelet.service" in before[0].split()
+        assert "\nTimeoutStartSec=30\n" in text, "a kubelet must not be held up for long"
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_systemd_understands_a_unit(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every key and every value; a misspelt one would be ignored, and with it the protection."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is missing: install the Debian package systemd")
-    here = UNITS[name].replace(
+    here = unit(name, capsys).replace(
         "/usr/local/bin/kubedevices", f"{Path(sys.executable).parent}/kubedevices"
     )
     assert verify(tmp_path / name, here) == ""

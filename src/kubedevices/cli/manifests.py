@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NAME = "manifests"
 IMAGE = f"localhost/kubedevices:{__version__}"
 """What `make image` builds: a name by which no cluster pulls an image of somebody else."""
+PROGRAM = "/usr/local/bin/kubedevices"
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 _GO_WITH = {
@@ -35,6 +36,7 @@ _GO_WITH = {
     "selinux": ("simulate", "expose"),
     "namespace": ("simulate", "expose"),
     "image": ("simulate", "expose", "node"),
+    "systemd": ("simulate", "expose", "node"),
 }
 NAME_LIMIT = 57
 """Characters: Kubernetes adds a dash and five more for the name of a pod, and cuts longer ones."""
@@ -53,6 +55,7 @@ examples:
   kubedevices manifests simulate --preset eight-gpus | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
   kubedevices manifests node | podman kube play -
+  kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
   kubedevices manifests kustomize --directory deploy/kustomize
 """
 
@@ -66,6 +69,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with its registry (default: {IMAGE}, which has to be imported on every node)",
     )
     add_deployment_arguments(parser)
+    parser.add_argument(
+        "--systemd",
+        action="store_true",
+        help="simulate, expose, node: print a unit of systemd instead, for the host itself",
+    )
+    parser.add_argument(
+        "--program",
+        metavar="PATH",
+        default=PROGRAM,
+        help="--systemd: where kubedevices is installed (default: %(default)s)",
+    )
     parser.add_argument(
         "--directory",
         type=some_path,
@@ -132,7 +146,11 @@ def run(args: argparse.Namespace) -> int:
     from kubedevices.manifests.workload import documents, node_pod
 
     check_arguments(args)
-    if args.what == "kustomize":
+    if args.systemd:
+        from kubedevices.cli.host_units import unit_of
+
+        sys.stdout.write(unit_of(args))
+    elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
         sys.stdout.write(as_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
@@ -149,7 +167,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     if (getattr(args, "directory", None) is not None) is not (args.what == "kustomize"):
         raise UsageError("--directory goes with kustomize, which needs it")
     for name, goes_with in _GO_WITH.items():
-        if args.what not in goes_with and getattr(args, name.replace("-", "_")):
+        if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
             raise UsageError(f"--{name} goes with {' and '.join(goes_with)} only")
     for name in ("kubelet-dir", "plugin-dir"):
         if not (given := getattr(args, name.replace("-", "_"))).startswith("/"):

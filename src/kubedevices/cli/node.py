@@ -21,6 +21,7 @@ from kubedevices.cli.node_arguments import (
     check_directories,
     topology_settings,
 )
+from kubedevices.host import service_manager
 from kubedevices.unblocked_output import describe_dropped
 from kubedevices.words import counted
 
@@ -135,6 +136,7 @@ async def _serve(args: argparse.Namespace) -> None:
                 for service, place in places.items():
                     show({"event": "serving", "service": service, "at": place})
                 show({"event": "ready", "socket_dir": str(args.socket_dir)})
+                service_manager.notify(service_manager.READY)
                 for pod in (await control.pods({}))["pods"]:
                     if reason := pod["left_behind"]:
                         name = f"{pod['namespace']}/{pod['name']}" if pod["name"] else pod["uid"]
@@ -142,6 +144,7 @@ async def _serve(args: argparse.Namespace) -> None:
                 async for event in events:
                     show(event.as_dict())
             finally:
+                service_manager.notify(service_manager.STOPPING)
                 await control.stop()
     except asyncio.CancelledError:
         if not stopping:

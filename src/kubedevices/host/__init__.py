@@ -7,6 +7,7 @@ vfio           the device files of an IOMMU group
 device_files   numbers, links and neighbours of device files
 machine_numa   the NUMA nodes of this machine and their distances
 boot_id        which boot of the machine this is
+service_manager  how far we are, for systemd
 file_watch     something changed at these paths
 inotify        what the kernel tells of them
 untrusted_files  files in directories where strangers write too

@@ -3,6 +3,7 @@
 memory     how much memory a plugin gets
 workload   a DaemonSet, a Pod and what they need, as documents
 kustomize  the same as overlays: the files below deploy/kustomize
+units      services of systemd, for a host
 image      which image a name means, and whether a cluster could pull another one by it
 ownership  what may be changed and deleted in a cluster: what we made, and nothing else
 rollout    how far a roll-out is, and why it does not go on

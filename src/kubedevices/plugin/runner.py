@@ -22,6 +22,7 @@ from kubedevices.errors import (
     ScanFailed,
     UsageError,
 )
+from kubedevices.host import service_manager
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_code import describe
@@ -111,6 +112,16 @@ class PluginRunner:
             for name, running in self._running.items()
             if running.served.too_large is not None
         }
+
+    @property
+    def has_started(self) -> bool:
+        """Whether everything that was found is served, for a kubelet that may come later.
+
+        A directory that only the kubelet makes is waited for, which is as good.
+        """
+        if not self._has_scanned:
+            return False
+        return all(map(self.is_serving, self._running)) or not self.settings.directory.exists()
 
     def _is_ready(self, device_type: str) -> bool:
         if device_type in self.too_large:
@@ -333,7 +344,8 @@ def run_until_signal(
     runner = PluginRunner(scanner, domain=domain, **options)
 
     async def run_beside() -> None:
-        async with beside(runner) if beside else contextlib.nullcontext():
+        started = service_manager.announced(lambda: runner.has_started)
+        async with beside(runner) if beside else contextlib.nullcontext(), started:
             await runner.run()
 
     with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):

@@ -1,0 +1,165 @@
+"""How many pods with devices come back after a reboot of a real Kubernetes node.
+
+For each way to run a plugin: as a process of the host that is there before the kubelet, and as a
+DaemonSet, which the kubelet itself has to start. A pod that the kubelet looks at before the plugin
+has registered ends in UnexpectedAdmissionError, and stays so. `python -m benchmarks.reboot` needs
+root and the program `cluster`; see docs/development/real-kubernetes.md. The image of the DaemonSet
+is built as `python -m benchmarks footprint` does.
+"""
+
+import argparse
+import contextlib
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from benchmarks import measure
+from kubedevices.cli.manifests import IMAGE
+from kubedevices.manifests.workload import Deployment, documents
+from tests.image_host import build_image, image_host
+from tests.kubernetes.cluster import BUSYBOX, Cluster, running_cluster
+
+RESOURCE = "reboot.test/widget"
+NAMESPACE = "reboot"
+PODS = 50
+PATIENCE = 240
+"""Seconds for all pods to be admitted or refused; two cores start fifty containers in a minute."""
+
+
+class Size(NamedTuple):
+    """How many pods, and how many reboots for each way."""
+
+    pods: int
+    reboots: int
+
+
+FULL, QUICK = Size(PODS, 10), Size(5, 1)
+
+
+def pod(number: int) -> object:
+    """Return a pod that holds a device and does nothing."""
+    container = {
+        "name": "main",
+        "image": BUSYBOX,
+        "command": ["sleep", "1000000"],
+        "resources": {"limits": {RESOURCE: 1}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"p{number}", "namespace": NAMESPACE, "labels": {"app": "reboot"}},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
+    }
+
+
+@contextlib.contextmanager
+def host_process(cluster: Cluster, devices: int) -> Iterator[None]:
+    """Run the plugin as a service of the host, which is there when the kubelet starts."""
+    command = [sys.executable, "-m", "kubedevices.cli", "simulate", "--resource-name", RESOURCE]
+    command += ["--number-devices", str(devices), "--socket-dir", str(cluster.plugin_dir)]
+    with (cluster.directory / "plugin.log").open("a") as log:
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@contextlib.contextmanager
+def daemon_set(cluster: Cluster, devices: int) -> Iterator[None]:
+    """Run the plugin as our manifests do."""
+    env = {"RESOURCE_NAME": RESOURCE, "NUMBER_DEVICES": str(devices)}
+    manifests = documents(Deployment("simulate", IMAGE, namespace="plugin", env=env))
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests})
+    cluster.kubectl("apply", "--filename=-", stdin=text)
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "namespace", "plugin", timeout=120)
+
+
+WAYS = {"process of the host, before the kubelet": host_process, "DaemonSet": daemon_set}
+
+
+def survivors(cluster: Cluster, size: Size) -> list[int]:
+    """Return how many of the pods ran again after each reboot; what failed is made anew."""
+    found = []
+    for _ in range(size.reboots):
+        fill(cluster, size.pods)
+        before = started(cluster)
+        cluster("reboot", timeout=PATIENCE)
+        is_over = functools.partial(all_settled, cluster, before)
+        cluster.wait("each pod is back or refused", is_over, PATIENCE)
+        found.append(sum(each["status"]["phase"] == "Running" for each in pods(cluster)))
+    return found
+
+
+def all_settled(cluster: Cluster, before: dict[str, str]) -> bool:
+    """Whether every pod has failed or runs another container than before."""
+    return all(
+        each["status"]["phase"] == "Failed"
+        or containers(each).get("main") not in (None, before[each["metadata"]["name"]])
+        for each in pods(cluster)
+    )
+
+
+def pods(cluster: Cluster) -> list[dict[str, dict[str, str]]]:
+    """Return the pods with devices."""
+    return list(cluster.get("pods", f"--namespace={NAMESPACE}")["items"])
+
+
+def containers(pod_: object) -> dict[str, str]:
+    """Return the container of a pod that runs now, by its name."""
+    statuses = pod_["status"].get("containerStatuses", ())  # type: ignore[index]
+    return {each["name"]: each["containerID"] for each in statuses if "running" in each["state"]}
+
+
+def started(cluster: Cluster) -> dict[str, str]:
+    """Return the container that each pod runs."""
+    return {each["metadata"]["name"]: containers(each)["main"] for each in pods(cluster)}
+
+
+def fill(cluster: Cluster, wanted: int) -> None:
+    """Make pods until so many run; those that failed are deleted first."""
+    cluster.kubectl(
+        *("delete", "pods", f"--namespace={NAMESPACE}", "--field-selector=status.phase=Failed"),
+        timeout=PATIENCE,
+    )
+    cluster.wait("all devices", lambda: cluster.allocatable(RESOURCE) == wanted, PATIENCE)
+    there = {each["metadata"]["name"] for each in pods(cluster)}
+    missing = [pod(number) for number in range(wanted) if f"p{number}" not in there]
+    if missing:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": missing})
+        cluster.kubectl("create", "--filename=-", stdin=text, timeout=PATIENCE)
+    cluster.wait(
+        "all pods run", lambda: all("main" in containers(each) for each in pods(cluster)), PATIENCE
+    )
+
+
+def main() -> None:
+    """Print the table of docs/performance.md."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reboot", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only see whether it works")
+    size = QUICK if parser.parse_args().quick else FULL
+    rows = []
+    with running_cluster() as cluster, tempfile.TemporaryDirectory() as directory:
+        with image_host() as host:
+            build_image(host)
+            host.podman("save", f"--output={directory}/image.tar", host.image, timeout=PATIENCE)
+        cluster("load", f"{directory}/image.tar", timeout=PATIENCE)
+        for name, way in WAYS.items():
+            with cluster.namespace(NAMESPACE), way(cluster, size.pods):
+                found = survivors(cluster, size)
+            cluster.wait("the end of the pods", lambda: not pods(cluster), PATIENCE)
+            rows.append([name, str(size.pods), str(size.reboots), " ".join(map(str, found))])
+    header = ["plugin", "pods with a device", "reboots", "pods that came back"]
+    measure.table("A reboot of a node", header, rows)
+
+
+if __name__ == "__main__":
+    main()

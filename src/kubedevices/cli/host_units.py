@@ -1,0 +1,37 @@
+"""What `kubedevices manifests --systemd` prints: a plugin or a node as a service of the host."""
+
+import argparse
+
+from kubedevices.errors import UsageError
+from kubedevices.manifests.units import node_unit, plugin_unit
+from kubedevices.manifests.workload import METRICS_PORT
+
+_OF_A_POD = ("name", "namespace", "image", "node_label", "dev_dir", "selinux", "preset")
+
+
+def unit_of(args: argparse.Namespace) -> str:
+    """Return the unit that `args` mean; raises `KubedevicesError` for what would not start."""
+    from kubedevices.cli.manifests import PLUGIN_DIR, deployment_of
+
+    for name in _OF_A_POD:
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --systemd")
+    if not args.program.startswith("/"):
+        raise UsageError(f"--program {args.program!r} is no absolute path")
+    if args.what == "node":
+        return node_unit(args.program)
+    if args.config is None and args.what == "expose":
+        raise UsageError("--systemd: which devices? Give --config FILE, with its absolute path")
+    if args.config is not None and not args.config.is_absolute():
+        raise UsageError(f"--config {args.config}: a service needs the absolute path")
+    arguments = [args.what]
+    if args.config is not None:
+        arguments += ["--config", str(args.config)]
+    if args.plugin_dir != PLUGIN_DIR:
+        arguments += ["--socket-dir", args.plugin_dir]
+    if args.cdi:
+        arguments += ["--inject", "cdi"]
+    if args.metrics:
+        arguments += ["--pod-resources", f"{args.kubelet_dir}/pod-resources/kubelet.sock"]
+    arguments += ["--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json"]
+    return plugin_unit(args.program, arguments, deployment_of(args).env)

@@ -1,0 +1,107 @@
+"""Units of systemd: a plugin or a node as a service of the host.
+
+A plugin is ordered before every kubelet, and counts as started when it serves: so it registers as
+soon as a kubelet listens. A kubelet that has to start its plugin itself, as a DaemonSet, refuses
+the pods with devices that it had before a reboot.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+KUBELETS = (
+    "kubelet.service",
+    "k3s.service",
+    "k3s-agent.service",
+    "rke2-server.service",
+    "rke2-agent.service",
+    "k0scontroller.service",
+    "k0sworker.service",
+    "snap.microk8s.daemon-kubelite.service",
+)
+NODE_ARGUMENTS = (
+    *("node", "-o", "json", "--admission-wait", "30"),
+    *("--plugin-registry", "/var/lib/kubelet/plugins_registry"),
+    *("--pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock"),
+    *("--metrics", "127.0.0.1:9464"),
+)
+
+_LIMITS = """\
+UMask=0077
+LimitNOFILE=65536
+CapabilityBoundingSet=
+NoNewPrivileges=yes
+ProtectSystem=full
+ProtectHome=yes
+PrivateTmp=yes
+DevicePolicy=closed
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+"""
+
+
+def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> str:
+    """Return the unit of a plugin beside a kubelet or a node of ours."""
+    service = [
+        *(f"Environment={_word(f'{name}={value}')}" for name, value in env.items()),
+        f"ExecStart={_command(program, arguments)}",
+        *(["ExecReload=/bin/kill -HUP $MAINPID"] if arguments[0] == "expose" else []),
+        "# A kubelet that waits for this is held up no longer.",
+        "TimeoutStartSec=30",
+        "Restart=always",
+        "RestartSec=1",
+        "# A mistake in the configuration: trying again would not mend it.",
+        "RestartPreventExitStatus=2",
+    ]
+    about = [
+        "Description=Kubernetes device plugin, kubedevices " + arguments[0],
+        "After=local-fs.target",
+        "# After a reboot, pods get their devices again only if the plugin is there first.",
+        f"Before={' '.join(KUBELETS)}",
+    ]
+    return _unit(about, service)
+
+
+def node_unit(program: str) -> str:
+    """Return the unit of a node for a host without Kubernetes."""
+    service = [
+        f"ExecStart={_command(program, NODE_ARGUMENTS)}",
+        "Restart=always",
+        "RestartSec=1",
+        "StateDirectory=kubedevices",
+        "StateDirectoryMode=0700",
+    ]
+    about = [
+        "Description=Device manager for Kubernetes device plugins",
+        "Conflicts=kubelet.service",
+        "After=local-fs.target",
+    ]
+    return _unit(about, service)
+
+
+def _unit(about: Sequence[str], service: Sequence[str]) -> str:
+    lines = ["[Unit]", *about, "", "[Service]", "Type=notify", *service]
+    return "\n".join(lines) + f"\n{_LIMITS}\n[Install]\nWantedBy=multi-user.target\n"
+
+
+def _command(program: str, arguments: Sequence[str]) -> str:
+    return " ".join(map(_word, (program, *arguments)))
+
+
+def _word(text: str) -> str:
+    """Quote by the rules of systemd.service(5); % and $ stand for themselves."""
+    text = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+    if re.fullmatch(r"[\w@:/.,=+*%$\[\]-]+", text):
+        return text
+    return '"' + text.replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,0 +1,15 @@
+"""Pods with devices over a reboot of the node."""
+
+import pytest
+
+from benchmarks import reboot
+from tests.kubernetes.cluster import Cluster
+
+pytestmark = [pytest.mark.real_kubernetes, pytest.mark.timeout(600)]
+
+
+def test_pods_keep_their_devices_if_the_plugin_is_there_first(cluster: Cluster) -> None:
+    """As a process of the host that is there when the kubelet starts, all of them come back."""
+    size = reboot.Size(pods=4, reboots=1)
+    with cluster.namespace(reboot.NAMESPACE), reboot.host_process(cluster, size.pods):
+        assert reboot.survivors(cluster, size) == [size.pods]
