@@ -40,6 +40,11 @@ class Rig:
     def publish(self, *devices: Device) -> None:
         self.server.publish(self.builder.build(devices))
 
+    @property
+    def ended_early(self) -> bool:
+        """Whether the registrar has ended by itself."""
+        return self.task is not None and self.task.done()
+
     async def ended(self, timeout: float = 5) -> None:
         """Wait until the registrar ends by itself; raises its error."""
         assert self.task is not None

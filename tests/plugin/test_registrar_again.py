@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import PluginOptions
-from kubedevices.errors import (
-    SocketInUse,
-)
+from kubedevices.errors import RpcError, SocketInUse, StatusCode
 from kubedevices.plugin.timing import Timing
 from tests.fake_kubelet import FakeKubelet
 from tests.registrar_rig import NAME, registrar
@@ -235,6 +233,43 @@ async def test_a_refusal_for_a_socket_that_is_gone_is_not_final(short_dir: Path)
             await until(lambda: rig.registrar.is_registered)
             await kubelet.wait_for(RESOURCE, 1)
             assert rig.server.counts["failed_registrations"] == 1
+
+
+REFUSAL = RpcError(StatusCode.UNKNOWN, "the ResourceName is invalid")
+
+
+async def test_a_refusal_from_before_our_socket_was_wiped_is_not_final(short_dir: Path) -> None:
+    """Whatever its words are: it was not about the socket that we bind now."""
+    async with FakeKubelet(short_dir) as kubelet:
+
+        def wipe_and_refuse() -> None:
+            kubelet.wipe_plugins()
+            raise REFUSAL
+
+        kubelet.before_dial = once(wipe_and_refuse)
+        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
+            await until(lambda: rig.registrar.is_registered or rig.ended_early)
+            await kubelet.wait_for(RESOURCE, 1)
+            assert rig.server.counts["failed_registrations"] == 1
+
+
+async def test_a_refusal_of_a_kubelet_that_was_replaced_is_not_final(short_dir: Path) -> None:
+    """The next one is asked: it may be another version."""
+    async with FakeKubelet(short_dir) as kubelet:
+        successor = FakeKubelet(short_dir)
+        successor.socket = short_dir / "successor"
+        await successor.start(wipe=False)
+
+        def replace_and_refuse() -> None:
+            successor.socket.replace(kubelet.socket)
+            raise REFUSAL
+
+        kubelet.before_dial = replace_and_refuse
+        async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
+            await until(lambda: rig.registrar.is_registered or rig.ended_early)
+            await successor.wait_for(RESOURCE, 1)
+            assert (len(kubelet.requests), len(successor.requests)) == (1, 1)
+        await successor.stop()
 
 
 # ---------------------------------------------------------------- the stream
