@@ -195,14 +195,25 @@ async def test_a_lost_stream_is_told_in_the_kubelets_words(
     assert expected in caplog.text
 
 
-async def test_a_pod_waits_for_a_plugin_that_restarts(short_dir: Path) -> None:
+@pytest.mark.parametrize("arrives", ["before the registration", "before the list"])
+async def test_a_pod_waits_for_a_plugin_that_restarts(
+    short_dir: Path, caplog: pytest.LogCaptureFixture, arrives: str
+) -> None:
     """With `admission_wait` the seconds of a plugin's restart reject nobody; without it they do."""
-    async with DeviceManager(short_dir, admission_wait=10) as manager:
+    caplog.set_level("INFO")
+    async with DeviceManager(short_dir, admission_wait=60) as manager:
         async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
             await plugin.register()
             await manager.wait_for(RESOURCE, allocatable=1)
         await manager.wait_for(RESOURCE, allocatable=0)
-        admission = asyncio.create_task(manager.allocate(pod(1)))
         async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
-            await plugin.register()
-            assert await asyncio.wait_for(admission, 10) == {"c": {RESOURCE: ("a",)}}
+            gate = plugin.hang("list")
+            if arrives == "before the list":
+                await plugin.register()
+                await until(lambda: plugin.streams_opened)
+            admission = asyncio.create_task(manager.allocate(pod(1)))
+            await until(lambda: admission.done() or "waits for" in caplog.text)
+            if arrives == "before the registration":
+                await plugin.register()
+            gate.set()
+            assert await asyncio.wait_for(admission, 60) == {"c": {RESOURCE: ("a",)}}

@@ -7,6 +7,7 @@ plugin_directory     the directory plugins register in, cleaned before it is use
 plugin_watcher       the other way to arrive: sockets in the plugin registry directory
 registry_state       which of those sockets need something done
 endpoint             one connected plugin: its calls, its stream of lists
+reopening            when a lost stream is opened again
 endpoint_table       every connected plugin, and which instance of it counts
 inventory            devices and health per resource; capacity, allocatable, grace period
 resource_devices     the devices of one resource, kept up to date by the difference of two lists

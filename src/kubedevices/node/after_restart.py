@@ -116,8 +116,8 @@ class AfterRestart:
         record = self._inventory.record(resource)
         if record is None or not self._inventory.is_known(resource):
             return False
-        # A plugin that restarts is late too: within its grace period it is expected back.
-        return not record.has_reported or record.stopped_at is not None
+        # A plugin that restarts is late too, until its new instance has sent a list.
+        return record.serving is None or not record.serving.is_live
 
     def _may_be_planned(self, pod_uid: str, container: str, resource: str) -> bool:
         """Whether the plugin has said what there is: an empty list before the real one does not.

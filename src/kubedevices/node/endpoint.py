@@ -35,6 +35,7 @@ from kubedevices.errors import (
     StatusCode,
     WireError,
 )
+from kubedevices.node.reopening import Reopening
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 
@@ -49,8 +50,6 @@ _FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
 _LONGEST_PAUSE, _PAUSE_FOR_NOTHING = 0.5, 0.02
 _READING_ONE_DEVICE = 2e-6
 """Seconds, about: what a list costs before it gets here."""
-
-_FIRST_REOPEN, _LAST_REOPEN = 0.1, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,20 +232,18 @@ class Endpoint:
         again. 0 leaves coming back to the plugin, as the kubelet does.
         """
         loop = asyncio.get_running_loop()
-        lost_at = pause = 0.0
+        reopening, was_lost = Reopening(reopen_for), False
         while True:
             opened_at = loop.time()
             reason = await self._read_lists(listener)
-            if not lost_at or not self.is_stopped:
-                lost_at = loop.time()
-                if lost_at - opened_at > _LAST_REOPEN:
-                    pause = 0.0
-                self.is_stopped = True
+            if not was_lost or not self.is_stopped:
+                reopening.lost(opened_at, loop.time())
+                was_lost = self.is_stopped = True
                 if not listener.stream_ended(self, reason):
                     return
             while True:
-                pause = min(pause * 2, _LAST_REOPEN) or _FIRST_REOPEN
-                if loop.time() + pause - lost_at > reopen_for or not self._owns_socket():
+                pause = reopening.pause(loop.time())
+                if pause is None or not self._owns_socket():
                     return
                 await asyncio.sleep(pause)
                 if await self._reconnect():

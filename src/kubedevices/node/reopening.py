@@ -1,0 +1,24 @@
+"""When the lost stream of a plugin is opened again. For an endpoint; time comes in as `now`."""
+
+FIRST_REOPEN, LAST_REOPEN = 0.1, 10.0
+
+
+class Reopening:
+    """The pauses before each try: they double, and start afresh after a stream that lasted.
+
+    Tries end `limit` seconds after the loss.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._limit, self._lost_at, self._pause = limit, 0.0, 0.0
+
+    def lost(self, opened_at: float, now: float) -> None:
+        """Take note that a stream which had brought a list ended."""
+        self._lost_at = now
+        if now - opened_at > LAST_REOPEN:
+            self._pause = 0.0
+
+    def pause(self, now: float) -> float | None:
+        """Return the seconds before the next try, None when there is to be none."""
+        self._pause = min(self._pause * 2, LAST_REOPEN) or FIRST_REOPEN
+        return self._pause if now + self._pause - self._lost_at <= self._limit else None
