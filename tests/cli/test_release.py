@@ -48,6 +48,16 @@ def test_a_pod_without_devices_is_released_too(
     assert captured.err == "it held no devices\n"
 
 
+def test_a_pod_without_a_name_is_told_by_its_uid(
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It came from a kubelet's checkpoint, which has no names."""
+    pod = Pod("", "", "uid-9", containers=(Container("main", {RESOURCE: 0}),))
+    node.call(node.manager.allocate(pod))
+    assert release(node, "uid-9") == 0
+    assert capsys.readouterr().out == "pod uid-9 is released\n"
+
+
 def test_json_has_the_promised_keys(node: NodeThread, capsys: pytest.CaptureFixture[str]) -> None:
     """Namespace, name, uid and devices."""
     assert release(node, "train", "-o", "json") == 0

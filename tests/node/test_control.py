@@ -379,6 +379,16 @@ async def test_a_name_that_several_pods_have_is_not_guessed(node: Node) -> None:
         await node.client.release("n/q")
 
 
+async def test_a_pod_without_a_name_is_released_by_its_uid_only(node: Node) -> None:
+    """It came from a kubelet's checkpoint. An empty name, of an unset variable, is nobody's."""
+    nameless = Pod("", "", "uid-9", containers=(Container("c", {RESOURCE: 1}),))
+    await node.manager.allocate(nameless)
+    for wanted in ("", "/"):
+        with pytest.raises(NodeError, match="no pod"):
+            await node.client.release(wanted)
+    assert (await node.client.release("uid-9"))["uid"] == "uid-9"
+
+
 async def test_the_options_of_one_container_can_be_asked(node: Node) -> None:
     """For a container that starts again."""
     await node.client.allocate(pod("p"))

@@ -289,8 +289,8 @@ async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
         waiting.cancel()
 
 
-async def test_a_caller_who_gives_up_is_not_registered_later(plugins: Path) -> None:
-    """Register that is cancelled leaves nothing: the plugin tries again anyway."""
+async def test_a_caller_who_gave_up_and_asks_again_is_connected_once(plugins: Path) -> None:
+    """The registration that was abandoned leaves no second stream or connection behind."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         gate = one.hang("options")
         first = asyncio.ensure_future(one.register())

@@ -1,5 +1,6 @@
 """kubedevices.node.plugin_watcher, over sockets"""
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -11,6 +12,7 @@ from typing import Self
 import pytest
 
 from kubedevices.allocation import PluginInfo
+from kubedevices.bench.loop_thread import ShiftedLoop
 from kubedevices.errors import DialPluginFailed, RpcError, StatusCode
 from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming, find_sockets
 from kubedevices.wire.services import plugin_registration_methods
@@ -32,6 +34,8 @@ class WatchedPlugin:
         self.told: list[tuple[bool, str]] = []
         self.asked = 0
         self.get_info_error: RpcError | None = None
+        self.get_info_gate = asyncio.Event()
+        self.get_info_gate.set()
         self.notify_error: RpcError | None = None
         self.server = GrpcServer(plugin_registration_methods(self), name="plugin")
 
@@ -45,6 +49,7 @@ class WatchedPlugin:
 
     async def get_info(self) -> PluginInfo:
         self.asked += 1
+        await self.get_info_gate.wait()
         if self.get_info_error:
             raise self.get_info_error
         return self.info
@@ -77,9 +82,11 @@ class Table:
 
 @contextlib.asynccontextmanager
 async def watching(
-    directory: Path, table: Table, *, compat: bool = False
+    directory: Path, table: Table, *, compat: bool = False, timing: WatcherTiming = QUICK
 ) -> AsyncIterator[PluginWatcher]:
-    watcher = PluginWatcher(directory, table.connect, table.disconnect, timing=QUICK, compat=compat)
+    watcher = PluginWatcher(
+        directory, table.connect, table.disconnect, timing=timing, compat=compat
+    )
     await watcher.start()
     try:
         yield watcher
@@ -203,6 +210,27 @@ async def test_a_plugin_that_cannot_be_told_is_let_go_and_tried_again(short_dir:
             await until(lambda: table.verbs == ["connect", "disconnect"])
             plugin.notify_error = None
             await until(lambda: table.verbs == ["connect", "disconnect", "connect"])
+
+
+def test_get_info_may_take_longer_than_a_kubelet_waits(short_dir: Path) -> None:
+    """Three seconds, on a busy node: the answer still counts."""
+
+    async def story(loop: ShiftedLoop) -> None:
+        async with WatchedPlugin(short_dir / "p.sock") as plugin:
+            plugin.get_info_gate.clear()
+            async with watching(short_dir, Table(), timing=WatcherTiming()):
+                await until(lambda: plugin.asked)
+                loop.shift += 3
+                for _ in range(20):  # every timer that is due by then goes off
+                    await asyncio.sleep(0)
+                plugin.get_info_gate.set()
+                await until(lambda: plugin.told)
+            assert plugin.asked == 1
+
+    with asyncio.Runner(loop_factory=ShiftedLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, ShiftedLoop)
+        runner.run(story(loop))
 
 
 async def test_a_socket_without_answers_is_asked_again_and_holds_up_nobody(short_dir: Path) -> None:

@@ -92,6 +92,19 @@ async def test_list_names_sidecars_before_apps_and_no_plain_init_container(short
         )
 
 
+async def test_a_pod_without_a_name_goes_by_its_uid(short_dir: Path) -> None:
+    """A kubelet's checkpoint names uids only, and without any name nobody could tell such pods."""
+    node = FakeNode()
+    node.admitted = {"uid-9": Pod("", "", "uid-9", containers=(Container("c"),))}
+    node.hold("c", {0: ["gpu-0"]}, uid="uid-9")
+    async with serving(short_dir, node) as (client, _):
+        (listed,) = await client.list_pods(timeout=5)
+        assert (listed.name, listed.namespace) == ("uid-9", "")
+        assert await client.get_pod("uid-9", "", timeout=5) == listed
+        with pytest.raises(RpcError, match="not found"):
+            await client.get_pod("", "", timeout=5)
+
+
 async def test_a_device_on_two_numa_nodes_comes_twice(short_dir: Path) -> None:
     """One message per device and NUMA node, each with one ID, as a kubelet sends it."""
     node = FakeNode()

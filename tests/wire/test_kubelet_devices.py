@@ -117,3 +117,12 @@ async def test_a_frozen_kubelet_is_told_apart_from_none(short_dir: Path) -> None
     with pytest.raises(CannotAsk) as refused:
         await ask_kubelet(path)
     assert not isinstance(refused.value, KubeletSilent)
+
+
+def test_a_pod_without_a_namespace_goes_by_its_uid() -> None:
+    """A node of ours that took pods over from a checkpoint knows no name of theirs."""
+    pods = [PodEntry("uid-9", "", (ContainerEntry("c", (DeviceEntry(GPU, ("g0",), None),)),))]
+    [resource] = describe_pod_resources((), pods)["resources"]
+    assert resource["devices"][0]["held_by"] == [
+        {"namespace": "", "pod": "", "uid": "uid-9", "container": "c"}
+    ]

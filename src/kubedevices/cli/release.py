@@ -29,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     """Release the pod and print what came back."""
     answer = ask_to_allocate(args, lambda client: client.release(args.pod))
     if args.output == "table":
-        print(f"pod {answer['namespace']}/{answer['name']} is released")
+        full_name = f"{answer['namespace']}/{answer['name']}" if answer["name"] else answer["uid"]
+        print(f"pod {full_name} is released")
     rows = [
         {"resource": resource, "devices": device_ids}
         for resource, device_ids in answer["devices"].items()

@@ -58,11 +58,7 @@ class ContainerStart:
             return None
         for conflict in merged.conflicts:
             logger.warning(
-                "pod %s/%s container %s: %s",
-                self._pod.namespace,
-                self._pod.name,
-                self._container.name,
-                conflict,
+                "pod %s container %s: %s", self._pod.full_name, self._container.name, conflict
             )
         return merged.options
 

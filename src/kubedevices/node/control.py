@@ -192,7 +192,9 @@ class ControlService:
             return pod
         namespace, _, name = wanted.rpartition("/")
         found = [
-            pod for pod in pods.values() if pod.name == name and namespace in ("", pod.namespace)
+            pod
+            for pod in pods.values()
+            if name and pod.name == name and namespace in ("", pod.namespace)
         ]
         if not found:
             raise RpcError(StatusCode.NOT_FOUND, f"no pod {wanted!r} holds devices on this node")

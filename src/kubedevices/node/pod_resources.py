@@ -86,7 +86,7 @@ class PodResourcesServer:
         self._let_in("get", "v1")
         await self._node.update_allocated_devices()
         for pod in self._node.pods():
-            if (pod.name, pod.namespace) == (name, namespace):
+            if (_name(pod), pod.namespace) == (name, namespace):
                 return pod_to_wire(self._entry(pod, v1alpha1=False))
         self._count("get", "v1", True)
         raise RpcError(StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
@@ -131,7 +131,7 @@ class PodResourcesServer:
     def _entry(self, pod: Pod, *, v1alpha1: bool) -> PodEntry:
         sidecars = () if v1alpha1 else (each for each in pod.init_containers if each.is_sidecar)
         return PodEntry(
-            pod.name,
+            _name(pod),
             pod.namespace,
             tuple(self._container(pod, each) for each in (*sidecars, *pod.containers)),
         )
@@ -142,6 +142,11 @@ class PodResourcesServer:
             container.name,
             tuple(entry for resource in held for entry in _held(resource, held[resource])),
         )
+
+
+def _name(pod: Pod) -> str:
+    """Return the uid of a pod whose name a kubelet's checkpoint did not tell: nothing else does."""
+    return pod.name or pod.uid
 
 
 def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:

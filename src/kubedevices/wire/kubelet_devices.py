@@ -85,10 +85,12 @@ def describe_pod_resources(
     healthy = {resource: len(devices) for resource, devices in resources.items()}
     for pod in pods:
         for container in pod.containers:
+            # A node of ours names a pod by its uid, without a namespace, when it knows no more.
+            name, uid = (pod.name, "") if pod.namespace else ("", pod.name)
             holder = {
                 "namespace": pod.namespace,
-                "pod": pod.name,
-                "uid": "",
+                "pod": name,
+                "uid": uid,
                 "container": container.name,
             }
             for entry in container.devices:
