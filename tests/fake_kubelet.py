@@ -8,7 +8,7 @@ import contextlib
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from kubedevices.allocation import API_VERSION, PluginOptions, RegisterRequest
 from kubedevices.device import ReportedDevice
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 DeviceListing = tuple[ReportedDevice, ...]
+CleanUp = Literal["", "by name", "by socket"]
 
 
 @dataclass(eq=False)
@@ -32,6 +33,7 @@ class Connected:
     resource: str
     options: PluginOptions
     channel: GrpcChannel
+    endpoint: str = ""
     lists: list[DeviceListing] = field(default_factory=list)
     devices: dict[str, str] = field(default_factory=dict)
     """ID to health, by the last list."""
@@ -66,6 +68,12 @@ class FakeKubelet:
         """Whether to ask for the devices at all."""
         self.one_per_resource = False
         """End the stream of an earlier registration of the same resource, as old kubelets do."""
+        self.clean_up: CleanUp = ""
+        """Whom the end of a stream disconnects: nobody else, whoever registered the resource last
+        (`by name`, as kubelets up to 1.36), or who has its socket (`by socket`, as later ones)."""
+        self.disconnected: list[str] = []
+        """Resources whose devices a clean-up made unhealthy, in order."""
+        self._clients: dict[tuple[str, str], Connected | None] = {}
         self.before_dial: Callable[[], object] = lambda: None
         self.after_accept: Callable[[], object] = lambda: None
         self.requests: list[RegisterRequest] = []
@@ -204,7 +212,17 @@ class FakeKubelet:
             text = f'the ResourceName "{request.resource_name}" is invalid'
             raise RpcError(StatusCode.UNKNOWN, text)
         self.before_dial()
-        connected = await self._dial_back(request)
+        key = self._key(request.resource_name, request.endpoint)
+        if self.clean_up == "by socket" and key in self._clients:
+            path = self.socket_dir / request.endpoint
+            raise RpcError(StatusCode.UNKNOWN, f"device plugin already connected: {path}")
+        self._clients[key] = None
+        try:
+            connected = await self._dial_back(request)
+        except RpcError:
+            self._clients.pop(key, None)
+            raise
+        self._clients[key] = connected
         if self.one_per_resource:
             for earlier in self.connected(request.resource_name):
                 assert earlier.task is not None
@@ -228,7 +246,7 @@ class FakeKubelet:
             await channel.close()
             text = f"failed to get device plugin options: {error}"
             raise RpcError(StatusCode.UNKNOWN, text) from error
-        return Connected(request.resource_name, options, channel)
+        return Connected(request.resource_name, options, channel, request.endpoint)
 
     async def _dial(self, path: Path) -> GrpcChannel:
         """Try again and again until the timeout, as a blocking dial of grpc-go does."""
@@ -249,6 +267,20 @@ class FakeKubelet:
                 async for listing in lists:
                     connected.lists.append(listing)
                     connected.devices = {device.id: device.health for device in listing}
+        await self._clean_up(connected)
+
+    def _key(self, resource: str, endpoint: str) -> tuple[str, str]:
+        return resource, endpoint if self.clean_up == "by socket" else ""
+
+    async def _clean_up(self, ended: Connected) -> None:
+        key = self._key(ended.resource, ended.endpoint)
+        if not self.clean_up or key not in self._clients:
+            return
+        client = self._clients.pop(key)
+        if not any(resource == ended.resource for resource, _ in self._clients):
+            self.disconnected.append(ended.resource)
+        if client is not None:
+            await client.channel.close()
 
 
 def leave_dead_socket(path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.waiting import until
+from tests.widgets import without_instance
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,9 +33,15 @@ class PluginProcess:
 
     @property
     def sockets(self) -> list[str]:
-        """Which files are in the plugin directory, besides kubelet.sock."""
+        """Which files are there besides kubelet.sock; of instances their stems."""
         names = (path.name for path in self.socket_dir.iterdir())
-        return sorted(name for name in names if name != "kubelet.sock")
+        return without_instance(name for name in names if name != "kubelet.sock")
+
+    @property
+    def socket(self) -> Path:
+        """The one socket of a plugin in the directory."""
+        (path,) = (path for path in self.socket_dir.glob("*.sock") if path.name != "kubelet.sock")
+        return path
 
     async def said(self, text: str, timeout: float = 30) -> None:
         """Wait until it wrote `text`."""

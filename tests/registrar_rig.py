@@ -24,7 +24,7 @@ class Rig:
     """A registrar that runs, and its server."""
 
     def __init__(self, directory: Path, devices: list[Device], **options: Any) -> None:
-        self.directory, self.socket = directory, directory / NAME
+        self.directory, self.socket = directory, directory / options.pop("name", NAME)
         timing: Timing = options.pop("timing", QUICK)
         self.watch = FileWatch(
             interval=timing.look_interval,

@@ -1,9 +1,11 @@
 """A scanner whose devices a test sets, and waiting times that suit a test."""
 
 import asyncio
+from collections.abc import Iterable
 
 import kubedevices as kd
 from kubedevices.plugin.timing import Timing
+from kubedevices.socket_paths import InstanceSocket
 
 DOMAIN = "example.com"
 RESOURCE = "example.com/widget"
@@ -41,6 +43,12 @@ def healthy(*ids: str) -> dict[str, str]:
     return dict.fromkeys(ids, "Healthy")
 
 
+def without_instance(names: Iterable[str]) -> list[str]:
+    """Return names of sockets without what tells instances apart: `example.com-widget.sock`."""
+    parts = ((name, InstanceSocket.parse(name)) for name in names)
+    return sorted(f"{found.stem}.sock" if found else name for name, found in parts)
+
+
 class Widgets(kd.Scanner):
     """Shows what `show` was told to, from the beginning or later; ends when the plugin does."""
 
@@ -49,9 +57,12 @@ class Widgets(kd.Scanner):
         self.notifier: kd.Notifier | None = None
         self.is_ended = False
         self.error: Exception | None = None
+        self.may_scan: asyncio.Event | None = None
         self._end = asyncio.Event()
 
     async def scan(self, notifier: kd.Notifier) -> None:
+        if self.may_scan is not None:
+            await self.may_scan.wait()
         self.notifier = notifier
         notifier.notify(self.tree)
         stopped = asyncio.ensure_future(notifier.wait_stopped())

@@ -1,6 +1,9 @@
 """Where kubelet.sock and its neighbours live. Names and paths only; nothing here opens a socket."""
 
+import binascii
+import re
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from kubedevices.errors import SocketPathTooLong
 
@@ -35,14 +38,61 @@ def plugin_socket(socket_dir: Path, resource: str) -> Path:
     Where that is too long, a hash stands for the resource. Raises `SocketPathTooLong` when even
     that does not fit.
     """
-    domain, _, device_type = resource.partition("/")
-    path = socket_dir / f"{domain}-{device_type}.sock"
+    path = socket_dir / f"{_stem_of(resource)}.sock"
     if len(bytes(path)) > SocketPathTooLong.limit:
         import hashlib  # noqa: PLC0415 - hardly ever needed, and not small
 
         digest = hashlib.sha1(resource.encode(), usedforsecurity=False).hexdigest()[:10]
-        path = socket_dir / f"{domain}-{digest}.sock"
+        path = socket_dir / f"{resource.partition('/')[0]}-{digest}.sock"
     return check_socket_path(path, SHORTER_SOCKET_DIR)
+
+
+class InstanceSocket(NamedTuple):
+    """The name of a plugin's socket: `<stem>.<mark>.<instance>.sock`.
+
+    Each instance of a plugin has one of its own, so that a new one can register while the old one
+    still serves. The `mark` stands for the resource: instances find each other by it, whatever
+    their stems are. An `instance` that started later sorts behind, on the same host.
+    """
+
+    stem: str
+    mark: str
+    instance: str
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """Return the parts of a file name, None when it is of another kind."""
+        found = _INSTANCE_SOCKET.fullmatch(name)
+        return cls(*found.groups()) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.stem}.{self.mark}.{self.instance}.sock"
+
+
+_INSTANCE_SOCKET = re.compile(r"([^/\0]+)\.([0-9a-f]{8})\.([0-9a-f]{13})\.sock")
+
+
+def instance_of(microseconds: int) -> str:
+    """Return the instance that started so long after the start of the host."""
+    return f"{microseconds:013x}"
+
+
+def instance_socket(socket_dir: Path, resource: str, instance: str, stem: str = "") -> Path:
+    """Return where one instance serves `resource`; `stem` is `<domain>-<device type>` by default.
+
+    A stem that is too long is cut. Raises `SocketPathTooLong` when nothing of it would be left.
+    """
+    mark = f"{binascii.crc32(resource.encode()):08x}"
+    name = InstanceSocket(stem or _stem_of(resource), mark, instance)
+    excess = len(bytes(socket_dir / str(name))) - SocketPathTooLong.limit
+    if excess > 0:
+        kept = name.stem.encode()[:-excess].decode(errors="ignore") or name.stem[0]
+        name = name._replace(stem=kept)
+    return check_socket_path(socket_dir / str(name), SHORTER_SOCKET_DIR)
+
+
+def _stem_of(resource: str) -> str:
+    return resource.replace("/", "-", 1)
 
 
 def default_state_dir(socket_dir: Path) -> Path:

@@ -119,8 +119,9 @@ PARTS = {
         host.inotify host.sysfs plugin plugin.allocate_response plugin.allocation_policy
         plugin.author_code
         plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
-        plugin.notifier plugin.numa_lookup plugin.options plugin.registrar plugin.reminder
-        plugin.runner plugin.scanner plugin.served_type plugin.server plugin.stop_signals
+        plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
+        plugin.register_call plugin.registrar plugin.reminder plugin.runner plugin.scanner
+        plugin.served_type plugin.server plugin.siblings plugin.stop_signals
         plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
         wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection
         wire.grpc_events wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server

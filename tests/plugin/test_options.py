@@ -9,11 +9,13 @@ import pytest
 from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from tests.widgets import without_instance
 
 
 def test_the_typed_options_and_the_settings_are_the_same() -> None:
     """Every documented option exists, and no other."""
-    assert RunnerOptions.__annotations__.keys() == Settings.__dataclass_fields__.keys()
+    given = {name for name, each in Settings.__dataclass_fields__.items() if each.init}
+    assert RunnerOptions.__annotations__.keys() == given
     for name in RunnerOptions.__annotations__:
         assert name in (RunnerOptions.__doc__ or ""), name
 
@@ -23,8 +25,24 @@ def test_the_default_is_the_kubelets_directory() -> None:
     settings = Settings()
     assert settings.kubelet_socket == DEVICE_PLUGIN_DIR / "kubelet.sock"
     socket = settings.socket_of("example.com/widget", "widget")
+    assert socket.parent == DEVICE_PLUGIN_DIR
+    assert without_instance([socket.name]) == ["example.com-widget.sock"]
+
+
+def test_each_instance_has_a_socket_of_its_own() -> None:
+    """A later one sorts behind; for the same instance it is the same each time."""
+    instances = [Settings() for _ in range(50)]
+    names = [each.socket_of("example.com/widget", "widget").name for each in instances]
+    assert sorted(set(names)) == names
+    assert instances[0].socket_of("example.com/widget", "widget").name == names[0]
+
+
+def test_who_only_serves_is_found_by_its_name() -> None:
+    """Without a registration nobody is told where the socket is."""
+    settings = Settings(registration="none")
+    assert settings.kubelet_socket is None
+    socket = settings.socket_of("example.com/widget", "widget")
     assert socket == DEVICE_PLUGIN_DIR / "example.com-widget.sock"
-    assert Settings(registration="none").kubelet_socket is None
 
 
 def test_a_relative_directory_is_made_absolute() -> None:
@@ -64,7 +82,9 @@ def test_a_socket_name_must_be_a_file_of_ours(name: str) -> None:
 def test_a_socket_name_of_ones_own() -> None:
     """The name of the socket can be chosen per device type."""
     settings = Settings(socket_dir=Path("/d"), socket_name=lambda kind: f"mine-{kind}.sock")
-    assert settings.socket_of("example.com/widget", "widget") == Path("/d/mine-widget.sock")
+    socket = settings.socket_of("example.com/widget", "widget")
+    assert socket.parent == Path("/d")
+    assert without_instance([socket.name]) == ["mine-widget.sock"]
 
 
 def test_a_path_too_long_says_how_long() -> None:
@@ -73,6 +93,8 @@ def test_a_path_too_long_says_how_long() -> None:
     with pytest.raises(SocketPathTooLong, match=r"has \d+ bytes, Linux allows 107"):
         Settings(socket_dir=directory).socket_of("example.com/widget", "widget")
     name = "x" * (107 - len(os.fsencode("/d/")))
-    assert Settings(socket_dir=Path("/d"), socket_name=lambda _: name).socket_of("a/b", "b")
+    served = Settings(socket_dir=Path("/d"), socket_name=lambda _: name, registration="none")
+    assert served.socket_of("a/b", "b") == Path("/d") / name
+    served = Settings(socket_dir=Path("/d"), socket_name=lambda _: name + "x", registration="none")
     with pytest.raises(SocketPathTooLong, match=r"has 108 bytes.* a shorter name"):
-        Settings(socket_dir=Path("/d"), socket_name=lambda _: name + "x").socket_of("a/b", "b")
+        served.socket_of("a/b", "b")

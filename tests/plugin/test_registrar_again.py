@@ -232,7 +232,7 @@ async def test_a_refusal_for_a_socket_that_is_gone_is_not_final(short_dir: Path)
         async with registrar(short_dir, timing=BLIND, use_events=False) as rig:
             await until(lambda: rig.registrar.is_registered)
             await kubelet.wait_for(RESOURCE, 1)
-            assert rig.server.counts["failed_registrations"] == 1
+            assert rig.server.counts["failed_registrations"] == 0
 
 
 REFUSAL = RpcError(StatusCode.UNKNOWN, "the ResourceName is invalid")
@@ -292,17 +292,17 @@ async def test_streams_that_keep_ending_are_no_storm(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """From the second loss on the pauses grow, and the log names the likely reason."""
-    first = QUICK.again_first
+    soon = QUICK.again_soon
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir):
-        for count in range(1, 4):
+        for count in range(1, 5):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
             await kubelet.wait_for(RESOURCE, 1)
             await kubelet.cancel_streams()
         await kubelet.wait_for(RESOURCE, 1)
         times = kubelet.request_times
         pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
-        assert pauses[1] >= first
-        assert pauses[2] >= 2 * first
+        assert pauses[1] >= 8 * soon
+        assert pauses[2] >= QUICK.again_last
     assert "another plugin may own the resource name" in caplog.text
 
 

@@ -33,12 +33,21 @@ from kubedevices.plugin.runner import PluginRunner, serve
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until
-from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets
+from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets, without_instance
 
 
 def sockets(directory: Path) -> list[str]:
-    """Name every file that is left besides kubelet.sock."""
-    return sorted(path.name for path in directory.iterdir() if path.name != "kubelet.sock")
+    """Name every file that is left besides kubelet.sock; of instances their stems."""
+    names = (path.name for path in directory.iterdir())
+    return without_instance(name for name in names if name != "kubelet.sock")
+
+
+def take_its_socket(runner: kd.PluginRunner, foreign: socket.socket) -> Path:
+    """Listen where `runner` is going to serve widgets."""
+    path = runner.settings.socket_of(RESOURCE, "widget")
+    foreign.bind(str(path))
+    foreign.listen()
+    return path
 
 
 def running(
@@ -233,7 +242,7 @@ async def test_options_reach_the_wire(short_dir: Path) -> None:
         connected = await kubelet.wait_for(RESOURCE, 1)
         assert connected.options.pre_start_required
         assert kubelet.requests[0].options == connected.options
-        assert kubelet.requests[0].endpoint == "mine-widget.sock"
+        assert without_instance([kubelet.requests[0].endpoint]) == ["mine-widget.sock"]
 
 
 async def test_registration_none_serves_only(short_dir: Path) -> None:
@@ -364,12 +373,12 @@ async def test_an_isolated_failure_leaves_the_others_alone(
 ) -> None:
     """With "isolate" one type that cannot be served is logged and tried again."""
     scanner = Widgets(widget=widgets("w1"), other=widgets("o1"))
-    path = short_dir / "example.com-widget.sock"
+    scanner.may_scan = asyncio.Event()
     async with FakeKubelet(short_dir) as kubelet:
         with socket.socket(socket.AF_UNIX) as foreign:
-            foreign.bind(str(path))
-            foreign.listen()
-            async with running(scanner, short_dir, on_server_error="isolate"):
+            async with running(scanner, short_dir, on_server_error="isolate") as runner:
+                take_its_socket(runner, foreign)
+                scanner.may_scan.set()
                 await kubelet.wait_for("example.com/other", 1)
                 await until(lambda: caplog.text.count("is already in use") >= 2)
                 assert not kubelet.connected(RESOURCE)
@@ -380,11 +389,9 @@ async def test_an_isolated_failure_leaves_the_others_alone(
 
 async def test_a_live_socket_of_another_process_ends_everything(short_dir: Path) -> None:
     """By default a type that cannot be served ends the plugin; the foreign socket stays."""
-    path = short_dir / "example.com-widget.sock"
     with socket.socket(socket.AF_UNIX) as foreign:
-        foreign.bind(str(path))
-        foreign.listen()
         runner = PluginRunner(Widgets(widget=widgets("w1")), domain=DOMAIN, socket_dir=short_dir)
+        path = take_its_socket(runner, foreign)
         with pytest.raises(SocketInUse):
             await asyncio.wait_for(runner.run(), 5)
         assert path.is_socket()

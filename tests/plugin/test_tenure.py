@@ -29,8 +29,9 @@ def after(stream: tuple[float, float] | None, losses: int) -> Tenure:
         (None, 2, 100 + 4 * FIRST),
         (None, 50, 100 + LAST),
         ((101, 102), 0, 102 + SOON),
-        ((101, 102), 1, 102 + FIRST),
-        ((101, 102), 2, 102 + 2 * FIRST),
+        ((101, 102), 1, 102 + 8 * SOON),
+        ((101, 102), 2, 102 + 64 * SOON),
+        ((101, 102), 4, 102 + 4096 * SOON),
         ((101, 102), 50, 102 + LAST),
         ((101, 101 + TIMING.stream_lasted), 50, 101 + TIMING.stream_lasted + SOON),
     ],
@@ -38,7 +39,7 @@ def after(stream: tuple[float, float] | None, losses: int) -> Tenure:
 def test_pauses_grow_as_long_as_no_stream_lasts(
     stream: tuple[float, float] | None, losses: int, again_at: float
 ) -> None:
-    """The first loss is mended at once, each one after it twice as late as the one before."""
+    """The first loss is mended at once, each one after it eight times as late."""
     assert after(stream, losses).again_at == again_at
 
 

@@ -22,7 +22,10 @@ timing             every waiting time, as one value
 tenure             how long one registration holds, and when to register again
 reminder           when to say again that something is waited for
 watched            the other way to register: be found by the kubelet
-registrar          serves, registers, and registers again after a kubelet restart
+register_call      one Register call, and what its end says
+siblings           other instances of the plugin: the older gives way to the newer
+kept_registration  registers, and registers again after a kubelet restart
+registrar          serves on a socket of its own, and again when the socket is lost
 options            what the author may choose
 served_type        one device type: server and registrar, from its first devices to its removal
 stop_signals       SIGTERM and SIGINT

@@ -1,5 +1,7 @@
 """What a plugin's author may choose besides the scanner and the domain, checked in one place."""
 
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,8 @@ from kubedevices.socket_paths import (
     PLUGIN_REGISTRY_DIR,
     SHORTER_SOCKET_NAME,
     check_socket_path,
+    instance_of,
+    instance_socket,
     plugin_socket,
 )
 
@@ -54,7 +58,9 @@ class RunnerOptions(TypedDict, total=False):
     cdi_errors: a CDI file cannot be written: `fail` (default) the Allocate call, or `log` it and
         answer without the CDI device.
     cdi_annotations: name CDI devices in `cdi.k8s.io/` annotations too, for kubelets before 1.29.
-    socket_name: device type → name of its socket file (default: from domain and type).
+    socket_name: device type → name of its socket file (default: from domain and type). Only with
+        registration `none` it is the whole name: a plugin that registers adds what tells its
+        instances apart, `NAME.<resource>.<instance>.sock`.
     on_allocated: called with the resource and the seconds that an Allocate call took.
     wrap_lists: resource and its lists → the lists that a stream gets, to simulate faults.
     timing: every waiting time, for tests.
@@ -112,6 +118,7 @@ class Settings:
     on_allocated: Callable[[str, float], None] | None = None
     wrap_lists: WrapLists | None = None
     timing: Timing = field(default_factory=Timing)
+    instance: str = field(default_factory=lambda: _new_instance(), init=False)  # noqa: PLW0108
 
     def __post_init__(self) -> None:
         """Check what type hints cannot."""
@@ -160,12 +167,26 @@ class Settings:
 
     def socket_of(self, resource: str, device_type: str) -> Path:
         """Return where `resource` is served. Raises `SocketPathTooLong`."""
-        if self.socket_name is None:
+        name = None
+        if self.socket_name is not None:
+            name = self.socket_name(device_type)
+            if not name or "/" in name or name in {".", "..", KUBELET_SOCKET_NAME}:
+                raise UsageError(f"{resource}: {name!r} cannot be the name of a socket file")
+        if self.registration != "none":
+            stem = "" if name is None else name.removesuffix(".sock")
+            return instance_socket(self.directory, resource, self.instance, stem)
+        if name is None:
             return plugin_socket(self.directory, resource)
-        name = self.socket_name(device_type)
-        if not name or "/" in name or name in {".", "..", KUBELET_SOCKET_NAME}:
-            raise UsageError(f"{resource}: {name!r} cannot be the name of a socket file")
         return check_socket_path(self.directory / name, SHORTER_SOCKET_NAME)
+
+
+_instances = itertools.count()
+
+
+def _new_instance() -> str:
+    """Return a name that no other instance on this host has and that sorts by start."""
+    started = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000  # the same in every container
+    return instance_of(started + next(_instances))
 
 
 def _check_choice(name: str, value: str, choices: Any) -> None:

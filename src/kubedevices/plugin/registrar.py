@@ -1,58 +1,35 @@
 """Puts one plugin server on its socket and keeps it registered until cancelled.
 
 A kubelet forgets its plugins when it restarts: it wipes the plugin directory, or only replaces
-kubelet.sock, or just ends our stream. Each of these is noticed here, by file events and by the
-state of the streams, and answered with the least that mends it: a new socket when ours is gone,
-else a new Register call beside the running service. Not for what the service answers (`server`),
-nor for what happens when it cannot go on (`served_type`).
+kubelet.sock, or just ends our stream. Each of these is noticed, by file events and by the state of
+the streams, and answered with the least that mends it: a new socket when ours is gone, which is
+done here, else a new Register call beside the running service (`kept_registration`). Not for what
+the service answers (`server`), nor for what happens when it cannot go on (`served_type`).
 """
 
 import asyncio
 import contextlib
-import errno
 import logging
 import stat
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from kubedevices.allocation import API_VERSION, RegisterRequest
-from kubedevices.errors import (
-    CannotAsk,
-    DialError,
-    RegistrationRefused,
-    RpcError,
-    StatusCode,
-    WireError,
-)
+from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch, Subscription
-from kubedevices.plugin.reminder import Reminder
+from kubedevices.plugin.kept_registration import KeptRegistration, log_no_stream, wait_for
+from kubedevices.plugin.register_call import RegisterCall
 from kubedevices.plugin.server import PluginServer
+from kubedevices.plugin.siblings import Siblings
 from kubedevices.plugin.tenure import Tenure
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.plugin.watched import WatchedPlugin
-from kubedevices.wire.clients import RegistrationClient
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
-from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
-from kubedevices.words import counted
+from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 
-_TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})
-_NOT_REACHED = ("failed to dial device plugin", "failed to get device plugin options")
-"""How a kubelet begins when it could not reach us, which is no refusal: it or we are too busy."""
-
-_NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 _STREAMS_END = 0.02
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Registration:
-    """What was true when the kubelet accepted us."""
-
-    kubelet: FileIdentity
-    streams_before: int
 
 
 class Registrar:
@@ -79,13 +56,16 @@ class Registrar:
         self._wake = asyncio.Event()
         self._grpc: GrpcServer | None = None
         self._retiring: set[asyncio.Task[None]] = set()
-        self._is_registered = False
+        self._is_found = False
         self._losses = 0
-        self._last_kubelet: FileIdentity | None = None
-        self._reminder = Reminder(self._timing)
+        self.siblings = Siblings(socket, server.resource, self._timing)
+        self._kept: KeptRegistration | None = None
+        if kubelet_socket is not None:
+            call = RegisterCall(server, socket, kubelet_socket, self._timing)
+            self._kept = KeptRegistration(server, call, self.siblings, self._wake, self._timing)
 
     def __repr__(self) -> str:
-        state = "registered" if self._is_registered else "not registered"
+        state = "registered" if self.is_registered else "not registered"
         return f"<Registrar {self._server.resource} at {self._socket}, {state}>"
 
     @property
@@ -96,7 +76,7 @@ class Registrar:
     @property
     def is_registered(self) -> bool:
         """Whether a kubelet accepted us and nothing has ended that since."""
-        return self._is_registered
+        return self._is_found if self._kept is None else self._kept.is_registered
 
     def unlink_socket(self) -> None:
         """Remove our socket file, if it is ours: for an exit that cannot wait for `run`."""
@@ -109,7 +89,8 @@ class Registrar:
         Raises `RegistrationRefused`, `SocketInUse` and their like: what waiting cannot mend.
         """
         paths = [] if self._kubelet_socket is None else [self._kubelet_socket]
-        self._server.streams.on_change = self._wake.set
+        self._server.streams.on_change = self.siblings.on_change = self._wake.set
+        self.siblings.leave = self._leave
         if self._watched is not None:
             self._watched.on_change = self._wake.set
         try:
@@ -120,7 +101,7 @@ class Registrar:
                     bound_at, kubelet = self._now(), self._kubelet()
                     try:
                         async with self._serving(files) as grpc:
-                            await self._stay_registered(grpc)
+                            await (self._kept.keep if self._kept else self._stay_found)(grpc)
                     except CannotAsk as error:
                         if not isinstance(error.__cause__, FileNotFoundError):
                             raise  # else the directory was removed under our hands
@@ -131,7 +112,9 @@ class Registrar:
                     if await self._pause_after_loss(losses, kubelet):
                         losses = 0
         finally:
-            self._server.streams.on_change = None
+            self._server.streams.on_change = self.siblings.on_change = None
+            self.siblings.leave = None
+            await self.siblings.close()
             if self._retiring:
                 await asyncio.wait(self._retiring)
 
@@ -167,7 +150,7 @@ class Registrar:
 
     @contextlib.asynccontextmanager
     async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
-        methods = {**device_plugin_methods(self._server)}
+        methods = {**device_plugin_methods(self._server), **self.siblings.methods}
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
         grpc = GrpcServer(methods, name=self._server.resource)
@@ -176,12 +159,16 @@ class Registrar:
             await grpc.start(self._socket)
             files.look()  # or the next look might see no socket, as the last one before the bind
             _log.info("%s: serving at %s", self._server.resource, self._socket)
+            await self.siblings.greet()
             yield grpc
         finally:
-            self._is_registered = False
+            self._is_found = False
+            if self._kept is not None:
+                self._kept.is_registered = False
             if self._watched is not None:
                 self._watched.is_registered = False
             self._server.end_streams()
+            self.siblings.end_streams()
             # Calls under way are waited for in the end; the streams now, which takes a moment: a
             # kubelet shall see the end of the old ones before the new one.
             retire = asyncio.create_task(
@@ -207,22 +194,7 @@ class Registrar:
     def _kubelet(self) -> FileIdentity | None:
         return None if self._kubelet_socket is None else FileIdentity.of(self._kubelet_socket)
 
-    # ------------------------------------------------------------ registration
-
-    async def _stay_registered(self, grpc: GrpcServer) -> None:
-        """Return when our socket file is no longer ours."""
-        if self._kubelet_socket is None:
-            await self._stay_found(grpc)
-            return
-        while registration := await self._register(grpc, self._kubelet_socket):
-            self._is_registered = True
-            self._server.counts["registrations"] += 1
-            _log.info(
-                "%s: registered at %s with %s", self._server.resource, self._kubelet_socket,
-                counted(len(self._server.devices), "device"),
-            )  # fmt: skip
-            await self._until_over(grpc, self._kubelet_socket, registration)
-            self._is_registered = False
+    # ------------------------------------------------------------ being found
 
     async def _stay_found(self, grpc: GrpcServer) -> None:
         """Serve until our socket is lost. A kubelet that found it looks again at a new one only.
@@ -234,156 +206,33 @@ class Registrar:
         before = streams.opened
         tenure: Tenure | None = None
         while grpc.owns_socket():
+            if self.siblings.successor is not None:
+                await self.siblings.let_newer(grpc.owns_socket, self._wait, lambda: len(streams))
+                self.unlink_socket()
+                return
             has_news = tenure is not None or streams.opened > before
             if watched is not None and (has_news or watched.is_registered):
                 tenure = tenure or Tenure(self._timing, self._now(), self._losses)
                 tenure.observe(streams.opened - before, streams.count_after(before), self._now())
-                self._is_registered = watched.is_registered and not tenure.is_lost
+                self._is_found = watched.is_registered and not tenure.is_lost
+                self.siblings.say(registered=self._is_found)
+                if self._is_found and tenure.has_stream:
+                    await self.siblings.relieve()
                 if tenure.again_at is not None and self._now() >= tenure.again_at:
                     if not tenure.had_stream:
-                        self._log_no_stream()
+                        log_no_stream(self._server.resource)
                     self._losses = tenure.losses
                     self.unlink_socket()
                     return
             await self._wait(tenure.again_at if tenure else None)
 
-    async def _register(self, grpc: GrpcServer, kubelet_socket: Path) -> _Registration | None:
-        """Try until a kubelet accepts us; None when our socket was lost meanwhile."""
-        failures, failing_since = 0, self._now()
-        while grpc.owns_socket():
-            kubelet = FileIdentity.of(kubelet_socket)
-            if kubelet is None:
-                self._remind(f"{kubelet_socket} does not exist")
-                await self._wait(self._reminder.due)
-                continue
-            if kubelet != self._last_kubelet:  # a new one: what the last one did does not count
-                self._server.counts["kubelet_restarts"] += self._last_kubelet is not None
-                self._last_kubelet = kubelet
-                failures = self._losses = 0
-            registration = _Registration(kubelet, self._server.streams.opened)
-            problem = await self._attempt(grpc, kubelet_socket, kubelet)
-            if problem is None and not grpc.owns_socket():
-                return None  # it was wiped under us: the kubelet cannot reach us, whatever it said
-            if problem is not None:
-                failures += 1
-                self._server.counts["failed_registrations"] += 1
-                if self._now() - failing_since > self._timing.first_retry:
-                    self._remind(str(problem))
-                until = self._now() + self._retry_pause(problem, failures)
-                if not await self._wait_for_chance(grpc, kubelet_socket, registration, until):
-                    continue
-            self._reminder.reset()
-            return registration
-        return None
-
-    def _retry_pause(self, problem: WireError, failures: int) -> float:
-        timing = self._timing
-        if isinstance(problem, DialError):
-            return back_off(timing.quick_retry, timing.last_retry, failures - 1)
-        return back_off(timing.first_retry, timing.last_retry, failures - 1)
-
-    def _remind(self, problem: str) -> None:
-        if self._reminder.is_due(self._now()):
-            _log.warning("%s: waiting for the kubelet: %s", self._server.resource, problem)
-
-    async def _wait_for_chance(
-        self, grpc: GrpcServer, kubelet_socket: Path, attempt: _Registration, until: float
-    ) -> bool:
-        """Wait for a reason to try again; True if none is needed any more.
-
-        A kubelet goes on with a Register call that we gave up: then a stream opens after all.
-        """
-        while self._now() < until:
-            if not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != attempt.kubelet:
-                return False
-            if self._server.streams.count_after(attempt.streams_before):
-                return True
-            await self._wait(until)
-        return False
-
-    async def _attempt(
-        self, grpc: GrpcServer, kubelet_socket: Path, kubelet: FileIdentity
-    ) -> WireError | None:
-        """Call Register once; None on success, or what may be over soon. Raises what is not.
-
-        The call ends early when one of the two sockets changes: its answer means nothing then.
-        """
-        call = asyncio.create_task(
-            self._call_register(kubelet_socket), name=f"register {self._server.resource}"
-        )
-        call.add_done_callback(lambda _: self._wake.set())
-        try:
-            while not call.done():
-                if not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != kubelet:
-                    return DialError(str(kubelet_socket), "a socket changed during Register")
-                await self._wait(None)
-            call.result()
-        except RpcError as error:
-            is_stale = not grpc.owns_socket() or FileIdentity.of(kubelet_socket) != kubelet
-            if error.code in _TRANSIENT or is_stale or error.message.startswith(_NOT_REACHED):
-                return error
-            raise RegistrationRefused(self._server.resource, error) from error
-        except WireError as error:
-            if isinstance(error, DialError) and error.errno in _NO_PERMISSION:
-                raise
-            return error
-        except OSError as error:  # out of file descriptors, for example
-            return DialError(str(kubelet_socket), error.strerror or str(error))
-        finally:
-            call.cancel()
-            await asyncio.wait({call})
-        return None
-
-    async def _call_register(self, kubelet_socket: Path) -> None:
-        request = RegisterRequest(
-            version=API_VERSION,
-            endpoint=self._socket.name,
-            resource_name=self._server.resource,
-            options=self._server.options,
-        )
-        channel = await GrpcChannel.dial(kubelet_socket, timeout=self._timing.dial_deadline)
-        async with channel:
-            await RegistrationClient(channel).register(
-                request, timeout=self._timing.register_deadline
-            )
-
-    async def _until_over(
-        self, grpc: GrpcServer, kubelet_socket: Path, registration: _Registration
-    ) -> None:
-        """Return when it takes a new registration, or a new socket, to be known to a kubelet."""
-        tenure = Tenure(self._timing, self._now(), self._losses)
-        while grpc.owns_socket():
-            kubelet = FileIdentity.of(kubelet_socket)
-            if kubelet not in {None, registration.kubelet}:
-                _log.info("%s: there is a new %s", self._server.resource, kubelet_socket)
-                return
-            streams, before = self._server.streams, registration.streams_before
-            was_lost = tenure.is_lost
-            tenure.observe(streams.opened - before, streams.count_after(before), self._now())
-            self._is_registered = not tenure.is_lost
-            if tenure.is_lost and not was_lost:
-                self._log_lost_stream(tenure)
-            if tenure.again_at is not None and self._now() >= tenure.again_at:
-                if not tenure.had_stream:
-                    self._log_no_stream()
-                self._losses = tenure.losses
-                return
-            await self._wait(tenure.again_at)
-
-    def _log_lost_stream(self, tenure: Tenure) -> None:
-        _log.log(
-            logging.WARNING if self._losses else logging.INFO,
-            "%s: the kubelet ended the device list, registering again in %.1f s%s",
-            self._server.resource, (tenure.again_at or 0) - self._now(),
-            "; another plugin may own the resource name" if self._losses else "",
-        )  # fmt: skip
-
-    def _log_no_stream(self) -> None:
-        _log.warning(
-            "%s: the kubelet accepted the registration but does not ask for the devices, "
-            "registering again; another plugin may own the resource name",
-            self._server.resource,
-        )
+    async def _leave(self) -> bool:
+        """Leave the resource to a newer instance; say whether a kubelet had devices from us."""
+        if self._kept is not None:
+            return await self._kept.leave()
+        had_streams = len(self._server.streams) > 0
+        self._server.end_streams()
+        return had_streams
 
     # ------------------------------------------------------------ waiting
 
@@ -392,7 +241,4 @@ class Registrar:
 
     async def _wait(self, until: float | None) -> None:
         """Wait until `until`, or until a file or a stream changed; the caller looks which."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
-                await self._wake.wait()
-        self._wake.clear()
+        await wait_for(self._wake, until)

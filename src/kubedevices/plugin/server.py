@@ -121,6 +121,7 @@ class PluginServer:
         self._version = 1
         self._changed = asyncio.Event()
         self._ended = 0
+        self._is_refusing = False
         self._env_merge: EnvMerge = env_merge
         self._strict_allocate = strict_allocate
         self._preferred_errors = preferred_errors
@@ -158,6 +159,15 @@ class PluginServer:
         self._ended += 1
         self._wake_streams()
 
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Let registrations that begin while the context lasts fail."""
+        self._is_refusing = True
+        try:
+            yield
+        finally:
+            self._is_refusing = False
+
     def _wake_streams(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -166,6 +176,8 @@ class PluginServer:
 
     async def get_device_plugin_options(self) -> PluginOptions:
         """Say which of the optional calls make sense."""
+        if self._is_refusing:
+            raise RpcError(StatusCode.UNAVAILABLE, "this instance gives way to a newer one")
         return self._hooks.options
 
     async def list_and_watch(self) -> AsyncIterator[bytes]:

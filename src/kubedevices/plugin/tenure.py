@@ -3,7 +3,8 @@
 A kubelet opens one ListAndWatch stream per registration. While it is open all is well. When it
 ends although kubelet.sock is still there, nobody but the plugin will mend that: a kubelet never
 reconnects by itself. Registering again at once, for ever, would be a storm when two plugins push
-each other out, so the pauses grow as long as no stream lasts.
+each other out, so the pauses grow as long as no stream lasts. The first ones are short: a kubelet
+that clears up after another instance may hang up on us more than once.
 """
 
 from kubedevices.plugin.timing import Timing, back_off
@@ -60,12 +61,10 @@ class Tenure:
         if self.has_stream:
             return None
         timing = self._timing
-        first, last = timing.again_first, timing.again_last
         if self._ended_at is None:
-            return self._since + back_off(first, last, self._losses)
-        if self.lasted or self._losses == 0:
-            return self._ended_at + timing.again_soon
-        return self._ended_at + back_off(first, last, self._losses - 1)
+            return self._since + back_off(timing.again_first, timing.again_last, self._losses)
+        losses = 0 if self.lasted else self._losses
+        return self._ended_at + back_off(timing.again_soon, timing.again_last, 3 * losses)
 
     @property
     def losses(self) -> int:

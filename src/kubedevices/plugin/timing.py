@@ -24,13 +24,26 @@ class Timing:
 
     last_retry: float = 5.0
 
-    again_soon: float = 0.2
-    """Pause before registering again when a stream ended that had lasted."""
+    again_soon: float = 0.01
+    """Pause before registering again when a stream ended; eight times longer each time in a row.
+
+    Not nothing: a kubelet that hangs up forgets us a moment later, and would forget the new
+    registration.
+    """
 
     again_first: float = 10.0
-    """Wait for a stream after Register; and the pause when streams keep ending. Doubles."""
+    """Wait for a stream after Register. Doubles."""
 
     again_last: float = 300.0
+
+    newcomer_patience: float = 1.0
+    """What a newer instance has to take a resource over that we lost, before we do."""
+
+    sibling_deadline: float = 2.0
+    """For each call to another instance of ours."""
+
+    sibling_ping: float = 10.0
+    """Between two signs of life of an instance that we stand by for; also how long one may take."""
 
     stream_lasted: float = 60.0
     """A stream that was open for so long starts the pauses above afresh."""

@@ -7,10 +7,11 @@ import errno
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from kubedevices.errors import CannotAsk, SocketInUse
+from kubedevices.errors import CannotAsk, KubedevicesError, SocketInUse
 from kubedevices.socket_paths import check_socket_path
 
 BACKLOG = 128
@@ -142,6 +143,20 @@ def unlink_own(path: Path, identity: FileIdentity | None) -> bool:
     except OSError:
         return False
     return True
+
+
+def unlink_if_dead(path: Path, *, min_age: float) -> bool:
+    """Remove a socket that nobody listens on, if it was made `min_age` seconds ago or earlier.
+
+    Between bind and listen a living one refuses too. Says whether it is gone.
+    """
+    try:
+        dead = _check_free(path)
+        if dead is None or time.time() - path.lstat().st_mtime < min_age:
+            return False
+    except (KubedevicesError, OSError):
+        return False
+    return unlink_own(path, dead)
 
 
 def _remove_stale(path: Path) -> None:

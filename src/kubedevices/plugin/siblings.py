@@ -1,0 +1,366 @@
+"""Other instances that serve the same resource here: an older one gives way to a newer one.
+
+During an upgrade two instances of a plugin run on a node. The newer registers while the older still
+serves, asks it to leave, and the older stands by: it takes the resource back when the newer one is
+gone. The order of their starts is in the names of their sockets, so that no two ever fight. They
+talk on the sockets of the plugin, by a service of our own. Owned by a registrar, which decides when
+to register.
+"""
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubedevices.errors import DialError, RpcError, StatusCode, WireError
+from kubedevices.plugin.reminder import Reminder
+from kubedevices.plugin.timing import Timing
+from kubedevices.socket_paths import InstanceSocket
+from kubedevices.wire.clients import JsonClient
+from kubedevices.wire.services import JsonObject, json_methods
+from kubedevices.wire.unix_grpc import GrpcChannel, Methods
+from kubedevices.wire.unix_socket import unlink_if_dead
+
+SERVICE = "kubedevices.Instance"
+_AT_MOST = 64
+"""Sockets of one resource that are looked at: anybody may make files in that directory."""
+
+_LISTENS_SOON = 1.0
+"""Seconds in which a socket that was bound must listen, or nobody ever will."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Newer:
+    """A newer instance that lives, as far as we know."""
+
+    name: InstanceSocket
+    task: asyncio.Task[None] | None = None
+    answered: bool = False
+    is_registered: bool = False
+    took_over: bool = False
+
+
+class Siblings:
+    """The other instances of the plugin at `socket`; none for a socket of another name.
+
+    `leave` is called when a newer one takes the resource over; it returns whether a kubelet had
+    devices from us. `on_change` is called when one of the newer ones comes, goes or takes over.
+    """
+
+    def __init__(self, socket: Path, resource: str, timing: Timing) -> None:
+        self._directory, self._name = socket.parent, InstanceSocket.parse(socket.name)
+        self._resource, self._timing = resource, timing
+        self._newer: dict[str, _Newer] = {}
+        self._older: list[InstanceSocket] = []
+        self._is_registered = False
+        self._ends = 0
+        self._changed = asyncio.Event()
+        self.on_change: Callable[[], None] | None = None
+        self.leave: Callable[[], Awaitable[bool]] | None = None
+
+    # ------------------------------------------------------------ what the registrar asks
+
+    @property
+    def successor(self) -> InstanceSocket | None:
+        """The newest instance that has taken the resource over and lives."""
+        found = [each.name for each in self._newer.values() if each.took_over]
+        return max(found, key=lambda name: name.instance, default=None)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a newer instance is there that may take over any moment."""
+        return bool(self._newer)
+
+    @property
+    def are_to_leave(self) -> bool:
+        """Whether there are older ones that were not asked to leave so far."""
+        return bool(self._older)
+
+    def is_stranger(self, other: InstanceSocket) -> bool:
+        """Whether another plugin serves our resource, not another instance of this one."""
+        return self._name is not None and other.stem != self._name.stem
+
+    def say(self, *, registered: bool) -> None:
+        """Let the older ones know whether a kubelet has the devices from us."""
+        if registered != self._is_registered:
+            self._is_registered = registered
+            self._wake()
+
+    def end_streams(self) -> None:
+        """End the calls of older instances that wait for our end."""
+        self._ends += 1
+        self._wake()
+
+    def note_loss(self) -> None:
+        """A kubelet has nothing from us any more: a newer one that is registered is why."""
+        for newer in self._newer.values():
+            newer.took_over |= newer.is_registered
+
+    async def close(self) -> None:
+        """Follow nobody any more."""
+        tasks = [newer.task for newer in self._newer.values() if newer.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def let_newer(
+        self,
+        goes_on: Callable[[], bool],
+        wait: Callable[[float | None], Awaitable[None]],
+        has_streams: Callable[[], object],
+    ) -> None:
+        """Return when it is our turn to register, or `goes_on()` is no more; mostly at once.
+
+        `wait` returns at the time that it is given, or when something may have changed. A kubelet
+        that is slow may take us in after all (`has_streams`): the newer has to relieve us again.
+        """
+        loop, reminder = asyncio.get_running_loop(), Reminder(self._timing)
+        self.look()
+        until = loop.time() + self._timing.newcomer_patience
+        before: InstanceSocket | None = None
+        while goes_on():
+            successor = self.successor
+            if successor is not None:
+                self._tell_of(successor, reminder, is_new=successor != before)
+                again = reminder.due
+                if has_streams():
+                    await self._ask(successor, "Relieve")
+                    again = loop.time() + self._timing.newcomer_patience
+                await wait(again)
+            elif before is not None:
+                _log.info("%s: the instance at %s is gone", self._resource, before)
+                self.look()  # or only the connection to it
+                until = loop.time() + self._timing.newcomer_patience
+            elif self.is_awaited and loop.time() < until:
+                await wait(until)
+            else:
+                return
+            before = successor
+
+    def _tell_of(self, successor: InstanceSocket, reminder: Reminder, *, is_new: bool) -> None:
+        if not reminder.is_due(asyncio.get_running_loop().time()) and not is_new:
+            return
+        is_other = self.is_stranger(successor)
+        _log.log(
+            logging.WARNING if is_other or not is_new else logging.INFO,
+            "%s: standing by for as long as the newer instance at %s lives%s",
+            self._resource, successor,
+            ": two plugins serve this resource, stop one of them" if is_other or not is_new else "",
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ finding each other
+
+    def look(self) -> None:
+        """Begin to follow the newer ones in the directory."""
+        for name in self._others(newer=True):
+            self._follow(name)
+
+    async def greet(self) -> None:
+        """Tell the older ones that we are there, and remove what dead ones left behind."""
+        others = self._others(newer=False)
+        self._older = [
+            name
+            for name, is_there in zip(
+                others, await asyncio.gather(*map(self._greet, others)), strict=True
+            )
+            if is_there
+        ]
+        for name in self._older:
+            _log.log(
+                logging.WARNING if self.is_stranger(name) else logging.INFO,
+                "%s: taking over from the instance at %s",
+                self._resource, name,
+            )  # fmt: skip
+
+    async def relieve(self) -> bool:
+        """Ask the older ones to leave, now that we serve; say whether a kubelet noticed that."""
+        older, self._older = self._older, []
+        answers = await asyncio.gather(*(self._ask(name, "Leave") for name in older))
+        return any(answer is None or answer.get("had_streams") for answer in answers)
+
+    async def _greet(self, name: InstanceSocket) -> bool:
+        return await self._ask(name, "Greet") is not None
+
+    async def _ask(self, name: InstanceSocket, method: str) -> JsonObject | None:
+        """Call an older one; None when that did not go well."""
+        path, deadline = self._directory / str(name), self._timing.sibling_deadline
+        try:
+            async with (
+                asyncio.timeout(deadline),
+                await GrpcChannel.dial(path, timeout=deadline) as channel,
+            ):
+                request = {"resource": self._resource, "socket": str(self._name)}
+                return await JsonClient(channel, SERVICE).call(method, request, timeout=deadline)
+        except (WireError, OSError) as error:  # OSError: among others the timeout
+            _log.debug("%s: %s at %s: %s", self._resource, method, name, error)
+            self._clear(path, error)
+            return None
+
+    def _clear(self, path: Path, error: Exception) -> None:
+        is_refused = isinstance(error, DialError) and error.errno == errno.ECONNREFUSED
+        if is_refused and unlink_if_dead(path, min_age=_LISTENS_SOON):
+            _log.info("%s: removed %s, whose plugin was killed", self._resource, path)
+
+    def _others(self, *, newer: bool) -> list[InstanceSocket]:
+        """Return whose sockets are in the directory, the newest first."""
+        mine = self._name
+        if mine is None:
+            return []
+        with contextlib.suppress(OSError), os.scandir(self._directory) as entries:
+            names = (InstanceSocket.parse(entry.name) for entry in entries)
+            found = [
+                name
+                for name in names
+                if name is not None
+                and name.mark == mine.mark
+                and name.instance != mine.instance
+                and (name.instance > mine.instance) is newer
+            ]
+            found.sort(key=lambda name: name.instance, reverse=True)
+            return list(itertools.islice(filter(self._is_ours, found), _AT_MOST))
+        return []
+
+    def _is_ours(self, name: InstanceSocket) -> bool:
+        try:
+            found = os.lstat(self._directory / str(name))
+        except (OSError, ValueError):
+            return False
+        return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.geteuid())
+
+    # ------------------------------------------------------------ newer ones
+
+    def _follow(self, name: InstanceSocket) -> _Newer:
+        newer = self._newer.get(str(name))
+        if newer is None:
+            newer = self._newer[str(name)] = _Newer(name)
+            newer.task = asyncio.create_task(
+                self._watch(newer), name=f"{self._resource}: {name.instance}"
+            )
+        return newer
+
+    async def _watch(self, newer: _Newer) -> None:
+        """Stay connected to a newer one for as long as it lives."""
+        path, timing = self._directory / str(newer.name), self._timing
+        try:
+            async with await GrpcChannel.dial(path, timeout=timing.sibling_deadline) as channel:
+                pings = asyncio.create_task(
+                    _ping(channel, timing.sibling_ping), name=f"pings of {newer.name.instance}"
+                )
+                states = JsonClient(channel, SERVICE).stream("Watch", {"resource": self._resource})
+                try:
+                    async with aclosing(states):
+                        async for state in states:
+                            newer.answered = True
+                            newer.is_registered = state.get("registered") is True
+                            self._tell()
+                finally:
+                    pings.cancel()
+                    await asyncio.wait({pings})
+        except (WireError, OSError) as error:
+            _log.debug("%s: %s: %s", self._resource, newer.name, error)
+            self._clear(path, error)
+        finally:
+            del self._newer[str(newer.name)]
+            self._tell()
+
+    def _tell(self) -> None:
+        self._wake()
+        if self.on_change is not None:
+            self.on_change()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # ------------------------------------------------------------ the service
+
+    @property
+    def methods(self) -> Methods:
+        """What other instances call."""
+        if self._name is None:
+            return {}
+        return json_methods(
+            SERVICE,
+            {
+                "Greet": self._greeted,
+                "Leave": self._asked_to_leave,
+                "Relieve": self._asked_to_relieve,
+            },
+            {"Watch": self._watched},
+        )
+
+    async def _greeted(self, request: JsonObject) -> JsonObject:
+        self._follow(self._sibling_in(request, newer=True))
+        return {}
+
+    async def _asked_to_relieve(self, request: JsonObject) -> JsonObject:
+        """Note that an older one, which stands by, was taken in by a kubelet."""
+        older = self._sibling_in(request, newer=False)
+        if older not in self._older:
+            self._older.append(older)
+        self._tell()
+        return {}
+
+    async def _asked_to_leave(self, request: JsonObject) -> JsonObject:
+        """Leave, if who asks is there to see: else nobody would come back when it is gone."""
+        newer = self._follow(self._sibling_in(request, newer=True))
+        while not newer.answered:
+            if self._newer.get(str(newer.name)) is not newer:
+                raise RpcError(StatusCode.FAILED_PRECONDITION, f"nobody serves at {newer.name}")
+            await self._changed.wait()  # the caller's deadline ends this call
+        newer.took_over = True
+        had_streams = await self.leave() if self.leave is not None else False
+        self._tell()
+        return {"had_streams": had_streams}
+
+    def _sibling_in(self, request: JsonObject, *, newer: bool) -> InstanceSocket:
+        """Return who asks; raises `RpcError` unless it is newer, or older, and serves the same."""
+        self._check_resource(request)
+        name = InstanceSocket.parse(str(request.get("socket", "")))
+        mine = self._name
+        if (
+            name is None
+            or mine is None
+            or name.mark != mine.mark
+            or name.instance == mine.instance
+            or (name.instance > mine.instance) is not newer
+            or not self._is_ours(name)
+        ):
+            kind = "newer" if newer else "older"
+            text = f"{request.get('socket')!r} is no {kind} instance than {mine}"
+            raise RpcError(StatusCode.INVALID_ARGUMENT, text)
+        return name
+
+    def _check_resource(self, request: JsonObject) -> None:
+        if request.get("resource") != self._resource:
+            raise RpcError(StatusCode.NOT_FOUND, f"{self._resource} is served here, nothing else")
+
+    async def _watched(self, request: JsonObject) -> AsyncIterator[JsonObject]:
+        self._check_resource(request)
+        ends, told = self._ends, None
+        while ends == self._ends:
+            if told != self._is_registered:
+                told = self._is_registered
+                yield {"registered": told}
+            else:
+                await self._changed.wait()
+
+
+async def _ping(channel: GrpcChannel, interval: float) -> None:
+    """Close the connection to an instance that is stuck."""
+    try:
+        while True:
+            await asyncio.sleep(interval)
+            await channel.ping(timeout=interval)
+    except WireError:
+        await channel.close()

@@ -1,0 +1,363 @@
+"""Two instances serve one resource: the newer takes over without a gap, the older stands by."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.plugin.runner import PluginRunner, serve
+from kubedevices.plugin.siblings import SERVICE
+from kubedevices.socket_paths import InstanceSocket, instance_of, instance_socket
+from kubedevices.wire.clients import JsonClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.fake_kubelet import CleanUp, FakeKubelet, leave_dead_socket
+from tests.plugin_process import plugin_process
+from tests.registrar_rig import registrar
+from tests.waiting import until
+from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets
+
+STUCK = replace(QUICK, again_soon=60, again_first=60, newcomer_patience=60, sibling_ping=60)
+"""With these nothing happens by waiting: what happens was told."""
+
+
+def instance(directory: Path, *ids: str, **options: Any) -> Any:
+    """Serve widgets with these IDs."""
+    options = {"timing": STUCK, **options}
+    return serve(Widgets(widget=widgets(*ids)), domain=DOMAIN, socket_dir=directory, **options)
+
+
+def stands_by(runner: PluginRunner) -> bool:
+    return runner.is_serving("widget") and not runner.is_registered("widget")
+
+
+def socket_of(runner: PluginRunner) -> Path:
+    return runner.settings.socket_of(RESOURCE, "widget")
+
+
+@pytest.mark.parametrize("clean_up", ["", "by name", "by socket"])
+async def test_a_newer_instance_takes_over_without_a_gap(
+    short_dir: Path, clean_up: CleanUp
+) -> None:
+    """Whomever a kubelet disconnects when the older one's stream ends, devices never vanish."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.clean_up = clean_up
+        async with instance(short_dir, "old") as old:
+            await kubelet.wait_for(RESOURCE, healthy("old"))
+            async with instance(short_dir, "new") as new:
+                await until(lambda: stands_by(old) and new.is_ready)
+                await until(lambda: not old.servers["widget"].streams)
+                old.stop()
+                await until(lambda: not old.is_serving("widget"))
+                await kubelet.wait_for(RESOURCE, healthy("new"))
+                assert kubelet.disconnected == []
+                newest = kubelet.connected(RESOURCE)[-1]
+                assert newest.endpoint == socket_of(new).name
+                if clean_up == "by name":  # or its end would not be noticed
+                    assert kubelet._clients[RESOURCE, ""] is newest
+    if clean_up:
+        assert kubelet.disconnected == [RESOURCE], "the end of the last one is noticed"
+
+
+@pytest.mark.parametrize("clean_up", ["", "by name", "by socket"])
+async def test_the_older_one_comes_back_when_the_newer_ends(
+    short_dir: Path, clean_up: CleanUp
+) -> None:
+    """At once, as often as that happens: a new version may crash again and again."""
+    async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "old") as old:
+        kubelet.clean_up = clean_up
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        for _ in range(3):
+            async with instance(short_dir, "new") as new:
+                await until(lambda: stands_by(old) and new.is_ready)
+                await kubelet.wait_for(RESOURCE, healthy("new"))
+            await kubelet.wait_for(RESOURCE, healthy("old"))
+            await until(lambda: old.is_ready)
+
+
+async def test_of_many_the_newest_has_the_resource(short_dir: Path) -> None:
+    """When it ends, the newest of the others."""
+    async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
+        kubelet.clean_up = "by name"
+        runners = []
+        for name in "abc":
+            runners.append(await stack.enter_async_context(instance(short_dir, name)))
+            await kubelet.wait_for(RESOURCE, healthy(name))
+            await until(lambda: all(map(stands_by, runners[:-1])))
+        for name in "cb":
+            runners.pop().stop()
+            await kubelet.wait_for(RESOURCE, healthy(chr(ord(name) - 1)))
+            await until(lambda: runners[-1].is_ready and all(map(stands_by, runners[:-1])))
+
+
+async def test_instances_that_start_at_once_do_not_fight(short_dir: Path) -> None:
+    """The order of their starts decides, not who registers last."""
+    async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
+        kubelet.one_per_resource = True
+        timing = replace(STUCK, again_soon=0.001, newcomer_patience=1)
+        every = [instance(short_dir, f"w{n}", timing=timing) for n in range(5)]
+        runners = await asyncio.gather(*map(stack.enter_async_context, every))
+        newest = max(runners, key=lambda runner: runner.settings.instance)
+        others = [each for each in runners if each is not newest]
+        await until(lambda: newest.is_ready and all(map(stands_by, others)))
+        before = len(kubelet.requests)
+        for runner in others:
+            runner.stop()
+        await until(lambda: not any(each.is_serving("widget") for each in others))
+        assert newest.is_ready
+        assert len(kubelet.requests) == before
+
+
+async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(short_dir: Path) -> None:
+    """Our node, and kubelets before 1.24, hang up on the older one at once: it does not fight."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.one_per_resource = True
+        timing = replace(STUCK, again_soon=0)
+        async with (
+            instance(short_dir, "old", timing=timing) as old,
+            instance(short_dir, "new", timing=timing) as new,
+        ):
+            await until(lambda: stands_by(old) and new.is_ready)
+            mine = [each for each in kubelet.requests if each.endpoint == socket_of(old).name]
+            assert len(mine) <= 2, "the second one is how it leaves"
+
+
+async def test_a_newer_one_that_does_not_register_holds_up_nobody(short_dir: Path) -> None:
+    """It has a second; then who lost the stream registers."""
+    timing = replace(STUCK, again_soon=0.01, newcomer_patience=0.2)
+    newer = instance_socket(short_dir, RESOURCE, instance_of(2**50)).name
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=timing) as old,
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        async with registrar(short_dir, register=False, name=newer):
+            await until(lambda: old_follows(old))
+            await kubelet.cancel_streams()
+            await kubelet.wait_for(RESOURCE, healthy("old"))
+            assert [each.endpoint for each in kubelet.requests] == [socket_of(old).name] * 2
+
+
+def old_follows(runner: PluginRunner) -> bool:
+    registrar = runner._running["widget"].served.registrar
+    return registrar is not None and registrar.siblings.is_awaited
+
+
+async def test_another_plugin_of_ours_is_told_loudly(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two plugins with one resource are a mistake, two instances of one an upgrade."""
+    caplog.set_level(logging.INFO)
+
+    def warnings() -> list[str]:
+        return [each.getMessage() for each in caplog.records if each.levelno > logging.INFO]
+
+    async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "old") as old:
+        await kubelet.wait_for(RESOURCE, healthy("old"))
+        async with instance(short_dir, "new"):
+            await until(lambda: stands_by(old))
+            assert warnings() == []
+        await until(lambda: old.is_ready)
+        async with instance(short_dir, "new", socket_name=lambda _: "rival.sock"):
+            await until(lambda: len(warnings()) == 2)
+            assert "taking over from the instance at example.com-widget." in warnings()[0]
+            assert "two plugins serve this resource, stop one of them" in warnings()[1]
+
+
+async def test_an_upgrade_that_never_ends_is_told(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a minute it is no upgrade any more, here after a moment."""
+    timing = replace(STUCK, waiting_reminder=0.05)
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=timing),
+        instance(short_dir, "new"),
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("new"))
+        await until(lambda: "two plugins serve this resource, stop one of them" in caplog.text)
+
+
+async def test_a_restart_of_the_kubelet_meets_both(short_dir: Path) -> None:
+    """Both sockets are wiped and made again; the newer one has the resource in the end."""
+    timing = replace(QUICK, newcomer_patience=0.2)
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=timing) as old,
+        instance(short_dir, "new", timing=timing) as new,
+    ):
+        kubelet.clean_up = "by name"
+        for _ in range(5):
+            await until(lambda: stands_by(old) and new.is_ready)
+            await kubelet.restart()
+            await kubelet.wait_for(RESOURCE, healthy("new"))
+        await until(lambda: stands_by(old) and new.is_ready)
+
+
+@pytest.mark.parametrize("clean_up", ["by name", "by socket"])
+async def test_a_kubelet_that_takes_the_older_one_in_late(
+    short_dir: Path, clean_up: CleanUp
+) -> None:
+    """It goes on with a Register call that nobody waits for: the newer one relieves it again."""
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.clean_up = clean_up
+        kubelet.goes_on = True
+        kubelet.register_gate = gate = asyncio.Event()
+        async with instance(short_dir, "old") as old:
+            await kubelet.wait_requests(1)
+            kubelet.register_gate = None
+            async with instance(short_dir, "new") as new:
+                await kubelet.wait_for(RESOURCE, healthy("new"))
+                await until(lambda: stands_by(old) and new.is_ready)
+                gate.set()
+                await until(lambda: old.servers["widget"].counts["lists_sent"])
+                await until(lambda: not old.servers["widget"].streams and new.is_ready)
+                await kubelet.wait_for(RESOURCE, healthy("new"))
+                assert kubelet.disconnected == []
+
+
+# ---------------------------------------------------------------- what lies in the directory
+
+
+def dead(path: Path, age: float = 3600) -> Path:
+    leave_dead_socket(path)
+    made = path.stat().st_mtime - age
+    os.utime(path, (made, made))
+    return path
+
+
+@pytest.fixture
+def stranger() -> Callable[[str], str]:
+    """Return the name of another instance of the plugin, by stem."""
+    return lambda stem: str(
+        InstanceSocket.parse(
+            instance_socket(Path("/d"), RESOURCE, instance_of(hash(stem) % 1000), stem).name
+        )
+    )
+
+
+async def test_what_killed_instances_left_is_removed(
+    short_dir: Path, stranger: Callable[[str], str]
+) -> None:
+    """Older or of an earlier boot; nothing else, and nothing that may be about to listen."""
+    async with FakeKubelet(short_dir) as kubelet:  # which wipes at its start
+        gone = [
+            dead(short_dir / stranger("a")),
+            dead(instance_socket(short_dir, RESOURCE, instance_of(2**50))),
+        ]
+        target = short_dir / "target"
+        target.touch()
+        link, fifo, directory, file = (
+            short_dir / stranger(name) for name in ("link", "fifo", "directory", "file")
+        )
+        link.symlink_to(target)
+        os.mkfifo(fifo)
+        directory.mkdir()
+        file.touch()
+        stay = [
+            *(target, link, fifo, directory, file),
+            dead(short_dir / stranger("young"), age=-5),
+            dead(instance_socket(short_dir, "example.com/gadget", instance_of(5))),
+            dead(short_dir / "example.com-widget.sock"),
+            dead(short_dir / "nvidia-gpu.sock"),
+        ]
+        async with instance(short_dir, "w1") as runner:
+            await kubelet.wait_for(RESOURCE, healthy("w1"))
+            await until(lambda: runner.is_ready and not any(path.exists() for path in gone))
+            assert all(os.path.lexists(path) for path in stay)
+
+
+async def test_a_living_socket_that_says_nothing_costs_a_moment(short_dir: Path) -> None:
+    """Older or newer: whoever listens there and never answers is neither waited for nor touched."""
+    timing = replace(QUICK, sibling_deadline=0.1, newcomer_patience=0.1)
+    paths = [instance_socket(short_dir, RESOURCE, instance_of(n)) for n in (1, 2**50)]
+    async with FakeKubelet(short_dir) as kubelet:
+        with socket.socket(socket.AF_UNIX) as older, socket.socket(socket.AF_UNIX) as newer:
+            for each, path in zip((older, newer), paths, strict=True):
+                each.bind(str(path))
+                each.listen()
+                os.utime(path, (0, 0))
+            async with instance(short_dir, "w1", timing=timing):
+                await kubelet.wait_for(RESOURCE, healthy("w1"))
+        assert all(path.is_socket() for path in paths)
+
+
+# ---------------------------------------------------------------- who may ask what
+
+
+@contextlib.asynccontextmanager
+async def asking(path: Path) -> AsyncIterator[JsonClient]:
+    async with await GrpcChannel.dial(path) as channel:
+        yield JsonClient(channel, SERVICE)
+
+
+@pytest.mark.parametrize("method", ["Greet", "Leave"])
+async def test_only_a_newer_instance_is_listened_to(short_dir: Path, method: str) -> None:
+    """Of the same resource, by a socket in the same directory, at which somebody answers."""
+    async with FakeKubelet(short_dir) as kubelet, instance(short_dir, "w1") as runner:
+        await kubelet.wait_for(RESOURCE, healthy("w1"))
+        newer = dead(instance_socket(short_dir, RESOURCE, instance_of(2**50)))
+        older = dead(instance_socket(short_dir, RESOURCE, instance_of(1)))
+        other = dead(instance_socket(short_dir, "example.com/gadget", instance_of(2**50)))
+        requests: list[tuple[dict[str, object], StatusCode]] = [
+            ({}, StatusCode.NOT_FOUND),
+            ({"resource": "example.com/gadget", "socket": other.name}, StatusCode.NOT_FOUND),
+            ({"resource": RESOURCE}, StatusCode.INVALID_ARGUMENT),
+            ({"resource": RESOURCE, "socket": 5}, StatusCode.INVALID_ARGUMENT),
+            ({"resource": RESOURCE, "socket": "a\0b"}, StatusCode.INVALID_ARGUMENT),
+            ({"resource": RESOURCE, "socket": older.name}, StatusCode.INVALID_ARGUMENT),
+            ({"resource": RESOURCE, "socket": other.name}, StatusCode.INVALID_ARGUMENT),
+            ({"resource": RESOURCE, "socket": f"../{newer.name}"}, StatusCode.INVALID_ARGUMENT),
+            ({"resource": RESOURCE, "socket": socket_of(runner).name}, StatusCode.INVALID_ARGUMENT),
+        ]
+        async with asking(socket_of(runner)) as client:
+            for request, code in requests:
+                with pytest.raises(RpcError) as caught:
+                    await client.call(method, request, timeout=5)
+                assert caught.value.code is code
+            if method == "Leave":
+                with pytest.raises(RpcError, match="nobody serves at"):
+                    await client.call(
+                        method, {"resource": RESOURCE, "socket": newer.name}, timeout=5
+                    )
+        assert runner.is_ready
+        assert len(kubelet.requests) == 1
+
+
+async def test_a_newer_one_that_is_stuck_loses_the_resource(
+    short_dir: Path, tmp_path: Path
+) -> None:
+    """It answers no ping: who stands by registers again, however open the connection is."""
+    (tmp_path / "new").touch()
+    timing = replace(STUCK, sibling_ping=0.5, newcomer_patience=0.2)
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old", timing=timing) as old,
+        plugin_process(short_dir, tmp_path) as new,
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("new"), timeout=30)
+        await until(lambda: stands_by(old))
+        new.process.send_signal(signal.SIGSTOP)
+        await kubelet.wait_for(RESOURCE, healthy("old"), timeout=30)
+
+
+async def test_who_stands_by_is_not_ready(short_dir: Path) -> None:
+    """Its devices are not given away from here."""
+    async with (
+        FakeKubelet(short_dir) as kubelet,
+        instance(short_dir, "old") as old,
+        instance(short_dir, "new") as new,
+    ):
+        await kubelet.wait_for(RESOURCE, healthy("new"))
+        await until(lambda: stands_by(old) and new.is_ready)
+        assert not old.is_ready
+        assert kd.Health.HEALTHY in {each.health for each in old.servers["widget"].devices.values()}
