@@ -93,7 +93,10 @@ class GoodPlugin:
         """Look at the directory."""
         found = {}
         for file in sorted(self.device_dir.iterdir()):
-            health = "Unhealthy" if "Unhealthy" in file.read_text() else "Healthy"
+            try:
+                health = "Unhealthy" if "Unhealthy" in file.read_text() else "Healthy"
+            except FileNotFoundError:  # removed since the directory was listed
+                continue
             for replica in range(self.replicas):
                 found[f"{file.name}::{replica}"] = Device(file, health)
         return found

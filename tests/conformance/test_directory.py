@@ -13,9 +13,18 @@ import pytest
 from kubedevices.conformance.check import Phase
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
-from kubedevices.conformance.stage import Target
+from kubedevices.conformance.target import Target
 from kubedevices.errors import SocketInUse
-from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, found, hot_plug, skipped, widgets
+from tests.conformance.rig import (
+    ALL_KUBELETS,
+    FAST,
+    GOOD_PLUGIN,
+    MUTANT,
+    found,
+    hot_plug,
+    skipped,
+    widgets,
+)
 from tests.fake_kubelet import FakeKubelet
 
 
@@ -46,7 +55,7 @@ async def running(script: Path, directory: Path, *options: str) -> AsyncIterator
 async def test_everything_but_starting_and_stopping_is_tried(short_dir: Path) -> None:
     """The checks that need to start or end the plugin are skipped with the reason."""
     async with running(GOOD_PLUGIN, short_dir) as target:
-        results = await run_checks(target, ALL, FAST)
+        results = await run_checks(target, ALL, FAST, kubelets=ALL_KUBELETS)
         assert target.directory
         assert "kubelet.sock" not in os.listdir(target.directory)  # noqa: PTH208
     assert not found(results)
@@ -63,7 +72,7 @@ async def test_files_that_are_no_sockets_are_never_wiped(short_dir: Path) -> Non
         dear = target.directory / "dear-to-somebody"
         dear.touch()
         checks = [each for each in ALL if each.id in ("life.all-wiped", "life.sockets-wiped")]
-        results = await run_checks(target, checks, FAST)
+        results = await run_checks(target, checks, FAST, kubelets=ALL_KUBELETS)
         assert dear.exists()
     assert skipped(results) == {"life.all-wiped"}
     assert not found(results)

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from kubedevices.conformance.check import Check
 from kubedevices.conformance.checks import ALL, THEMES
+from kubedevices.conformance.kubelets import Kubelets
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 BEGIN, END = "<!-- checks: begin -->\n", "<!-- checks: end -->\n"
@@ -18,11 +20,15 @@ def table() -> str:
             "|---|---|---|---|---|",
         ]
         lines += [
-            f"| `{check.id}` | {check.severity} | {check.rule} | {check.suffers} | {check.seen} |"
+            f"| `{check.id}` | {_severity(check)} | {check.rule} | {check.suffers} | {check.seen} |"
             for check in ALL
             if check.theme == theme
         ]
     return "\n".join([*lines, "", ""])
+
+
+def _severity(check: Check) -> str:
+    return f"{check.severity} {Kubelets.harmful(check)}".rstrip()
 
 
 def page_with_table() -> str:

@@ -5,6 +5,9 @@ import asyncio
 from kubedevices.conformance.checks import ALL
 from tests.conformance.rig import GOOD_PLUGIN, check, found, skipped
 
+ELSEWHERE = {"registration.unopened-stream", "registration.same-second"}
+"""Needs two resources; needs a machine on which two starts take less than a second."""
+
 VARIANTS = {
     "all abilities": (),
     "no abilities": ("--plain",),
@@ -24,4 +27,4 @@ async def test_a_good_plugin_passes_everything() -> None:
         notes = {each.check.id: each.verdict for each in again if each.check.id in found(again)}
         assert not notes, variant
         assert len(again) == len(ALL), variant
-    assert not set.intersection(*map(skipped, runs))
+    assert set.intersection(*map(skipped, runs)) <= ELSEWHERE

@@ -29,12 +29,15 @@ async def test_a_mutant_fails_what_it_breaks() -> None:
         async with turn:
             results = await check(MUTANT, "--mutation", mutation.name, *mutation.options)
         seen = found(results)
-        if seen == mutation.breaks:
+        said = {each.check.id: "\n".join(each.verdict[1:]) for each in results}
+        wrong = [name for name, words in mutation.says.items() if words not in said[name]]
+        wrong += [name for name in seen if mutation.never and mutation.never in said[name]]
+        if seen == mutation.breaks and not wrong:
             return ""
         notes = [
             f"  {each.status} {each.check.id}: {each.verdict.evidence}\n{each.verdict.story}"
             for each in results
-            if each.check.id in {*seen, *mutation.breaks}
+            if each.check.id in {*seen, *mutation.breaks, *wrong}
         ]
         return "\n".join([f"{mutation.name}: {mutation.breaks} expected, {seen} found", *notes])
 

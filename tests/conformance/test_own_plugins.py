@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
-from kubedevices.conformance.stage import Target
+from kubedevices.conformance.target import Target
 from tests.conformance.rig import FAST, found, hot_plug, skipped
 
 OURS = replace(FAST, noticed_soon=15, registered_at_all=20)

@@ -7,7 +7,8 @@ import pytest
 
 from kubedevices.conformance.mounts import Bind
 from kubedevices.conformance.processes import Keeper, KeeperRefused
-from kubedevices.conformance.stage import Target, open_stage
+from kubedevices.conformance.stage import open_stage
+from kubedevices.conformance.target import Target
 from kubedevices.conformance.view import View
 from kubedevices.errors import NoPrivateView
 from tests.conformance.rig import FAST

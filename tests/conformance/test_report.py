@@ -6,13 +6,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from kubedevices.conformance.board import Result
 from kubedevices.conformance.check import Check, Phase, Severity, Status, Verdict
+from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.junit import as_junit
 from kubedevices.conformance.report.page import as_page
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import plain_lines, print_report
-from kubedevices.conformance.runner import Result
 
 
 async def nothing(stage: object) -> str:
@@ -60,7 +61,7 @@ def test_the_text_is_grouped_and_explains_findings() -> None:
         assert words in text
     assert "said        line one\n              line two <b>" in text
     assert text.endswith(
-        "1 passed, 1 warned, 1 failed, 1 skipped in 12 s: "
+        "1 passed, 1 warned, 1 failed, 1 skipped in 12 s, 3 of 4 checks tried: "
         "this plugin loses devices, updates or pods on a node, or breaks the API"
     )
 
@@ -70,6 +71,50 @@ def test_several_resources_get_a_column() -> None:
     two = Run("p", [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")], 1)
     assert not any("a.b/c" in line for line in plain_lines(RUN))
     assert any("grpc.ping" in line and "a.b/d" in line for line in plain_lines(two))
+
+
+def test_one_finding_of_several_resources_is_told_once() -> None:
+    """Grouped by check, then by what was found; the mark for the whole plugin is explained."""
+    more = [
+        result("list.id-unique", Status.FAIL, "more than once: 'x'", resource=name)
+        for name in ("a.b/d", "a.b/e")
+    ]
+    whole = result("life.dies", Status.FAIL, "its process ended", resource="*")
+    run = Run("p", [*RUN.results, *more, whole], 1)
+    text = "\n".join(plain_lines(run))
+    assert text.count("FAIL list.id-unique") == 1
+    assert "FAIL list.id-unique (a.b/c, a.b/d, a.b/e)" in text
+    assert "a.b/d, a.b/e: more than once: 'x'" in text
+    assert text.count("The mending.") == 3
+    assert "* is the plugin as a whole" in text
+    assert "* is the plugin" not in "\n".join(plain_lines(RUN))
+
+
+def test_notes_and_what_was_left_out_take_one_line_each() -> None:
+    """What most plugins do is counted and named, without a card; so is what --quick left out."""
+    notes = [result(name, Status.NOTE) for name in ("allocate.empty-ids", "preferred.too-large")]
+    run = Run("p", [*RUN.results[2:3], *notes], 1, left_out=["life.dies"])
+    text = "\n".join(plain_lines(run))
+    assert "2 notes, of what most plugins do: allocate.empty-ids, preferred.too-large" in text
+    assert "left out by --quick: life.dies" in text
+    assert "NOTE allocate" not in text
+    assert text.endswith("3 of 3 checks tried: a well-behaved plugin as far as it was tried")
+
+
+def test_a_report_says_how_the_run_was_made() -> None:
+    """Trigger, machine and all that the plugin printed are in JSON, JUnit and HTML."""
+    log = Log("list.order", "exit code 2", "panic: <boom>")
+    run = Run("p", RUN.results, 1, about={"trigger": "touch w{n}"}, logs=[log])
+    document = as_document(run)
+    assert document["about"] == {"trigger": "touch w{n}"}
+    assert document["logs"] == [
+        {"check": "list.order", "ended": "exit code 2", "text": "panic: <boom>"}
+    ]
+    page, junit = as_page(run, "today"), as_junit(run)
+    assert "touch w{n}" in page
+    assert "panic: &lt;boom&gt;" in page
+    assert ET.fromstring(junit).find(".//property[@name='trigger']") is not None
+    assert ET.fromstring(junit).findtext(".//system-err") == "panic: <boom>"
 
 
 def test_a_terminal_gets_colours(
@@ -87,7 +132,7 @@ def test_a_terminal_gets_colours(
 @pytest.mark.parametrize(
     ("results", "words"),
     [
-        (RUN.results[2:3], "a well-behaved plugin"),
+        (RUN.results[2:3], "a well-behaved plugin as far as it was tried"),
         (RUN.results[1:3], "nothing breaks a node, some of it is fragile"),
         (RUN.results[3:], "nothing was tried"),
     ],
@@ -100,7 +145,7 @@ def test_the_verdict(results: list[Result], words: str) -> None:
 def test_the_json_keys() -> None:
     """`checks` is a list of objects with at least id, theme, resource, status and evidence."""
     document = json.loads(json.dumps(as_document(RUN)))
-    assert document["summary"] == {"pass": 1, "warn": 1, "fail": 1, "skip": 1}
+    assert document["summary"] == {"pass": 1, "warn": 1, "fail": 1, "skip": 1, "note": 0}
     first = document["checks"][0]
     assert (first["id"], first["theme"], first["resource"]) == ("list.id-unique", "list", "a.b/c")
     assert first["status"] == "fail"

@@ -10,7 +10,8 @@ import pytest
 from kubedevices.allocation import RegisterRequest
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import Result, run_checks
-from kubedevices.conformance.stage import Target, open_stage
+from kubedevices.conformance.stage import open_stage
+from kubedevices.conformance.target import Target
 from kubedevices.probe.arrival import Arrival
 from tests.conformance.good_plugin import GoodPlugin
 from tests.conformance.rig import FAST, HERE, found, target, widgets
@@ -20,8 +21,10 @@ from tests.conformance.unusual_plugin import (
     NamedBySecondAndRemoving,
     OneAfterTheOther,
     OneLongAfterTheOther,
+    PoolOfThreads,
     RegistersOften,
     RegistersTwiceAfterAWait,
+    WatchesLate,
 )
 
 SCRIPT = HERE / "unusual_plugin.py"
@@ -52,6 +55,11 @@ async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[R
         (AllocatesAfterTheSecondTime, "life.kubelet-away"),
         (NamedBySecondAndRemoving, "registration.two-instances"),
         (NamedBySecondAndBinding, "registration.stale-socket"),
+        (OneAfterTheOther, "registration.unopened-stream"),
+        (PoolOfThreads, "life.threads"),
+        (WatchesLate, "life.sockets-wiped"),
+        (WatchesLate, "life.own-socket-removed"),
+        (WatchesLate, "life.descriptors"),
     ],
 )
 async def test_a_habit_is_no_fault(habit: type[GoodPlugin], name: str) -> None:

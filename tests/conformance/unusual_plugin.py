@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -180,6 +181,25 @@ class NamedBySecondAndBinding(NamedBySecond):
         await super().open_server()
 
 
+class PoolOfThreads(GoodPlugin):
+    """Starts threads with each registration until it has enough, like a Go program."""
+
+    async def call_register(self) -> None:
+        if threading.active_count() < 14:
+            for _ in range(2):
+                threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+        await super().call_register()
+
+
+class WatchesLate(GoodPlugin):
+    """Begins to watch a moment after Register: Intel's framework, kubevirt-gpu."""
+
+    async def until_lost(self) -> None:
+        await asyncio.sleep(0.1)
+        self.mine, self.registered_at = identity(self.path), identity(self.kubelet)
+        await super().until_lost()
+
+
 class RegistersOften(GoodPlugin):
     """Registers again before a check believes that nobody else comes: bad, but no endless wait."""
 
@@ -195,6 +215,8 @@ HABITS = {
         SecondNeverChanges,
         RemembersDevices,
         LooksRarely,
+        PoolOfThreads,
+        WatchesLate,
         RegistersTwiceAfterAWait,
         AllocatesAfterTheSecondTime,
         NamedBySecondAndRemoving,

@@ -2,7 +2,7 @@
 
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
-from kubedevices.conformance.stage import Target
+from kubedevices.conformance.target import Target
 from tests.conformance.rig import FAST, found, hot_plug, widgets
 from tests.interop import go_peer
 

@@ -4,9 +4,9 @@ import argparse
 import asyncio
 import datetime as dt
 import os
+import platform
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +20,12 @@ from kubedevices.unblocked_output import unblocked_output
 
 if TYPE_CHECKING:
     from kubedevices.conformance.check import Check
+    from kubedevices.conformance.kubelets import Kubelets
     from kubedevices.conformance.mounts import Bind
+    from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
-    from kubedevices.conformance.runner import Result
-    from kubedevices.conformance.stage import Target
+    from kubedevices.conformance.runner import Ran
+    from kubedevices.conformance.target import Target
     from kubedevices.conformance.timing import Timing
 
 NAME = "check"
@@ -64,6 +66,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"{text}: IDs of checks or themes",
         )
     parser.add_argument(
+        "--bind",
+        action="append",
+        default=[],
+        metavar="HOST:INSIDE",
+        help="let the plugin see HOST at INSIDE, a fixture for /dev for instance (needs root)",
+    )
+    parser.add_argument(
+        "--timeout-scale",
+        type=_scale,
+        default=1.0,
+        metavar="X",
+        help="stretch all times, for a slow machine",
+    )
+    _add_trigger_arguments(parser)
+    _add_manner_arguments(parser)
+    parser.add_argument("--junit", type=some_path, metavar="FILE", help="write JUnit XML, too")
+    parser.add_argument("--html", type=some_path, metavar="FILE", help="write one HTML page, too")
+    parser.add_argument("--list", action="store_true", help="list all checks and leave")
+    parser.add_argument("--explain", metavar="ID", help="explain one check and leave")
+    add_output_argument(parser)
+
+
+def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how devices are made to change."""
+    parser.add_argument(
         "--trigger",
         default="",
         metavar="[RESOURCE=]CMD",
@@ -79,25 +106,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long a change may take to arrive (default: 15)",
     )
+
+
+def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare for whom and in which manner a plugin is judged."""
     parser.add_argument(
-        "--bind",
-        action="append",
-        default=[],
-        metavar="HOST:INSIDE",
-        help="let the plugin see HOST at INSIDE, a fixture for /dev for instance (needs root)",
+        "--kubelet",
+        default="",
+        metavar="VERSION",
+        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: those supported today)",
     )
     parser.add_argument(
-        "--timeout-scale",
-        type=_scale,
-        default=1.0,
-        metavar="X",
-        help="stretch all times, for a slow machine",
+        "--quick",
+        action="store_true",
+        help="leave out what waits for long, and name it",
     )
-    parser.add_argument("--junit", type=some_path, metavar="FILE", help="write JUnit XML, too")
-    parser.add_argument("--html", type=some_path, metavar="FILE", help="write one HTML page, too")
-    parser.add_argument("--list", action="store_true", help="list all checks and leave")
-    parser.add_argument("--explain", metavar="ID", help="explain one check and leave")
-    add_output_argument(parser)
+    parser.add_argument(
+        "--one-at-a-time",
+        action="store_true",
+        help="never start several of the plugin side by side",
+    )
+    parser.add_argument(
+        "--no-registry",
+        action="store_true",
+        help="have no plugin watcher, for a plugin that comes by it and by Register",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
         if not path.absolute().parent.is_dir():
             raise UsageError(f"the directory of {path} does not exist")
     target = _target(args)
-    outcome = _check(target, chosen, _timing(args))
+    outcome = _check(target, chosen, _timing(args), args)
     if outcome is None:
         return _TERMINATED
     _report(outcome, args)
@@ -134,6 +167,7 @@ def _list(chosen: "Sequence[Check]", output: str) -> int:
 
 
 def _explain(check: "Check", output: str) -> int:
+    from kubedevices.conformance.kubelets import Kubelets
     from kubedevices.conformance.report.document import words_of
 
     words = words_of(check)
@@ -141,6 +175,8 @@ def _explain(check: "Check", output: str) -> int:
         print_document({"id": check.id, "theme": check.theme, **words}, output)
         return 0
     print(f"{check.id} ({check.severity})")
+    if check.since or check.until:
+        print(f"  {'kubelets':<10}  {Kubelets.harmful(check)}")
     titles = {"rule": "rule", "suffers": "on a node", "source": "source", "mend": "mend"}
     for key, title in {**titles, "seen": "seen in"}.items():
         if words[key]:
@@ -152,7 +188,7 @@ def _explain(check: "Check", output: str) -> int:
 
 
 def _target(args: argparse.Namespace) -> "Target":
-    from kubedevices.conformance.stage import Target
+    from kubedevices.conformance.target import Target
     from kubedevices.conformance.trigger import Trigger
 
     words = tuple(args.target)
@@ -166,8 +202,20 @@ def _target(args: argparse.Namespace) -> "Target":
         directory = Path(words[0]).absolute()
         if binds:
             raise UsageError("--bind is for plugins that check starts: -- COMMAND")
-        return Target(directory=directory, resource=args.resource, trigger=trigger)
-    return Target(command=words, binds=binds, resource=args.resource, trigger=trigger)
+        return Target(
+            directory=directory,
+            resource=args.resource,
+            trigger=trigger,
+            registry=not args.no_registry,
+        )
+    return Target(
+        command=words,
+        binds=binds,
+        resource=args.resource,
+        trigger=trigger,
+        side_by_side=not args.one_at_a_time,
+        registry=not args.no_registry,
+    )
 
 
 def _bind(text: str) -> "Bind":
@@ -190,6 +238,8 @@ def _timing(args: argparse.Namespace) -> "Timing":
     from kubedevices.conformance.timing import Timing
 
     timing = Timing().scaled(args.timeout_scale)
+    if args.quick:
+        timing = replace(timing, watch=timing.calm)
     if args.change_timeout is None:
         return timing
     if args.change_timeout <= 0:
@@ -197,58 +247,75 @@ def _timing(args: argparse.Namespace) -> "Timing":
     return replace(timing, change=args.change_timeout)
 
 
-def _check(target: "Target", chosen: "Sequence[Check]", timing: "Timing") -> "Run | None":
+def _check(
+    target: "Target", chosen: "Sequence[Check]", timing: "Timing", args: argparse.Namespace
+) -> "Run | None":
+    from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
+    from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
 
+    kubelets = Kubelets.parse(args.kubelet) if args.kubelet else SUPPORTED
+    left_out = [check.id for check in chosen if check.slow] if args.quick else []
+    chosen = [check for check in chosen if check.id not in left_out]
+    if not chosen:
+        raise UsageError("--quick leaves out every check that is chosen")
     began = time.monotonic()
     with unblocked_output("stderr"):  # the kubelet that we play must not wait for a reader
-        progress = _Progress(len(chosen))
+        progress = ProgressLine(len(chosen))
         try:
-            results = asyncio.run(_run(target, chosen, timing, progress))
+            ran = asyncio.run(_run(target, chosen, timing, progress, kubelets))
         except asyncio.CancelledError:
             return None
         finally:
-            progress.end()
+            progress.clear()
     what = shlex.join(target.command) if target.command else str(target.directory)
-    return Run(what, results, time.monotonic() - began)
+    about = {**_about(target, args), "kubelet": str(kubelets)}
+    seconds = time.monotonic() - began
+    return Run(what, ran.results, seconds, about=about, logs=ran.logs, left_out=left_out)
+
+
+def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
+    """Return what one must know to repeat this run and to compare it with another."""
+    system = platform.uname()
+    words = {
+        "trigger": args.trigger,
+        "undo": args.undo,
+        "only": " ".join(args.only),
+        "skip": " ".join(args.skip),
+        "resource": args.resource,
+        "bind": " ".join(args.bind),
+        "options": " ".join(
+            f"--{name.replace('_', '-')}"
+            for name in ("quick", "one_at_a_time", "no_registry")
+            if getattr(args, name)
+        ),
+        "time": "" if args.timeout_scale == 1 else f"all times × {args.timeout_scale:g}",
+        "plugins": "side by side" if target.side_by_side else "one at a time",
+        "machine": f"{system.system} {system.release} {system.machine}, "
+        f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}",
+    }
+    return {title: text for title, text in words.items() if text}
 
 
 async def _run(
-    target: "Target", chosen: "Sequence[Check]", timing: "Timing", progress: "_Progress"
-) -> "list[Result]":
+    target: "Target",
+    chosen: "Sequence[Check]",
+    timing: "Timing",
+    progress: "ProgressLine",
+    kubelets: "Kubelets",
+) -> "Ran":
     """Run the checks; SIGTERM ends them as gently as Ctrl-C."""
-    from kubedevices.conformance.runner import run_checks
+    from kubedevices.conformance.runner import run_all
 
     task = asyncio.current_task()
     assert task
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await run_checks(target, chosen, timing, progress)
-
-
-class _Progress:
-    """On a terminal one line that changes; elsewhere only what is found, as it is found."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._live = sys.stderr.isatty()
-
-    def __call__(self, check: "Check", results: "Sequence[Result]") -> None:
-        self._done += bool(results)
-        for result in results:
-            if result.status.value in ("warn", "fail"):
-                self._clear()
-                print(f"{result.status}  {check.id}  {result.verdict.evidence}", file=sys.stderr)
-        if self._live and not results:
-            text = f"[{self._done + 1}/{self._total}] {check.id}"
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-
-    def _clear(self) -> None:
-        if self._live:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Leave a clean line."""
-        self._clear()
+    ticking = asyncio.create_task(progress.tick(), name="progress")
+    try:
+        return await run_all(target, chosen, timing, progress, kubelets)
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
 
 
 def _report(outcome: "Run", args: argparse.Namespace) -> None:

@@ -6,8 +6,14 @@ after another; each finds a verdict per resource, and reports show them.
 check            what a check is and how it speaks
 checks           the checks, one file per theme
 plugin           one resource of the plugin, in the words of the checks
+target           what to check
 stage            the plugin under check and the kubelet it meets
-runner           which check when, and what became of it
+board            what was found so far, and what that says about other checks
+line             checks one after another on one stage, and what a plugin's end means
+runner           which checks side by side, and which one after another
+notes            what the stages of one run tell each other
+last_words       the lines of a crashed program's output that say why
+kubelets         which kubelets a plugin is judged for
 timing           every duration in one value
 trigger          the command that makes devices change, and what undoes it
 view             directories of a run, and where the plugin sees them

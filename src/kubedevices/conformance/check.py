@@ -18,13 +18,18 @@ class Status(enum.StrEnum):
     WARN = "warn"
     FAIL = "fail"
     SKIP = "skip"
+    NOTE = "note"
 
 
 class Severity(enum.StrEnum):
-    """What breaking the rule means: `fail` breaks a node or the API, `warn` is fragile."""
+    """What breaking the rule means, the least first.
 
-    FAIL = "fail"
+    `fail` breaks a node or the API, `warn` is fragile, `note` is what most plugins do.
+    """
+
+    NOTE = "note"
     WARN = "warn"
+    FAIL = "fail"
 
 
 class Phase(enum.IntEnum):
@@ -84,6 +89,11 @@ class Check:
     """One rule, everything a report says about it, and how to try it.
 
     needs     IDs of checks without which this one says nothing
+    track     checks of one track share a plugin; tracks run side by side. "" is the main track
+    disturbs  it ends streams or connections: whether the plugin survived is looked at after it
+    slow      it waits for long: --quick leaves it out
+    ignores_changes  devices may change meanwhile
+    since, until     the first and the last kubelet that does the harm, "" for all
     suffers   what a node would suffer
     source    where the rule comes from
     mend      how to mend a plugin
@@ -101,6 +111,12 @@ class Check:
     run: Callable[..., Awaitable[Outcome]]
     per_resource: bool
     needs: tuple[str, ...] = ()
+    track: str = ""
+    disturbs: bool = False
+    slow: bool = False
+    ignores_changes: bool = False
+    since: str = ""
+    until: str = ""
 
     @property
     def theme(self) -> str:
@@ -115,6 +131,10 @@ class Theme:
     name: str
     phase: Phase = Phase.PEACEFUL
     needs: tuple[str, ...] = ()
+    track: str | None = ""  # None: each check is a track of its own
+    disturbs: bool = False
+    slow: bool = False
+    ignores_changes: bool = False
     checks: list[Check] = field(default_factory=list)
 
     def check(
@@ -128,6 +148,12 @@ class Theme:
         seen: str = "",
         needs: tuple[str, ...] = (),
         phase: Phase | None = None,
+        track: str | None = None,
+        disturbs: bool = False,
+        slow: bool = False,
+        ignores_changes: bool = False,
+        since: str = "",
+        until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
         """Make a check of a function that takes a `Plugin` (per resource) or the `Stage`."""
 
@@ -148,6 +174,12 @@ class Theme:
                     run=function,
                     per_resource=parameter == "plugin",
                     needs=(*self.needs, *needs),
+                    track=track or (f"{self.name}.{name}" if self.track is None else self.track),
+                    disturbs=disturbs or self.disturbs,
+                    slow=slow or self.slow,
+                    ignores_changes=ignores_changes or self.ignores_changes,
+                    since=since,
+                    until=until,
                 )
             )
             return function
@@ -160,7 +192,7 @@ def verdict_of(finding: Finding, severity: Severity) -> Verdict:
     if isinstance(finding, NotTried):
         status = Status.SKIP
     elif isinstance(finding, Fragile):
-        status = Status.WARN
+        status = Status(min(severity, Severity.WARN, key=list(Severity).index))
     else:
         status = Status(severity)
     return Verdict(status, finding.evidence, finding.story)

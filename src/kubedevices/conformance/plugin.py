@@ -79,8 +79,9 @@ class Plugin:
         await self.stage.wait_for(lambda: not stream.is_open, max(left, 0))
 
     def times_registered(self) -> int:
-        """Return how often it registered since it was started."""
-        return sum(each.resource == self.resource for each in self.stage.probe.arrivals)
+        """Return how often it registered since it was started, in the same way."""
+        ways = [bool(a.info) for a in self.stage.probe.arrivals if a.resource == self.resource]
+        return max(ways.count(True), ways.count(False))
 
     # ------------------------------------------------------------ calls
 
@@ -154,16 +155,20 @@ class Plugin:
         except OSError as error:
             raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
         if not is_silent:
-            seen = connection.settings_seen
-            if not await self.stage.within(self.timing.dial, seen.wait()):
+            seen, ended = connection.settings_seen.wait(), connection.ended.wait()
+            await self.stage.until_any(self.timing.dial, seen, ended)
+            if not connection.settings_seen.is_set():
+                is_lost = connection.ended.is_set()
                 connection.hang_up()
+                if is_lost:
+                    raise Broken("it hung up on a new connection")
                 raise Broken(f"no HTTP/2 SETTINGS within {self.timing.dial:g} s")
         return connection
 
     async def first_of(self, stream: Stream, timeout: float) -> DeviceList | None:
         """Return the first list of a stream that counts: an empty one before has its own check."""
-        found = await stream.first(timeout)
-        if found is not None and not found.devices and self.resource in self.stage.begins_empty:
+        found, usual = await stream.first(timeout), self.session.latest
+        if found is not None and not found.devices and (usual is None or usual.devices):
             await self.stage.wait_for(lambda: len(stream.lists) > 1, timeout)
             return stream.latest
         return found

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kubedevices.conformance.last_words import is_crash, last_words
 from kubedevices.conformance.mounts import Bind
 from kubedevices.errors import CannotAsk, PluginNotStarted
 
 _ANSWER_LIMIT = 30.0
-_TAIL_BYTES = 4000
 _SOURCES = Path(__file__).parents[2]
 
 
@@ -75,15 +75,20 @@ class Process:
             return f"killed by {signal.Signals(-self.code).name}"
         return f"exit code {self.code}"
 
-    def last_words(self, lines: int = 3) -> str:
-        """Return the end of what it printed, one line each, without empty ones."""
+    def output(self) -> str:
+        """Return everything it printed."""
         try:
-            with self._log.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-                text = log.read().decode(errors="replace")
+            return self._log.read_text(errors="replace")
         except OSError:
             return ""
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+    def gave_up(self) -> bool:
+        """Whether it ended by its own decision, for a supervisor to start it again."""
+        return self.code is not None and self.code > 0 and not is_crash(self.output())
+
+    def last_words(self, lines: int = 3) -> str:
+        """Return why it crashed, by its output, or the last lines of that."""
+        return last_words(self.output(), lines)
 
 
 class Keeper:

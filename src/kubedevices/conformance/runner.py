@@ -1,74 +1,82 @@
-"""Runs checks against a stage in the order of their phases and collects what they find."""
+"""Runs checks: one after another on one plugin, or side by side, each track on a plugin of its own.
+
+Tracks have directories, processes and a kubelet of their own, so none can disturb another. Devices
+are everybody's: what makes them change waits until nobody compares lists any more.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 
-from kubedevices.conformance.check import (
-    Broken,
-    Check,
-    Finding,
-    Outcome,
-    Phase,
-    PluginLost,
-    Severity,
-    Status,
-    Verdict,
-    verdict_of,
-)
-from kubedevices.conformance.stage import Stage, Target, open_stage
+from kubedevices.conformance.board import PLUGIN, Board, Progress, Result, silence
+from kubedevices.conformance.check import Check, Phase, PluginLost, Status, Verdict
+from kubedevices.conformance.checks import CHANGES, DIES
+from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
+from kubedevices.conformance.line import CHECK_LIMIT, Line
+from kubedevices.conformance.notes import Log, Notes
+from kubedevices.conformance.stage import Stage, open_stage
+from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
-from kubedevices.errors import WireError
+from kubedevices.conformance.trigger import Changes
+from kubedevices.errors import PluginNotStarted
 
-CHECK_LIMIT = 600.0
-"""Seconds after which a check that hangs counts as broken; none comes near it."""
-
-PLUGIN = "*"
-"""Stands for a resource where a verdict is about the whole plugin of several resources."""
+__all__ = ["Ran", "Result", "run_all", "run_checks"]
 
 
 @dataclass(frozen=True)
-class Result:
-    """What one check found about one resource, and how long it took in all."""
+class Ran:
+    """A run that is over: its results in the order of the checks, and what the plugin printed."""
 
-    check: Check
-    resource: str
-    verdict: Verdict
-    seconds: float
-
-    @property
-    def status(self) -> Status:
-        """Shortcut to the verdict's."""
-        return self.verdict.status
-
-
-_BLOCKED = "says nothing while"
-
-Progress = Callable[[Check, Sequence[Result]], None]
-"""Called before a check with no results, and after it with its results."""
-
-
-def _silence(check: Check, results: Sequence[Result]) -> None:
-    """A progress that tells nobody."""
+    results: list[Result]
+    logs: Sequence[Log] = ()
 
 
 async def run_checks(
-    target: Target, checks: Iterable[Check], timing: Timing, progress: Progress | None = None
+    target: Target,
+    checks: Iterable[Check],
+    timing: Timing,
+    progress: Progress | None = None,
+    kubelets: Kubelets = SUPPORTED,
 ) -> list[Result]:
     """Check one plugin; return the results in the order of `checks`.
 
     Raises `CannotAsk` when the plugin could not even be started.
     """
-    checks = list(checks)
-    async with open_stage(target, timing) as stage:
-        runner = _Runner(stage, progress or _silence)
-        await runner.run(in_order(checks))
-    order = {check.id: number for number, check in enumerate(checks)}
-    return sorted(runner.results, key=lambda result: (order[result.check.id], result.resource))
+    return (await run_all(target, checks, timing, progress, kubelets)).results
+
+
+async def run_all(
+    target: Target,
+    checks: Iterable[Check],
+    timing: Timing,
+    progress: Progress | None = None,
+    kubelets: Kubelets = SUPPORTED,
+) -> Ran:
+    """Do the same and return everything there is for a report."""
+    judged = [(check, kubelets.severity(check)) for check in checks]
+    chosen = [replace(check, severity=how) if how else check for check, how in judged]
+    notes = Notes(Changes(target.trigger))
+    board = Board(chosen, progress or silence)
+    harmless = {check.id for check, how in judged if how is None}
+    for check in chosen:
+        if check.id in harmless:
+            why = f"kubelet {kubelets} does no such harm, only {kubelets.harmful(check)}"
+            board.end(check, [Result(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
+    to_try = [check for check in chosen if check.id not in harmless]
+    await _Run(target, timing, notes, board).run(in_order(to_try))
+    results = board.finish()
+    if notes.deaths:
+        first, names = notes.deaths[0], notes.resources
+        resource = names[0] if len(names) == 1 else PLUGIN
+        board.died(DIES, resource, first.when, first.words, len(notes.deaths))
+        results = board.finish()
+    return Ran(results, notes.logs)
 
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
-    """Return checks phase by phase, each after those it needs."""
+    """Return checks phase by phase and track by track, each after those it needs."""
     by_id = {check.id: check for check in checks}
     ordered: dict[str, Check] = {}
 
@@ -78,147 +86,108 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
                 take(by_id[name])
         ordered[check.id] = check
 
-    for check in sorted(by_id.values(), key=lambda check: check.phase):
+    tracks = [check.track for check in by_id.values()]
+    for check in sorted(by_id.values(), key=lambda each: (each.phase, tracks.index(each.track))):
         take(check)
     return list(ordered.values())
 
 
-def _is_of_a_resource(check: Check) -> bool:
-    return check.per_resource or check.phase is Phase.ARRIVAL
-
-
-class _Runner:
-    def __init__(self, stage: Stage, progress: Progress) -> None:
-        self.stage, self._progress = stage, progress
-        self.results: list[Result] = []
-        self._lost = ""
+class _Run:
+    def __init__(self, target: Target, timing: Timing, notes: Notes, board: Board) -> None:
+        self._target, self._timing = target, timing
+        self._notes, self._board = notes, board
 
     async def run(self, checks: list[Check]) -> None:
-        peaceful = [check for check in checks if check.phase <= Phase.QUIET]
-        await self._run_each(peaceful, self._progress)
-        await self._take_in_latecomers(peaceful)
-        await self._run_each([each for each in checks if each.phase > Phase.QUIET], self._progress)
-
-    async def _take_in_latecomers(self, done: list[Check]) -> None:
-        """Make up for what was checked before some resources registered."""
-        known, late = self.stage.resources, self.stage.latecomers()
-        if known and late:
-            self.stage.resources = late
-            # Silently: for whoever watches, these checks have been counted.
-            await self._run_each([each for each in done if _is_of_a_resource(each)], _silence)
-            self.stage.resources = tuple(sorted({*known, *late}))
-
-    async def _run_each(self, checks: list[Check], progress: Progress) -> None:
-        loop = asyncio.get_running_loop()
+        arrival = [check for check in checks if check.phase is Phase.ARRIVAL]
+        done = arrival or checks[:1]  # whatever it is, the plugin is met for it
+        tracks: dict[str, list[Check]] = defaultdict(list)
         for check in checks:
-            progress(check, ())
-            began = loop.time()
-            outcome = self._tidy(await self._try(check))
-            seconds = loop.time() - began
-            results = [
-                Result(check, resource, verdict, seconds) for resource, verdict in outcome.items()
-            ]
-            self.results += results
-            progress(check, results)
+            if check not in done:
+                tracks[check.track].append(check)
+        aside = {name: each for name, each in tracks.items() if name not in ("", CHANGES)}
+        async with open_stage(self._target, self._timing, self._notes) as stage:
+            main = Line(stage, self._board)
+            if not (self._target.side_by_side and self._target.command and aside):
+                await self._one_by_one(main, checks)
+                return
+            await main.run(done)
+            async with AsyncExitStack() as stack:
+                first = await self._open_beside(main, stack)
+                if first is None:
+                    await self._one_by_one(main, checks, done)
+                    return
+                await self._side_by_side(main, first, tracks, aside)
 
-    async def _try(self, check: Check) -> dict[str, Verdict]:
-        """Make the stage ready and run one check on every resource that it can say anything of."""
-        if self._lost and (check.phase is not Phase.PROCESS or not self.stage.resources):
-            return self._for_all(Verdict(Status.SKIP, self._lost))
-        if blocked := self._blocked_everywhere(check):
-            return blocked
+    async def _one_by_one(
+        self, main: Line, checks: Sequence[Check], done: Sequence[Check] = ()
+    ) -> None:
+        peaceful = [check for check in checks if check.phase <= Phase.QUIET]
+        await main.run([check for check in peaceful if check not in done])
+        await main.take_in_latecomers(peaceful)
+        later = [check for check in checks if check.phase > Phase.QUIET]
+        await main.run([check for check in later if check not in done])
+
+    async def _open_beside(self, main: Line, stack: AsyncExitStack) -> Stage | None:
+        """Return a second stage if a second plugin can run beside the first; both may need a port.
+
+        Where it cannot, the first is started afresh: who knows what the second did to it.
+        """
+        if main.is_lost or not main.stage.is_connected():
+            return None
+        trial = AsyncExitStack()
+        stage = await trial.enter_async_context(open_stage(self._target, self._timing, self._notes))
+        stage.checking = "a second plugin beside the first"
         try:
-            if not self.stage.resources:
-                await self.stage.meet()
-            if check.phase not in (Phase.ARRIVAL, Phase.PROCESS):
-                await self.stage.ready()
-        except Broken as error:  # at the first meeting: it does not register at all
-            self._lost = "it does not register"
-            return self._for_all(verdict_of(error, Severity.FAIL))
-        except PluginLost as error:
-            self._lost = f"it does not register any more: {error}"
-            return self._for_all(Verdict(Status.SKIP, self._lost))
-        process = self.stage.process if check.phase is not Phase.PROCESS else None
-        was_running = process is not None and process.running
-        verdicts = await self._run(check)
-        if process and was_running and not process.running:
-            died = f"the plugin's process ended during this check: {process.how_it_ended()}"
-            for resource, verdict in verdicts.items():
-                if verdict.status is Status.PASS:
-                    verdicts[resource] = Verdict(Status.FAIL, died, process.last_words())
-        harmful = {Status.FAIL, Status.WARN} if check.phase is Phase.RESTARTS else {Status.FAIL}
-        if any(verdict.status in harmful for verdict in verdicts.values()):
-            self.stage.is_suspect = True
-        return verdicts
-
-    async def _run(self, check: Check) -> dict[str, Verdict]:
-        if not check.per_resource:
-            return await self._judge(check, self.stage)
-        verdicts = {}
-        for resource in self.stage.resources:
-            blocked = self._blocked(check, resource)
-            if blocked:
-                verdicts[resource] = blocked
-            else:
-                found = await self._judge(check, self.stage.plugin(resource))
-                verdicts[resource] = found[next(iter(found))]
-        return verdicts
-
-    def _tidy(self, verdicts: dict[str, Verdict]) -> dict[str, Verdict]:
-        """Leave the directories of the run out of what is said; they mean nothing to anybody."""
-        place = self.stage.place
-        known = (self.stage.probe.socket_dir, place.sockets, place.registry, place.cdi)
-
-        def tidy(text: str) -> str:
-            for directory in known:
-                text = text.replace(f"{directory}/", "")
-            return text
-
-        return {
-            name: Verdict(status, tidy(evidence), tidy(story))
-            for name, (status, evidence, story) in verdicts.items()
-        }
-
-    async def _judge(self, check: Check, subject: object) -> dict[str, Verdict]:
-        outcome: Outcome
-        try:
-            async with asyncio.timeout(CHECK_LIMIT):
-                outcome = await check.run(subject)
-        except Finding as finding:
-            return self._for_all(verdict_of(finding, check.severity))
-        except WireError as error:
-            return self._for_all(Verdict(Status(check.severity), str(error)))
-        except TimeoutError:
-            return self._for_all(Verdict(Status.FAIL, f"no end within {CHECK_LIMIT:.0f} s"))
-        if isinstance(outcome, dict):
-            return outcome
-        return self._for_all(Verdict(Status.PASS, outcome))
-
-    def _blocked_everywhere(self, check: Check) -> dict[str, Verdict]:
-        """Return a verdict for all where no resource is left to try."""
-        resources = self.stage.resources if check.per_resource else (None,)
-        blocked = [self._blocked(check, resource) for resource in resources]
-        if not blocked or None in blocked:
-            return {}
-        if not check.per_resource:
-            return self._for_all(blocked[0]) if blocked[0] else {}
-        return {
-            name: each for name, each in zip(self.stage.resources, blocked, strict=True) if each
-        }
-
-    def _blocked(self, check: Check, resource: str | None) -> Verdict | None:
-        """Return why a check says nothing after what others found."""
-        for result in self.results:
-            if result.check.id not in check.needs:
-                continue
-            if resource is not None and result.resource not in (resource, PLUGIN):
-                continue
-            if result.status is Status.FAIL:
-                return Verdict(Status.SKIP, f"{_BLOCKED} {result.check.id} fails")
-            if result.verdict.evidence.startswith(_BLOCKED):
-                return result.verdict
+            await stage.ready()
+            await stage.pause(self._timing.hold)
+        except (PluginLost, PluginNotStarted):
+            pass
+        if stage.is_ready() and main.stage.is_ready():
+            stack.push_async_exit(trial)
+            return stage
+        await trial.aclose()
+        main.stage.is_suspect = True
         return None
 
-    def _for_all(self, verdict: Verdict) -> dict[str, Verdict]:
-        resources = self.stage.resources
-        return {resources[0] if len(resources) == 1 else PLUGIN: verdict}
+    async def _side_by_side(
+        self,
+        main: Line,
+        first: Stage,
+        tracks: dict[str, list[Check]],
+        aside: dict[str, list[Check]],
+    ) -> None:
+        names = [*aside]
+        tasks = [asyncio.create_task(self._on(first, aside[names[0]]), name=names[0])]
+        tasks += [
+            asyncio.create_task(self._on_its_own(aside[name]), name=name) for name in names[1:]
+        ]
+        comparing = {
+            check.id for each in aside.values() for check in each if not check.ignores_changes
+        }
+        rest, changes = tracks[""], tracks[CHANGES]
+        tasks.append(asyncio.create_task(self._on_main(main, rest, comparing, changes)))
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _on_main(
+        self, main: Line, left: list[Check], comparing: set[str], changes: list[Check]
+    ) -> None:
+        await main.run(left)
+        await main.take_in_latecomers(left)
+        if changes:
+            await self._board.until_ended(comparing, CHECK_LIMIT)
+            await main.run(changes)
+
+    async def _on_its_own(self, checks: list[Check]) -> None:
+        async with open_stage(self._target, self._timing, self._notes) as stage:
+            await self._on(stage, checks)
+
+    async def _on(self, stage: Stage, checks: list[Check]) -> None:
+        line = Line(stage, self._board)
+        await line.run(checks)
+        await line.take_in_latecomers([each for each in checks if each.phase <= Phase.QUIET])
+        await stage.end_processes()

@@ -8,17 +8,18 @@ import asyncio
 import os
 import stat
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
-from kubedevices.conformance.mounts import Bind
+from kubedevices.conformance.notes import Notes
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.processes import Keeper, KeeperRefused, Process
+from kubedevices.conformance.target import Target, registry_beside
 from kubedevices.conformance.timing import Timing
-from kubedevices.conformance.trigger import NO_TRIGGER, Call, Changes, Trigger
+from kubedevices.conformance.trigger import Changes
 from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, View, Workplace
 from kubedevices.errors import NoPrivateView, PluginNotStarted
 from kubedevices.probe.arrival import Arrival
@@ -31,30 +32,10 @@ ANOTHER_SECOND = 1.1
 """Some plugins name their socket after the second of their start; clocks do not scale."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """What to check: a command we start, or a directory where somebody else starts a plugin.
-
-    `resource` limits the checks to one; `trigger` is what makes devices change.
-    """
-
-    command: tuple[str, ...] = ()
-    directory: Path | None = None
-    binds: tuple[Bind, ...] = ()
-    resource: str = ""
-    trigger: Trigger = NO_TRIGGER
-
-    @property
-    def needs_private_view(self) -> bool:
-        """Whether nothing in the command tells the plugin where its directories are."""
-        told = ("{socket_dir}", "{registry_dir}")
-        return bool(self.command) and not any(
-            name in word for name in told for word in self.command
-        )
-
-
 @asynccontextmanager
-async def open_stage(target: Target, timing: Timing) -> AsyncIterator["Stage"]:
+async def open_stage(
+    target: Target, timing: Timing, notes: Notes | None = None
+) -> AsyncIterator["Stage"]:
     """Prepare directories, keeper and probe; end everything afterwards.
 
     Raises `NoPrivateView` when the plugin needs one and we may not make it.
@@ -77,23 +58,23 @@ async def open_stage(target: Target, timing: Timing) -> AsyncIterator["Stage"]:
             keeper, binds = await Keeper.open(place.root), []
             place.create()
         view = View(binds)
+        registry = place.registry if target.command else registry_beside(target.directory)
         probe = Probe(
             target.directory or place.sockets,
-            place.registry if target.command else registry_beside(target.directory),
+            registry if target.registry else None,
             dial_limit=timing.dial,
             outside=view.outside,
         )
         keeper.on_end = probe.bell.ring
+        notes = notes or Notes(Changes(target.trigger))
+        stage = Stage(target, timing, notes, probe=probe, keeper=keeper, place=place, view=view)
         async with probe:
-            yield Stage(target, timing, probe=probe, keeper=keeper, place=place, view=view)
+            try:
+                yield stage
+            finally:
+                stage.keep_logs()
     finally:
         await keeper.close()
-
-
-def registry_beside(socket_dir: Path | None) -> Path | None:
-    """Return the plugin registry directory that belongs to a plugin directory, if there is one."""
-    registry = socket_dir.with_name("plugins_registry") if socket_dir else None
-    return registry if registry and registry.is_dir() else None
 
 
 class Stage:
@@ -103,26 +84,24 @@ class Stage:
         self,
         target: Target,
         timing: Timing,
+        notes: Notes,
         *,
         probe: Probe,
         keeper: Keeper,
         place: Workplace,
         view: View,
     ) -> None:
-        self.target, self.timing = target, timing
+        self.target, self.timing, self.notes = target, timing, notes
         self.probe, self.keeper = probe, keeper
         self.place, self.view = place, view
-        self.resources: tuple[str, ...] = ()
-        self.is_watched = False  # found by the plugin watcher, instead of calling Register
+        self.resources = notes.resources
+        self.checking = ""  # the ID of the check that is tried now
         self.process: Process | None = None
         self.launched_at = 0.0
-        self.usual_start = 0.0  # seconds from launch to Register, seen at the first start
         self.allocates: dict[str, bool] = {}  # by resource: whether Allocate ever worked
-        self.begins_empty: set[str] = set()  # resources that were found to send an empty list first
         self.is_suspect = False  # a check failed: whatever it left behind must not fail others
         self.memory: dict[type, object] = {}  # what one check measured for others, by its class
-        self.changes = Changes(target.trigger)
-        self._launches = 0
+        self._launched: list[tuple[str, Process]] = []  # with the check that did it
 
     def __repr__(self) -> str:
         return f"<Stage {' '.join(self.target.command) or self.target.directory} {self.probe!r}>"
@@ -142,10 +121,23 @@ class Stage:
             for name, value in placeholders.items():
                 word = word.replace(name, value)  # noqa: PLW2901
             words.append(word)
-        self._launches += 1
         self.launched_at = asyncio.get_running_loop().time()
-        log = self.place.log(self._launches)
-        return await self.keeper.start(words, env=os.environ, log=log)
+        log = self.place.log(len(self._launched) + 1)
+        process = await self.keeper.start(words, env=os.environ, log=log)
+        self._launched.append((self.checking, process))
+        return process
+
+    def keep_logs(self) -> None:
+        """Note what the processes printed, before their directory is gone."""
+        for check, process in self._launched:
+            self.notes.keep_log(check, process.how_it_ended(), self.tidy(process.output()))
+
+    def tidy(self, text: str) -> str:
+        """Leave the directories of the run out of a text; they mean nothing to anybody."""
+        place = self.place
+        for directory in (self.probe.socket_dir, place.sockets, place.registry, place.cdi):
+            text = text.replace(f"{directory}/", "")
+        return text
 
     async def launch_another(self) -> Process:
         """Start a process beside or after another, but not in the same second: no node does."""
@@ -186,47 +178,6 @@ class Stage:
                 if not path.is_dir():
                     path.unlink()
 
-    def need_trigger(self) -> None:
-        """Skip the check unless we know how to make devices change."""
-        if not self.target.trigger.command:
-            raise NotTried("needs --trigger, a command that makes the devices change")
-
-    def triggered(self) -> tuple[str, ...]:
-        """Return the resources that the trigger may change."""
-        named = self.target.trigger.resource
-        return (named,) if named in self.resources else self.resources
-
-    def no_change(self) -> str:
-        """Say why a trigger without effect proves nothing."""
-        return (
-            f"no stream saw a change within {self.timing.change:g} s: the trigger did nothing, "
-            "or the plugin looks rarely (--change-timeout)"
-        )
-
-    async def run_trigger(self) -> None:
-        """Make the plugin's devices change, in the way its author told us."""
-        await self._run_in_shell(self.changes.next(), "trigger")
-
-    async def undo_changes(self) -> None:
-        """Bring the devices back to where they were before the triggers, as far as we know how."""
-        before = {name: self.plugin(name).session.latest for name in self.triggered()}
-        calls = self.changes.undoing()
-        for call in calls:
-            await self._run_in_shell(call, "undo")
-
-        def noticed() -> bool:
-            return any(self.plugin(name).session.latest is not old for name, old in before.items())
-
-        if calls:  # what comes of it must not be taken for the next change
-            await self.wait_for(noticed, self.timing.change / 3)
-            await self.pause(self.timing.hold)
-
-    async def _run_in_shell(self, call: Call, what: str) -> None:
-        log = self.place.root / f"{what}-output"
-        process = await self.keeper.start(call.argv(), env=call.environment(), log=log)
-        if not await process.wait(self.timing.call) or process.code != 0:
-            raise NotTried(f"the {what} failed: {process.how_it_ended()} {process.last_words(1)}")
-
     # ------------------------------------------------------------ registration
 
     async def ready(self) -> None:
@@ -241,8 +192,19 @@ class Stage:
         self.is_suspect = False
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if not await self.wait_for(self._is_connected, self.timing.start):
+        if not await self.wait_for(self.is_connected, self.timing.start):
             raise PluginLost(self.why_missing(loop.time() - began, began))
+
+    async def calm(self) -> None:
+        """Let a moment pass since Register: some plugins begin to watch only then.
+
+        A resource that comes meanwhile belongs to the plugin as well.
+        """
+        accepted = [each.accepted_at or 0 for each in self.probe.accepted().values()]
+        past = asyncio.get_running_loop().time() - max(accepted, default=0)
+        if past < self.timing.calm:
+            await self.pause(self.timing.calm - past)
+        self.resources = tuple(sorted({*self.resources, *self.latecomers()}))
 
     def is_ready(self) -> bool:
         """Whether everything is as a peaceful check needs it."""
@@ -251,10 +213,11 @@ class Stage:
             and self.probe.is_running
             and self.probe.manner is KIND
             and (self.process is None or self.process.running)
-            and self._is_connected()
+            and self.is_connected()
         )
 
-    def _is_connected(self) -> bool:
+    def is_connected(self) -> bool:
+        """Whether there is a living connection to every resource."""
         sessions = [self.probe.plugins.get(name) for name in self.resources]
         return all(session and session.is_alive for session in sessions)
 
@@ -266,7 +229,11 @@ class Stage:
             await self.probe.start()
         began = asyncio.get_running_loop().time()
         answered = self._answered
-        if not await self.wait_for(answered, self.timing.start) and not self.probe.arrivals:
+
+        def came() -> bool:
+            return answered() or bool(self.probe.old_calls and not self.probe.arrivals)
+
+        if not await self.wait_for(came, self.timing.start) and not self.probe.arrivals:
             waited = asyncio.get_running_loop().time() - began
             if self.process and not self.process.running:
                 words = self.process.last_words()
@@ -274,6 +241,12 @@ class Stage:
                     f"{self.process.how_it_ended()} after {waited:.1f} s\n{words}"
                 )
             raise Broken(f"nothing called Register within {waited:.0f} s")
+        if not self.probe.arrivals:
+            await self.pause(self.timing.settle)
+            raise Broken(
+                "it calls deviceplugin.Registration (v1alpha), which no kubelet serves any more",
+                self.last_words(),
+            )
         # The process may have died of what the kubelet asks before it answers.
         await self.probe.bell.until(answered, self.timing.dial)
         wanted = self.target.resource
@@ -287,9 +260,11 @@ class Stage:
             raise Broken(f"{wanted} did not register, only {', '.join(sorted(names))}")
         await self.probe.bell.until(lambda: self._answered(all), self.timing.dial)
         self.resources = (wanted,) if wanted else tuple(sorted(names))
+        notes = self.notes
+        notes.resources = self.resources
         if self.target.command:
-            self.usual_start = min(each.at for each in self.probe.arrivals) - self.launched_at
-        self.is_watched = any(arrival.info for arrival in self.probe.arrivals)
+            notes.usual_start = min(each.at for each in self.probe.arrivals) - self.launched_at
+        notes.is_watched = all(arrival.info for arrival in self.probe.arrivals)
 
     async def _another_arrives(self) -> bool:
         known = self._names()
@@ -322,14 +297,15 @@ class Stage:
         await self.wait_for(lambda: False, seconds)
 
     @staticmethod
-    async def within(timeout: float, something: Awaitable[object]) -> bool:
-        """Wait for something; say whether it came in time."""
+    async def until_any(timeout: float, *things: Coroutine[Any, Any, object]) -> None:
+        """Wait until one of several things came, or none in time."""
+        tasks = [asyncio.create_task(each) for each in things]
         try:
-            async with asyncio.timeout(timeout):
-                await something
-        except TimeoutError:
-            return False
-        return True
+            await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource registered (again); return how long it took, or be `Broken`."""

@@ -54,14 +54,14 @@ class Changes:
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
-        self._number = 0
+        self.runs = 0
         self._open: list[int] = []
 
     def next(self) -> Call:
         """Return the next run; its number is one more than the last one's."""
-        self._number += 1
-        self._open.append(self._number)
-        return Call(self.trigger.command, self._number)
+        self.runs += 1
+        self._open.append(self.runs)
+        return Call(self.trigger.command, self.runs)
 
     def undoing(self) -> list[Call]:
         """Return what brings the devices back to where they were, and take it as done.

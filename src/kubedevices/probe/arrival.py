@@ -33,6 +33,7 @@ class Arrival:
     socket: Path | None = None
     dials: int = 0
     dial_problem: str = ""
+    dial_took: float = 0.0  # seconds from Register until it served
     options_problem: str = ""
     needs_other_authority: str = ""
     gave_up_after: float | None = None
@@ -93,6 +94,7 @@ class Reception:
     async def _connect(self, arrival: Arrival, manner: Manner) -> None:
         limit = self._dial_limit if manner.dial_limit is None else manner.dial_limit
         channel = await self._dial(arrival, limit)
+        arrival.dial_took = asyncio.get_running_loop().time() - arrival.at
         assert arrival.socket
         session = PluginSession(arrival.resource, arrival.socket, channel, self._bell)
         arrival.session = session

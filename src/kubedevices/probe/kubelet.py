@@ -7,13 +7,14 @@ Every fault is one method, named after what happens on a node. Nothing a plugin 
 import asyncio
 import contextlib
 import os
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
 from kubedevices.allocation import RegisterRequest
-from kubedevices.errors import SocketInUse
+from kubedevices.errors import RpcError, SocketInUse, StatusCode
 from kubedevices.node.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.probe.arrival import Arrival, Reception
 from kubedevices.probe.bell import Bell
@@ -21,13 +22,16 @@ from kubedevices.probe.manner import KIND, Manner
 from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.services import registration_methods
-from kubedevices.wire.unix_grpc import GrpcServer
+from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
 from kubedevices.wire.unix_socket import unfinished_name
 
 if TYPE_CHECKING:
     from kubedevices.probe.session import PluginSession
 
 Wipe = Literal["everything", "sockets", "nothing"]
+
+OLD_REGISTER = "/deviceplugin.Registration/Register"
+"""How plugins of v1alpha register; no kubelet has served it for years."""
 
 
 class Probe:
@@ -50,6 +54,7 @@ class Probe:
         self.manner: Manner = KIND
         self.arrivals: list[Arrival] = []
         self.plugins: dict[str, PluginSession] = {}
+        self.old_calls = 0  # of Register in v1alpha
         self.listening_since = 0.0
         self._reception = Reception(socket_dir, self.bell, dial_limit=dial_limit, outside=outside)
         self._server: GrpcServer | None = None
@@ -73,12 +78,20 @@ class Probe:
 
     # ------------------------------------------------------------ what kubelets do
 
-    async def start(self) -> None:
-        """Listen; kubelet.sock appears ready, by rename. Raises `CannotAsk`."""
+    async def start(self, *, refusing: float = 0) -> None:
+        """Listen; kubelet.sock appears ready, by rename. Raises `CannotAsk`.
+
+        A real kubelet binds and listens in two steps; `refusing` is how long that takes, in s.
+        """
         if accepts_connections(self.kubelet_socket):
             raise SocketInUse(str(self.kubelet_socket), "a kubelet runs here; nothing was touched")
+        if refusing:
+            with socket.socket(socket.AF_UNIX) as deaf:
+                deaf.bind(str(self.kubelet_socket))
+                await asyncio.sleep(refusing)
         unfinished = unfinished_name(self.kubelet_socket)
-        server = GrpcServer(registration_methods(self), name="probe")
+        methods = {**registration_methods(self), OLD_REGISTER: UnaryMethod(self._old_register)}
+        server = GrpcServer(methods, name="probe")
         await server.start(unfinished)
         # Renamed by us, so that the server leaves the file alone when it stops: a kubelet does.
         unfinished.rename(self.kubelet_socket)
@@ -110,6 +123,12 @@ class Probe:
         arrival = Arrival(request, asyncio.get_running_loop().time())
         await self.admit(arrival)
 
+    async def _old_register(self, payload: bytes) -> bytes:
+        """Answer the Register of v1alpha as kubelets do, which do not know it."""
+        self.old_calls += 1
+        self.bell.ring()
+        raise RpcError(StatusCode.UNIMPLEMENTED, "unknown service deviceplugin.Registration")
+
     async def admit(self, arrival: Arrival) -> None:
         """Receive a plugin, however it came; raises the `RpcError` to answer with."""
         manner = self.manner
@@ -120,14 +139,16 @@ class Probe:
         assert session
         self._sessions.append(session)
         self.plugins[arrival.resource] = session
-        if manner.opens_stream:
+        if manner.opens_stream and manner.unopened != arrival.resource:
             session.stream = session.open_stream()
         arrival.accepted_at = asyncio.get_running_loop().time()
         self.bell.ring()
 
     # ------------------------------------------------------------ what happens to them
 
-    async def restart(self, *, wipe: Wipe = "everything", away: float = 0) -> None:
+    async def restart(
+        self, *, wipe: Wipe = "everything", away: float = 0, refusing: float = 0
+    ) -> None:
         """Die, stay away, and come back to a directory that was cleaned meanwhile, as told.
 
         A kubelet up to 1.32 wipes everything but its checkpoint, a newer one only sockets; nothing
@@ -137,7 +158,7 @@ class Probe:
         await asyncio.sleep(away / 2)
         self.wipe(wipe)
         await asyncio.sleep(away / 2)
-        await self.start()
+        await self.start(refusing=refusing)
 
     def wipe(self, wipe: Wipe) -> None:
         """Clean the plugin directory, kubelet.sock included."""

@@ -21,6 +21,7 @@ class Manner:
     on_arrival   called first of all, for example to remove the plugin's socket
     dial_limit   seconds to try to reach the plugin, None for the probe's own limit
     opens_stream whether ListAndWatch follows, as it always does with a kubelet
+    unopened     the one resource for which it does not follow, `""` for none
     """
 
     delay: float = 0
@@ -28,6 +29,7 @@ class Manner:
     on_arrival: "Callable[[Arrival], None] | None" = None
     dial_limit: float | None = None
     opens_stream: bool = True
+    unopened: str = ""
 
 
 KIND = Manner()

@@ -16,7 +16,7 @@ from kubedevices.conformance.checks import select
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import plain_lines
 from kubedevices.conformance.runner import Result, run_checks
-from kubedevices.conformance.stage import Target
+from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Trigger
 from kubedevices.errors import KubedevicesError

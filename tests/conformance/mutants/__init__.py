@@ -6,6 +6,7 @@ listing       lists and streams
 allocate      answers to Allocate
 preferred     preferred allocation and PreStart
 life          kubelet restarts, leaks, SIGTERM
+ends          ends of the process that nobody asked for
 grpc          HTTP/2, by a relay in front
 field         what widely used plugins were seen doing
 """

@@ -111,7 +111,7 @@ class UnhealthyIdAccepted(GoodPlugin):
             await super().check_ids(healthy, context)
 
 
-@mutation("empty-ids-accepted", warns=["allocate.empty-ids"])
+@mutation("empty-ids-accepted", notes=["allocate.empty-ids"])
 class EmptyIdsAccepted(GoodPlugin):
     """Answers a request for nothing, like everybody."""
 
@@ -184,9 +184,9 @@ class PermissionX(GoodPlugin):
         answer.devices[0].permissions = "rwx"
 
 
-@mutation("generic-one-spec-per-replica", warns=["allocate.container-paths"])
+@mutation("generic-one-spec-per-replica")
 class OneSpecPerReplica(GoodPlugin):
-    """Repeats the device file for every replica: simple, generic and Intel's plugins."""
+    """Repeats the same entry for every replica, which harms nobody: simple, generic, Intel."""
 
     def fill(self, answer: Any, ids: list[str]) -> None:
         super().fill(answer, ids)
@@ -279,3 +279,27 @@ class CdiVersionTooHigh(GoodPlugin):
 
     def cdi_spec(self, names: list[str]) -> dict[str, Any]:
         return super().cdi_spec(names) | {"cdiVersion": "1.0.0"}
+
+
+@mutation("one-place-in-two-ways", warns=["allocate.container-paths"])
+class OnePlaceInTwoWays(GoodPlugin):
+    """Gives the same file twice, with other permissions."""
+
+    def fill(self, answer: Any, ids: list[str]) -> None:
+        super().fill(answer, ids)
+        again = answer.devices.add()
+        again.CopyFrom(answer.devices[0])
+        again.permissions = "r"
+
+
+@mutation("answers-mixed-up", warns=["allocate.per-container"])
+class AnswersMixedUp(GoodPlugin):
+    """Collects over all containers of a call: each gets what all asked for."""
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        response = wire.AllocateResponse()
+        ids = [name for container in request.container_requests for name in container.devices_ids]
+        for container in request.container_requests:
+            await self.check_ids(list(container.devices_ids), context)
+            self.fill(response.container_responses.add(), ids)
+        return response

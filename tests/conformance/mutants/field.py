@@ -26,11 +26,12 @@ from tests.conformance.mutants.preferred import EmptyPreference
 from tests.conformance.mutants.registration import AbsentKubeletNever, StaleSocketPanic
 from tests.conformance.mutants.registry import PLAIN, mutation
 
-WIPED = ["life.sockets-wiped", "life.all-wiped"]
-GONE = [*WIPED, "life.kubelet-socket-replaced", "life.kubelet-away"]
+GONE = ["life.sockets-wiped", "life.kubelet-away", "life.refused-dial"]
+OFTEN_GONE = ["life.all-wiped", "life.kubelet-socket-replaced", "life.stream-cancelled"]
+"""What some kubelets do, or none: a warning."""
 
 
-@mutation("intel-empty-list-first", fails=["list.complete"])
+@mutation("intel-empty-list-first", warns=["list.complete"])
 class EmptyListFirst(GoodPlugin):
     """Begins every stream with an empty list."""
 
@@ -77,16 +78,7 @@ class DeadStreamTakesUpdate(GoodPlugin):
         await super().announce()
 
 
-@mutation(
-    "generic-registers-late",
-    warns=[
-        *WIPED,
-        "life.kubelet-socket-replaced",
-        "life.stream-cancelled",
-        "life.own-socket-removed",
-        "life.wiped-before-register",
-    ],
-)
+@mutation("generic-registers-late", warns=["life.sockets-wiped"])
 class RegistersLate(GoodPlugin):
     """Looks at the sockets from time to time only; here before its second registration."""
 
@@ -108,8 +100,8 @@ class NeverAgain(GoodPlugin):
 
 @mutation(
     "akri-never-registers-again",
-    fails=[*GONE, "life.stream-cancelled"],
-    warns=["life.own-socket-removed"],
+    fails=GONE,
+    warns=[*OFTEN_GONE, "life.own-socket-removed"],
 )
 class NeverRegistersAgain(NeverAgain):
     """Lives on after a kubelet restart and registers no more: Akri, fake-gpu-operator."""
@@ -117,14 +109,16 @@ class NeverRegistersAgain(NeverAgain):
 
 @mutation(
     "simple-device-plugin",
-    fails=[*GONE, "life.stream-cancelled"],
+    fails=GONE,
     warns=[
+        *OFTEN_GONE,
         "life.own-socket-removed",
         "registration.stale-socket",
+        "registration.same-second",
         "registration.two-instances",
         "allocate.env-names",
-        "allocate.empty-ids",
     ],
+    notes=["allocate.empty-ids"],
 )
 class SimpleDevicePlugin(NeverAgain, StaleSocketPanic, DashInEnvName, EmptyIdsAccepted):
     """All that was seen of simple-device-plugin."""
@@ -139,8 +133,8 @@ class SimpleDevicePlugin(NeverAgain, StaleSocketPanic, DashInEnvName, EmptyIdsAc
 
 @mutation(
     "generic-device-plugin",
-    fails=["life.kubelet-socket-replaced"],
-    warns=["allocate.empty-ids", "allocate.container-paths", "preferred.not-offered"],
+    warns=["life.kubelet-socket-replaced"],
+    notes=["allocate.empty-ids", "preferred.not-offered"],
     options=PLAIN,
 )
 class GenericDevicePlugin(
@@ -149,7 +143,12 @@ class GenericDevicePlugin(
     """Most of what was seen of generic-device-plugin."""
 
 
-@mutation("kubevirt-panics-at-restart", fails=[*WIPED, "life.kubelet-socket-replaced"])
+@mutation(
+    "kubevirt-panics-at-restart",
+    fails=["life.sockets-wiped", "life.refused-dial"],
+    warns=["life.all-wiped", "life.kubelet-socket-replaced"],
+    says={"life.sockets-wiped": "panic: close of closed channel"},
+)
 class PanicsAtRestart(GoodPlugin):
     """Panics when kubelet.sock is another one."""
 
@@ -162,8 +161,10 @@ class PanicsAtRestart(GoodPlugin):
 
 @mutation(
     "rocm",
-    fails=["list.numa", "allocate.unknown-id", *GONE, "life.stream-cancelled"],
-    warns=["allocate.empty-ids", "life.own-socket-removed"],
+    fails=["list.numa", "allocate.unknown-id"],
+    warns=[*GONE, *OFTEN_GONE, "life.own-socket-removed", "life.wiped-before-register"],
+    notes=["allocate.empty-ids"],
+    says={"life.kubelet-away": "left it to its supervisor (exit code 1)"},
 )
 class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
     """Leaves it to its supervisor when its stream ends, and more that was seen of ROCm."""
@@ -183,8 +184,9 @@ class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
 
 @mutation(
     "gce",
-    fails=["registration.absent-kubelet", "life.kubelet-away"],
-    warns=["allocate.empty-ids", "life.stop-code", "life.stop-socket"],
+    fails=["registration.absent-kubelet"],
+    warns=["life.kubelet-away", "life.stop-code", "life.stop-socket"],
+    notes=["allocate.empty-ids"],
 )
 class Gce(NoSigtermHandler, AbsentKubeletNever, GivesUpWaiting, EmptyIdsAccepted):
     """Knows no SIGTERM, waits for no kubelet at its start and for none that stays away."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, identity
+from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, accepts, identity
 from tests.conformance.mutants.registry import mutation
 
 
@@ -22,7 +22,7 @@ class WithMark(GoodPlugin):
         self.mark.touch()
 
 
-@mutation("needs-its-own-file", fails=["life.all-wiped"])
+@mutation("needs-its-own-file", warns=["life.all-wiped"])
 class NeedsItsOwnFile(WithMark):
     """Dies when a file of its own is wiped along with the sockets."""
 
@@ -32,7 +32,7 @@ class NeedsItsOwnFile(WithMark):
             raise FileNotFoundError(self.mark)
 
 
-@mutation("stopped-by-its-own-file", fails=["life.sockets-wiped"])
+@mutation("stopped-by-its-own-file", fails=["life.sockets-wiped", "life.refused-dial"])
 class StoppedByItsOwnFile(WithMark):
     """Takes a file of its own for another instance, when the kubelet is back quickly."""
 
@@ -54,7 +54,7 @@ class StoppedByItsOwnFile(WithMark):
             await asyncio.sleep(3600)
 
 
-@mutation("generic-only-own-socket-watched", fails=["life.kubelet-socket-replaced"])
+@mutation("generic-only-own-socket-watched", warns=["life.kubelet-socket-replaced"])
 class OnlyOwnSocketWatched(GoodPlugin):
     """Looks at its own socket only: generic, Intel, SR-IOV, simple."""
 
@@ -70,7 +70,7 @@ class OnlyOwnSocketWatched(GoodPlugin):
                     return
 
 
-@mutation("stream-end-ignored", fails=["life.stream-cancelled"])
+@mutation("stream-end-ignored", warns=["life.stream-cancelled"])
 class StreamEndIgnored(GoodPlugin):
     """Never misses its stream, like everybody."""
 
@@ -120,7 +120,7 @@ class StartRaceExits(GoodPlugin):
             raise
 
 
-@mutation("gives-up-waiting", fails=["life.kubelet-away"])
+@mutation("gives-up-waiting", warns=["life.kubelet-away"])
 class GivesUpWaiting(GoodPlugin):
     """Ends when the kubelet stays away: GCE, Intel, ROCm, SR-IOV."""
 
@@ -134,6 +134,41 @@ class GivesUpWaiting(GoodPlugin):
                 raise Refused("the kubelet is gone")
         self.was_registered = True
         return registering.result()
+
+
+@mutation("never-after-a-long-absence", fails=["life.kubelet-away"])
+class NeverAfterALongAbsence(GoodPlugin):
+    """Stops looking for a kubelet that stays away, and lives on."""
+
+    async def register(self) -> bool:
+        began = time.monotonic()
+        while not self.kubelet.exists() or not accepts(self.kubelet):
+            if self.registered_at and time.monotonic() - began > 0.6:
+                await asyncio.sleep(3600)
+            await asyncio.sleep(POLL)
+        return await super().register()
+
+
+@mutation(
+    "gce-dies-of-a-refused-dial",
+    fails=["life.refused-dial"],
+    says={"life.refused-dial": "panic: cannot register"},
+)
+class DiesOfARefusedDial(GoodPlugin):
+    """Takes a new kubelet.sock that nobody listens on yet for the end of the world: GCE."""
+
+    answered_by: object = None
+
+    async def call_register(self) -> None:
+        try:
+            await super().call_register()
+        except grpc.aio.AioRpcError as error:
+            is_new = self.registered_at not in (None, self.answered_by)
+            if is_new and "refused" in error.details().lower():
+                print(f"panic: cannot register: {error.details()}", file=sys.stderr)
+                os._exit(2)
+            raise
+        self.answered_by = self.registered_at
 
 
 @mutation("generic-change-after-restart-lost", fails=["life.lost-updates"])

@@ -27,7 +27,7 @@ class FirstListLate(GoodPlugin):
             yield each
 
 
-@mutation("first-list-empty", fails=["list.complete"])
+@mutation("first-list-empty", warns=["list.complete"])
 class FirstListEmpty(GoodPlugin):
     """Begins its life with an empty list."""
 
@@ -38,6 +38,24 @@ class FirstListEmpty(GoodPlugin):
             self.began = True
             yield wire.ListAndWatchResponse()
             await asyncio.sleep(0.01)
+        async for each in super().ListAndWatch(request, context):
+            yield each
+
+
+@mutation("first-list-empty-for-long", fails=["list.complete"])
+class FirstListEmptyForLong(GoodPlugin):
+    """Begins its life with an empty list that lasts."""
+
+    began = False
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        if not self.began:
+            self.began = True
+            waiting = object()
+            self.streams.add(waiting)
+            yield wire.ListAndWatchResponse()
+            await asyncio.sleep(1.2)
+            self.streams.discard(waiting)
         async for each in super().ListAndWatch(request, context):
             yield each
 

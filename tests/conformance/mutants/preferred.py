@@ -42,7 +42,7 @@ class PrefersTooFew(GoodPlugin):
         return super().prefer(available, must, size - 1 if size > 2 else size)
 
 
-@mutation("too-large-preference", warns=["preferred.too-large"])
+@mutation("too-large-preference", notes=["preferred.too-large"])
 class TooLargePreference(GoodPlugin):
     """Gives what there is when more is asked for."""
 
@@ -53,7 +53,7 @@ class TooLargePreference(GoodPlugin):
         return await super().GetPreferredAllocation(request, context)
 
 
-@mutation("generic-empty-preference", warns=["preferred.not-offered"], options=PLAIN)
+@mutation("generic-empty-preference", notes=["preferred.not-offered"], options=PLAIN)
 class EmptyPreference(GoodPlugin):
     """Answers OK with nothing, though it offers nothing: generic, smarter, GCE, SR-IOV."""
 
@@ -87,7 +87,7 @@ class PreStartAnyId(GoodPlugin):
         return wire.PreStartContainerResponse()
 
 
-@mutation("pre-start-not-offered", warns=["prestart.not-offered"], options=PLAIN)
+@mutation("pre-start-not-offered", notes=["prestart.not-offered"], options=PLAIN)
 class PreStartNotOffered(GoodPlugin):
     """Answers OK although it does not want the call."""
 

@@ -3,7 +3,11 @@
 import asyncio
 import contextlib
 import os
+import socket
 import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -11,6 +15,7 @@ import grpc
 from tests.conformance import wire_names as wire
 from tests.conformance.good_plugin import GoodPlugin, Refused, accepts, identity
 from tests.conformance.mutants.registry import WATCHED, mutation
+from tests.conformance.unusual_plugin import OneAfterTheOther
 
 
 @mutation("never-registers", fails=["registration.registers"])
@@ -35,6 +40,24 @@ class RegistersFirst(GoodPlugin):
             aside.rename(self.path)
             self.mine = identity(self.path)
         await call
+
+
+@mutation(
+    "serves-after-register",
+    fails=["registration.serves-first"],
+    says={"registration.serves-first": "could not be dialled"},
+)
+class ServesAfterRegister(GoodPlugin):
+    """Listens, calls Register, and serves when that is answered."""
+
+    async def open_server(self) -> None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(self.path))
+            listener.listen()
+            self.mine = identity(self.path)
+            await self.call_register()
+        self.path.unlink()
+        await super().open_server()
 
 
 @mutation("serves-elsewhere", fails=["registration.serves-first"])
@@ -156,6 +179,23 @@ class RefusalIgnored(GoodPlugin):
             return False
 
 
+@mutation(
+    "nvidia-registers-by-a-timer",
+    warns=["registration.refused"],
+    says={"registration.refused": "s after that"},
+    never="does not register",
+)
+class RegistersByATimer(GoodPlugin):
+    """Tries again a long time after it was refused, like NVIDIA's plugin after 30 s."""
+
+    async def register(self) -> bool:
+        try:
+            return await super().register()
+        except Refused:
+            await asyncio.sleep(4.2)
+            return False
+
+
 @mutation("refusal-exits-0", warns=["registration.refused"])
 class RefusalExitsZero(GoodPlugin):
     """Ends as if nothing were wrong when it is refused."""
@@ -177,7 +217,9 @@ class StaleSocketNever(GoodPlugin):
         await super().open_server()
 
 
-@mutation("simple-stale-socket-panic", warns=["registration.stale-socket"])
+@mutation(
+    "simple-stale-socket-panic", warns=["registration.stale-socket", "registration.same-second"]
+)
 class StaleSocketPanic(GoodPlugin):
     """Panics over a stale socket but removes it, like simple-device-plugin."""
 
@@ -187,6 +229,41 @@ class StaleSocketPanic(GoodPlugin):
             print("panic: listen unix: address already in use", file=sys.stderr)
             os._exit(2)
         await super().open_server()
+
+
+@mutation("generic-starts-in-one-second", warns=["registration.same-second"])
+class StartsInOneSecond(GoodPlugin):
+    """Names its socket after the second of its start, and never removes one: generic, GCE.
+
+    Here a second begins with each socket.
+    """
+
+    def __init__(self, args: Any) -> None:
+        super().__init__(args)
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+        began = booted + ticks / os.sysconf("SC_CLK_TCK")
+        found = [*self.socket_dir.glob("widget-*")]
+        same = [path for path in found if began - path.stat().st_mtime < 1]
+        self.path = same[0] if same else self.path.with_name(f"widget-{began}.sock")
+
+    async def open_server(self) -> None:
+        if self.mine is None and self.path.exists() and not accepts(self.path):
+            raise Refused("address already in use")
+        await super().open_server()
+
+
+@mutation("waits-for-a-stream", warns=["registration.unopened-stream"])
+class WaitsForAStream(OneAfterTheOther):
+    """Registers its second resource when the stream of the first is open."""
+
+    async def call_register(self) -> None:
+        await GoodPlugin.call_register(self)
+
+    async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        self.is_registered.set()
+        async for each in super().ListAndWatch(request, context):
+            yield each
 
 
 @mutation("two-instances-yield", fails=["registration.two-instances"])

@@ -1,22 +1,27 @@
 """What a mutation is, and the collection of all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 
 from tests.conformance.good_plugin import GoodPlugin
 
-FILES = ("registration", "listing", "allocate", "preferred", "life", "grpc", "field")
+FILES = ("registration", "listing", "allocate", "preferred", "life", "ends", "grpc", "field")
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A broken plugin, and which checks must find it: ID → `fail` or `warn`."""
+    """A broken plugin, and which checks must find it: ID → `fail`, `warn` or `note`.
+
+    `says` is what must be read there, by the ID of the check, and `never` what nowhere.
+    """
 
     name: str
     plugin: type[GoodPlugin]
     breaks: dict[str, str] = field(hash=False)
     options: Sequence[str] = ()
+    says: Mapping[str, str] = field(default_factory=dict, hash=False)
+    never: str = ""
 
 
 _ALL: dict[str, Mutation] = {}
@@ -26,14 +31,22 @@ WATCHED = ("--registry-dir", "{registry_dir}")
 
 
 def mutation(
-    name: str, *, fails: Sequence[str] = (), warns: Sequence[str] = (), options: Sequence[str] = ()
+    name: str,
+    *,
+    fails: Sequence[str] = (),
+    warns: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    options: Sequence[str] = (),
+    says: Mapping[str, str] | None = None,
+    never: str = "",
 ) -> Callable[[type[GoodPlugin]], type[GoodPlugin]]:
     """Add a plugin to the collection."""
 
     def add(plugin: type[GoodPlugin]) -> type[GoodPlugin]:
         assert name not in _ALL, name
         breaks = dict.fromkeys(fails, "fail") | dict.fromkeys(warns, "warn")
-        _ALL[name] = Mutation(name, plugin, breaks, options)
+        breaks |= dict.fromkeys(notes, "note")
+        _ALL[name] = Mutation(name, plugin, breaks, options, says or {}, never)
         return plugin
 
     return add

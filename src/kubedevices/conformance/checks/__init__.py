@@ -10,6 +10,7 @@ container     what stands in the answers
 cdi           CDI names in the answers, and the files behind them
 preferred     GetPreferredAllocation and PreStartContainer
 restarts      a kubelet that comes and goes
+dies          an end of the plugin that nobody asked for
 growth        what a plugin holds more of after every restart
 stops         SIGTERM
 grpc          what every gRPC peer does
@@ -23,6 +24,7 @@ from kubedevices.conformance.checks import (
     cdi,
     changes,
     container,
+    dies,
     growth,
     grpc,
     listing,
@@ -45,6 +47,7 @@ ALL: tuple[Check, ...] = tuple(
         starts.theme,
         listing.first,
         listing.theme,
+        streams.abandoned,
         streams.theme,
         streams.quiet,
         changes.theme,
@@ -56,6 +59,7 @@ ALL: tuple[Check, ...] = tuple(
         preferred.preferred,
         preferred.start,
         restarts.theme,
+        dies.theme,
         changes.often,
         growth.theme,
         stops.theme,
@@ -75,6 +79,12 @@ THEMES = {
     "grpc": "gRPC",
 }
 """The first part of an ID, and what reports call it."""
+
+
+CHANGES = changes.TRACK
+
+DIES: Check = dies.theme.checks[0]
+"""Tells of every end that nobody asked for, wherever it was seen."""
 
 
 def find(name: str) -> Check:

@@ -3,13 +3,14 @@
 import asyncio
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
-from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, content_of, difference, shorten
+from kubedevices.conformance.check import Broken, Fragile, NotTried, Severity, Theme
+from kubedevices.conformance.checks.streams import DISTURBING
+from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, difference, shorten
 from kubedevices.errors import RpcError
 from kubedevices.wire.convert import allocate_request_to_wire
 from kubedevices.wire.services import ALLOCATE
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
+FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
 base = Theme("allocate", needs=("registration.options",))
 
@@ -48,20 +49,23 @@ theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
 async def per_container(plugin: Plugin) -> str:
     """Each container request gets its own response, in order."""
     ids = await plugin.healthy_ids()
-    one, other = ids[0], ids[-1]
-    single = [await plugin.answer_for([one]), await plugin.answer_for([other])]
+    pair = [ids[0], ids[-1]]
+    single = [await plugin.answer_for([name]) for name in pair]
     try:
-        both = (await plugin.allocate([one], [other])).containers
+        both = (await plugin.allocate(*([name] for name in pair))).containers
     except RpcError as error:
         raise Broken(f"two containers in one call: {error}") from error
     if len(both) != 2:
         raise Broken(f"{len(both)} responses to two container requests")
-    if sorted(map(repr, map(content_of, single))) == sorted(map(repr, map(content_of, both))):
-        in_order = list(map(content_of, single)) == list(map(content_of, both))
-        if not in_order:
-            raise Broken(f"the responses for {one!r} and {other!r} are swapped")
-        return "two responses to two requests, in order"
-    return "two responses to two requests"
+    again = [await plugin.answer_for([name]) for name in pair]
+    if any(map(difference, single, again)):
+        raise NotTried("two responses, but the same request is never answered alike")
+    if difference(*single) and not any(map(difference, single, reversed(both))):
+        raise Broken(f"the responses for {pair[0]!r} and {pair[1]!r} are swapped")
+    for name, alone, beside in zip(pair, single, both, strict=True):
+        if found := difference(alone, beside):
+            raise Broken(f"the response for {name!r} is another one beside {pair}: {found}")
+    return "two responses to two requests, as in calls of their own"
 
 
 @theme.check(
@@ -145,7 +149,7 @@ def _died_of(plugin: Plugin, what: str) -> None:
 
 @theme.check(
     "empty-ids",
-    WARN,
+    NOTE,
     suffers="A mistake of the caller goes unnoticed: the container starts without device.",
     source="plugins seen: all of fourteen answer OK",
     mend="Answer INVALID_ARGUMENT to a request without device IDs.",
@@ -164,6 +168,9 @@ async def empty_ids(plugin: Plugin) -> str:
 @theme.check(
     "concurrent",
     FAIL,
+    track=DISTURBING,
+    disturbs=True,
+    needs=("list.abandoned-stream",),
     suffers="Streams of former kubelets, and those of tools, eat the workers; then every pod "
     "admission hangs.",
     source="a stream of a dead kubelet can stay open for minutes",
@@ -203,6 +210,9 @@ async def concurrent(plugin: Plugin) -> str:
 @theme.check(
     "hang-up",
     FAIL,
+    track=DISTURBING,
+    disturbs=True,
+    needs=("list.abandoned-stream",),
     suffers="A kubelet that is restarted during an admission leaves a plugin that answers "
     "nobody any more.",
     source="kubelet 1.32: its connections end with it, calls in flight as well",

@@ -19,19 +19,76 @@ from kubedevices.conformance.checks.restarts import theme as restarts
 from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.conformance.stage import Stage
+from kubedevices.conformance.trigger import Call
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import WireError
 from kubedevices.probe.session import Stream
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-theme = Theme("list", needs=("list.first-message", "list.stays-open"), phase=Phase.QUIET)
+TRACK = "changes"
+"""Runs when no other check compares lists of devices any more."""
+
+theme = Theme(
+    "list",
+    needs=("list.first-message", "list.stays-open", "list.abandoned-stream"),
+    phase=Phase.QUIET,
+    track=TRACK,
+    disturbs=True,
+)
 
 Content = frozenset[ReportedDevice]
 
 
 def _content(stream: Stream | None) -> Content:
     return stream.latest.content if stream and stream.latest else frozenset()
+
+
+def _need_trigger(stage: Stage) -> None:
+    """Skip the check unless we know how to make devices change."""
+    if not stage.target.trigger.command:
+        raise NotTried("needs --trigger, a command that makes the devices change")
+
+
+def _triggered(stage: Stage) -> tuple[str, ...]:
+    """Return the resources that the trigger may change."""
+    named = stage.target.trigger.resource
+    return (named,) if named in stage.resources else stage.resources
+
+
+def _no_change(stage: Stage) -> str:
+    """Say why a trigger without effect proves nothing."""
+    return (
+        f"no stream saw a change within {stage.timing.change:g} s: the trigger did nothing, "
+        "or the plugin looks rarely (--change-timeout)"
+    )
+
+
+async def _run_trigger(stage: Stage) -> None:
+    """Make the plugin's devices change, in the way its author told us."""
+    await _run_in_shell(stage, stage.notes.changes.next(), "trigger")
+
+
+async def _undo(stage: Stage) -> None:
+    """Bring the devices back to where they were before the triggers, as far as we know how."""
+    before = {name: stage.plugin(name).session.latest for name in _triggered(stage)}
+    calls = stage.notes.changes.undoing()
+    for call in calls:
+        await _run_in_shell(stage, call, "undo")
+
+    def noticed() -> bool:
+        return any(stage.plugin(name).session.latest is not old for name, old in before.items())
+
+    if calls:  # what comes of it must not be taken for the next change
+        await stage.wait_for(noticed, stage.timing.change / 3)
+        await stage.pause(stage.timing.hold)
+
+
+async def _run_in_shell(stage: Stage, call: Call, what: str) -> None:
+    log = stage.place.root / f"{what}-output"
+    process = await stage.keeper.start(call.argv(), env=call.environment(), log=log)
+    if not await process.wait(stage.timing.call) or process.code != 0:
+        raise NotTried(f"the {what} failed: {process.how_it_ended()} {process.last_words(1)}")
 
 
 class Watched:
@@ -74,10 +131,10 @@ class Watched:
 )
 async def change(stage: Stage) -> Verdicts:
     """A change of the devices reaches every open stream."""
-    stage.need_trigger()
+    _need_trigger(stage)
     async with AsyncExitStack() as stack:
         watched = []
-        for name in stage.triggered():
+        for name in _triggered(stage):
             plugin = stage.plugin(name)
             await plugin.device_list()
             assert plugin.session.stream
@@ -89,7 +146,7 @@ async def change(stage: Stage) -> Verdicts:
             touched = [each for each in watched if each.is_touched()]
             if not touched:
                 await _must_not_be_lost(stage, "a change reached no stream")
-                raise NotTried(stage.no_change())
+                raise NotTried(_no_change(stage))
             verdicts = {each.plugin.resource: await _judge(each, slowest) for each in touched}
             again = [each for each in touched if verdicts[each.plugin.resource].status == "pass"]
             slowest = max(slowest, await _change_once(stage, again)) if again else slowest
@@ -97,7 +154,7 @@ async def change(stage: Stage) -> Verdicts:
                 if each.is_touched():
                     verdicts[each.plugin.resource] = await _judge(each, slowest, ", twice")
         finally:
-            await stage.undo_changes()
+            await _undo(stage)
     untouched = Verdict(Status.SKIP, "the trigger does not change it")
     return {name: verdicts.get(name, untouched) for name in stage.resources}
 
@@ -108,7 +165,7 @@ async def _change_once(stage: Stage, watched: list[Watched]) -> float:
     for each in watched:
         each.look()
     began = loop.time()
-    await stage.run_trigger()
+    await _run_trigger(stage)
     await stage.wait_for(lambda: any(each.is_touched() for each in watched), stage.timing.change)
     took = loop.time() - began
     # What else changes comes at about the same time; who is behind gets the whole time.
@@ -149,7 +206,7 @@ async def _must_not_be_lost(stage: Stage, what: str) -> None:
     def is_behind(plugin: Plugin, found: Content) -> bool:
         return _content(plugin.session.stream) != found
 
-    for name in stage.triggered():
+    for name in _triggered(stage):
         plugin = stage.plugin(name)
         try:
             async with plugin.another_stream() as stream:
@@ -206,10 +263,10 @@ async def replicas(plugin: Plugin) -> str:
 )
 async def recovers(stage: Stage) -> str:
     """When a change of the devices is undone, the list is what it was before."""
-    stage.need_trigger()
-    if not stage.changes.trigger.undo:
+    _need_trigger(stage)
+    if not stage.target.trigger.undo:
         raise NotTried("needs --undo, a command that undoes what --trigger does")
-    plugins = [stage.plugin(name) for name in stage.triggered()]
+    plugins = [stage.plugin(name) for name in _triggered(stage)]
     for plugin in plugins:
         await plugin.device_list()
     streams = [plugin.session.stream for plugin in plugins]
@@ -219,12 +276,12 @@ async def recovers(stage: Stage) -> str:
         return all(_content(each) == old for each, old in zip(streams, before, strict=True))
 
     try:
-        await stage.run_trigger()
+        await _run_trigger(stage)
         if not await stage.wait_for(lambda: not is_as_before(), stage.timing.change):
-            raise NotTried(stage.no_change())
+            raise NotTried(_no_change(stage))
         await stage.pause(stage.timing.hold)
     finally:
-        await stage.undo_changes()
+        await _undo(stage)
     began = asyncio.get_running_loop().time()
     if await stage.wait_for(is_as_before, stage.timing.change):
         return f"as before {asyncio.get_running_loop().time() - began:.2f} s after the undo"
@@ -239,7 +296,13 @@ async def recovers(stage: Stage) -> str:
 
 # ---------------------------------------------------------------- restarts in between
 
-often = Theme("life", phase=Phase.RESTARTS, needs=(*restarts.needs, "life.sockets-wiped"))
+often = Theme(
+    "life",
+    phase=Phase.RESTARTS,
+    needs=(*restarts.needs, "life.sockets-wiped", "life.dies"),
+    track=TRACK,
+    slow=True,
+)
 
 
 @often.check(
@@ -253,13 +316,13 @@ often = Theme("life", phase=Phase.RESTARTS, needs=(*restarts.needs, "life.socket
 )
 async def lost_updates(stage: Stage) -> str:
     """Kubelet restarts, each followed by a change: every change arrives."""
-    stage.need_trigger()
+    _need_trigger(stage)
     slowest, number = 0.0, 0
     try:
-        moved, _ = await _change_arrives(stage, stage.triggered())
+        moved, _ = await _change_arrives(stage, _triggered(stage))
         if not moved:
             await _must_not_be_lost(stage, "a change did not arrive")
-            raise NotTried(stage.no_change())
+            raise NotTried(_no_change(stage))
         for number in range(1, stage.timing.changes + 1):
             await restart_once(stage, number)
             arrived, took = await _change_arrives(stage, moved)
@@ -269,7 +332,7 @@ async def lost_updates(stage: Stage) -> str:
                 break
             slowest = max(slowest, took)
     finally:
-        await stage.undo_changes()
+        await _undo(stage)
     return f"{number} of {number}, the slowest in {slowest:.2f} s"
 
 
@@ -293,7 +356,7 @@ async def _change_arrives(stage: Stage, names: tuple[str, ...]) -> tuple[tuple[s
             name for name in names if (now := latest[name]) and now.content != before[name]
         )
 
-    await stage.run_trigger()
+    await _run_trigger(stage)
     await stage.wait_for(reached, stage.timing.change)
     if reached() and len(reached()) < len(names):
         await stage.wait_for(lambda: reached() == names, stage.timing.hold)

@@ -65,26 +65,27 @@ async def permissions(plugin: Plugin) -> str:
 @theme.check(
     "container-paths",
     FAIL,
-    suffers="Of two entries for one place the kubelet or the runtime keeps one, at random.",
-    source="kubelet 1.32: the first entry for a container path wins, the rest is dropped",
+    suffers="Of two entries for one place the kubelet keeps the first and drops the others.",
+    source="kubelet 1.32: the first entry for a container path wins",
     mend="Collect by container path before answering; give each node its own place.",
-    seen="simple, generic and Intel plugins (the same spec for every replica)",
 )
 async def container_paths(plugin: Plugin) -> str:
-    """No two entries of an answer have the same container path."""
+    """No two different entries of an answer have the same container path."""
     await _entries(plugin)
     count = 0
     for answer in await plugin.answers():
-        hosts: dict[str | None, list[str]] = defaultdict(list)
-        entries: list[DeviceSpec | Mount] = [*answer.devices, *answer.mounts]
-        for entry in entries:
-            hosts[entry.container_path].append(entry.host_path)
-        count += len(hosts)
-        for place, sources in hosts.items():
-            if len(set(sources)) > 1:
-                raise Broken(f"{place} is both {' and '.join(sorted(set(sources)))}")
-            if len(sources) > 1:
-                raise Fragile(f"{place} is there {len(sources)} times")
+        places: dict[str | None, list[DeviceSpec | Mount]] = defaultdict(list)
+        answered: list[DeviceSpec | Mount] = [*answer.devices, *answer.mounts]
+        for entry in answered:
+            if entry not in places[entry.container_path]:  # the same again changes nothing
+                places[entry.container_path].append(entry)
+        count += len(places)
+        for place, entries in places.items():
+            hosts = sorted({each.host_path for each in entries})
+            if len(hosts) > 1:
+                raise Broken(f"{place} is both {' and '.join(hosts)}")
+            if len(entries) > 1:
+                raise Fragile(f"{place} is there {len(entries)} times, each in another way")
     return f"{count} different places"
 
 

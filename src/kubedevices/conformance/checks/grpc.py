@@ -4,6 +4,7 @@ import asyncio
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.conformance.check import Broken, Phase, Severity, Theme
+from kubedevices.conformance.checks.streams import DISTURBING
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
 from kubedevices.wire.convert import EMPTY, allocate_request_to_wire
@@ -74,6 +75,9 @@ async def ping(plugin: Plugin) -> str:
 @theme.check(
     "broken-connection",
     FAIL,
+    track=DISTURBING,
+    disturbs=True,
+    needs=("list.abandoned-stream",),
     suffers="A kubelet that is killed takes the plugin with it.",
     source="a killed process closes its connections anywhere, in the middle of a frame too",
     mend="Treat a broken connection as the end of its calls, nothing else.",
@@ -96,6 +100,9 @@ async def broken_connection(plugin: Plugin) -> str:
 @theme.check(
     "idle-connection",
     FAIL,
+    track=DISTURBING,
+    disturbs=True,
+    needs=("list.abandoned-stream",),
     suffers="Whoever connects and says nothing, a probe for instance, locks the kubelet out.",
     source="liveness probes and tools connect to sockets without speaking",
     mend="Accept connections independently of what happens on others.",

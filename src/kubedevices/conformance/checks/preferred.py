@@ -7,7 +7,7 @@ from kubedevices.conformance.check import Broken, Fragile, NotTried, Severity, T
 from kubedevices.conformance.plugin import SEVERAL, UNKNOWN_ID, Plugin, shorten
 from kubedevices.errors import RpcError
 
-FAIL, WARN = Severity.FAIL, Severity.WARN
+FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 
 works = Theme("preferred", needs=("registration.options",))
 
@@ -93,7 +93,7 @@ async def size(plugin: Plugin) -> str:
 
 @preferred.check(
     "too-large",
-    WARN,
+    NOTE,
     suffers="A caller that asks for more than there is learns nothing of its mistake.",
     source="no kubelet asks so; other users of the API may",
     mend="Answer INVALID_ARGUMENT when allocation_size exceeds the available devices.",
@@ -114,7 +114,7 @@ async def too_large(plugin: Plugin) -> str:
 
 @works.check(
     "not-offered",
-    WARN,
+    NOTE,
     suffers="Whoever calls it takes the empty answer for a preference.",
     source="gRPC: what is not offered is UNIMPLEMENTED",
     mend="Return UNIMPLEMENTED.",
@@ -185,7 +185,7 @@ async def pre_start_unknown(plugin: Plugin) -> str:
 
 @start.check(
     "not-offered",
-    WARN,
+    NOTE,
     suffers="Whoever calls it believes that the device was prepared.",
     source="gRPC: what is not offered is UNIMPLEMENTED",
     mend="Return UNIMPLEMENTED.",

@@ -47,6 +47,8 @@ async def serves_first(plugin: Plugin) -> str:
         )
     if found.dials > 1:
         raise Fragile(f"answered the dial at the {found.dials}. try ({found.dial_problem})")
+    if found.dial_took > plugin.timing.first_list:
+        raise Fragile(f"served {found.dial_took:.1f} s after it had called Register")
     return "answered the first dial"
 
 
@@ -146,7 +148,7 @@ def _by_register(plugin: Plugin) -> None:
         raise NotTried("it registers by the plugin watcher")
 
 
-quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.options",))
+quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.options",), slow=True)
 
 
 @quiet.check(

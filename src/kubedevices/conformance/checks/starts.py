@@ -1,6 +1,7 @@
 """Starting a plugin where something is not as it should be; the check starts it itself."""
 
 import asyncio
+import time
 
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.stage import Stage
@@ -14,12 +15,16 @@ STORM = 3.0
 
 QUICK_TRIES = 8
 
-theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",))
+SECOND = 1.0
+
+theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",), track=None)
 
 
 @theme.check(
     "slow-kubelet",
     FAIL,
+    slow=True,
+    ignores_changes=True,
     suffers="The kubelet registers the plugin anyway, later: each impatient retry adds a stream.",
     source="kubelet 1.32: Register dials for up to 10 s before it answers",
     mend="Give Register a deadline of 30 s.",
@@ -58,6 +63,8 @@ async def slow_kubelet(stage: Stage) -> str:
 @theme.check(
     "absent-kubelet",
     FAIL,
+    slow=True,
+    ignores_changes=True,
     suffers="At boot the plugin may start before the kubelet listens; one that gives up silently "
     "never registers, one that exits waits for its restart back-off.",
     source="a DaemonSet's containers start while the kubelet still starts",
@@ -68,7 +75,7 @@ async def absent_kubelet(stage: Stage) -> str:
     """Started without a kubelet, it waits for one and registers."""
     loop = asyncio.get_running_loop()
     process = await stage.start_fresh(kubelet=False)
-    if await process.wait(stage.timing.absent + 2 * stage.usual_start):
+    if await process.wait(stage.timing.absent + 2 * stage.notes.usual_start):
         raise Fragile(f"ended without a kubelet: {process.how_it_ended()}", process.last_words())
     await stage.probe.start()
     began = loop.time()
@@ -83,6 +90,8 @@ async def absent_kubelet(stage: Stage) -> str:
 @theme.check(
     "refused",
     WARN,
+    slow=True,
+    ignores_changes=True,
     suffers="A storm of registrations loads the kubelet; a plugin that stays up unregistered "
     "looks healthy and serves nobody.",
     source="device plugin API: a plugin that is refused should end",
@@ -104,10 +113,15 @@ async def refused(stage: Stage) -> str:
     if _is_storm(tries, stage):
         raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
     stage.probe.manner = KIND
-    since = asyncio.get_running_loop().time()
-    if not await stage.wait_for(lambda: not stage.missing(since), stage.timing.registered_at_all):
-        raise Broken(f"{tries} tries, then it stays up and never registers again")
-    return f"{tries} tries within {stage.timing.refusing:g} s, registered when it was let"
+    loop = asyncio.get_running_loop()
+    since, limit = loop.time(), stage.timing.registered_at_all
+    if not await stage.wait_for(lambda: not stage.missing(since), limit):
+        raise Broken(f"{tries} tries, then it stays up and does not register within {limit:g} s")
+    took = loop.time() - since
+    text = f"{tries} tries within {stage.timing.refusing:g} s, registered {took:.1f} s after that"
+    if took > stage.timing.registered_soon:
+        raise Fragile(text)
+    return text
 
 
 def _is_storm(tries: int, stage: Stage) -> bool:
@@ -115,7 +129,7 @@ def _is_storm(tries: int, stage: Stage) -> bool:
 
 
 def _by_register(stage: Stage) -> None:
-    if stage.is_watched:
+    if stage.notes.is_watched:
         raise NotTried("it registers by the plugin watcher")
 
 
@@ -154,9 +168,62 @@ async def stale_socket(stage: Stage) -> str:
 
 
 @theme.check(
+    "same-second",
+    WARN,
+    needs=("registration.stale-socket",),
+    track="registration.stale-socket",
+    suffers="A container that ended is started again at once the first time, and that start is "
+    "lost.",
+    source="plugins seen: sockets named after the second of the start, and left behind",
+    mend="Name the socket after the resource, and remove a socket that nobody accepts on.",
+    seen="generic-device-plugin (waits for ever), GCE (exits 2)",
+)
+async def same_second(stage: Stage) -> str:
+    """Killed and started again within the same second, it registers."""
+    await asyncio.sleep(SECOND - time.time() % SECOND)
+    second = int(time.time())
+    await stage.start_fresh()
+    await stage.until_registered(stage.timing.start)
+    await stage.keeper.kill_all()
+    await stage.probe.drop_connections()
+    is_late = int(time.time()) != second
+    stage.process = await stage.launch()
+    took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
+    if is_late:
+        raise NotTried(f"it takes {stage.notes.usual_start:.1f} s to start, and two starts more")
+    return f"registered {took:.2f} s after its second start"
+
+
+@theme.check(
+    "unopened-stream",
+    WARN,
+    suffers="One resource that a kubelet refuses or is slow with keeps all others from the node.",
+    source="a kubelet opens ListAndWatch in its own time, and not for what it refused",
+    mend="Register every resource by itself; wait for no stream before the next.",
+)
+async def unopened_stream(stage: Stage) -> str:
+    """A resource whose stream is not opened holds up no other resource."""
+    _by_register(stage)
+    if len(stage.resources) < 2:
+        raise NotTried("it has only one resource")
+    for silent in stage.resources:
+        others = {*stage.resources} - {silent}
+        await stage.start_fresh(manner=Manner(unopened=silent))
+
+        def is_held_up(others: set[str] = others) -> list[str]:
+            plugins = stage.probe.plugins
+            return [each for each in others if each not in plugins or not plugins[each].lists]
+
+        if not await stage.wait_for(lambda: not is_held_up(), stage.timing.registered_at_all):
+            raise Broken(f"without a stream of {silent}, {is_held_up()[0]} is not served")
+    return f"{len(stage.resources)} resources, each without the stream of another"
+
+
+@theme.check(
     "two-instances",
     FAIL,
-    needs=("list.stays-open",),
+    track="registration.stale-socket",
+    needs=("list.stays-open", "list.abandoned-stream"),
     suffers="A rolling update, or a second copy by mistake, ends with nobody serving.",
     source="rolling updates with surge start the new instance before the old one ends",
     mend="Look whether somebody accepts on your socket; remove only a socket that is still yours.",
@@ -171,7 +238,7 @@ async def two_instances(stage: Stage) -> str:
     since = stage.launched_at
     await stage.probe.bell.until(
         lambda: not second.running or not stage.missing(since),
-        stage.timing.overlap + 2 * stage.usual_start,
+        stage.timing.overlap + 2 * stage.notes.usual_start,
     )
     await stage.pause(stage.timing.overlap / 3)  # what the second did may reach the first later
     while_both = f"the second {'runs' if second.running else second.how_it_ended()}"
@@ -236,13 +303,16 @@ async def watcher(stage: Stage) -> str:
 @theme.check(
     "watcher-refused",
     WARN,
+    slow=True,
+    ignores_changes=True,
+    track="registration.refused",
     suffers="A plugin that stays up unregistered looks healthy and serves nobody.",
     source="pluginregistration API: NotifyRegistrationStatus tells of a failure, too",
     mend="Exit with the error's text, or remove the socket and try again with a back-off.",
 )
 async def watcher_refused(stage: Stage) -> str:
     """Told by the plugin watcher that it was refused, it answers and does not crash."""
-    if not stage.is_watched:
+    if not stage.notes.is_watched:
         raise NotTried("it registers by itself")
     process = await stage.start_fresh(manner=Manner(refusal="refused by the check"))
     await stage.wait_for(

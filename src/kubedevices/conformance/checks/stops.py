@@ -11,7 +11,7 @@ from kubedevices.errors import RpcError, StatusCode, WireError
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-theme = Theme("life", phase=Phase.PROCESS, needs=("registration.options",))
+theme = Theme("life", phase=Phase.PROCESS, needs=("registration.options",), track="stopping")
 
 ENDED_BY_SIGTERM = (-int(signal.SIGTERM), 128 + int(signal.SIGTERM))
 
@@ -30,7 +30,7 @@ class Stop:
             return known
         process = await stage.start_fresh()
         await stage.until_registered(stage.timing.start)
-        await stage.pause(stage.timing.hold)
+        await stage.calm()
         seconds = await _stop(stage, process)
         paths = [*stage.probe.sockets(), *stage.place.registry.iterdir()]
         found = cls(process, seconds, [path.name for path in paths])
@@ -59,7 +59,7 @@ async def _stop(stage: Stage, process: Process) -> float:
     mend="Handle SIGTERM: stop the server, end.",
 )
 async def stop_time(stage: Stage) -> str:
-    """It ends within 5 s after SIGTERM."""
+    """It ends within 8 s after SIGTERM."""
     stop = await Stop.once(stage)
     if stop.process.running:
         raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
@@ -159,9 +159,9 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
     mend="Handle SIGTERM from the first moment, also while waiting for kubelet.sock.",
 )
 async def stop_while_waiting(stage: Stage) -> str:
-    """It ends within 5 s after SIGTERM while it waits for a kubelet, too."""
+    """It ends within 8 s after SIGTERM while it waits for a kubelet, too."""
     process = await stage.start_fresh(kubelet=False)
-    if await process.wait(stage.timing.settle + 2 * stage.usual_start):
+    if await process.wait(stage.timing.settle + 2 * stage.notes.usual_start):
         return f"it does not wait: {process.how_it_ended()}"
     seconds = await _stop(stage, process)
     if process.running:

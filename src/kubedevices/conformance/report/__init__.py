@@ -4,5 +4,6 @@ summary    counts, the sentence they make, and the words about one finding
 text       a table grouped by theme, and under it what to know about each finding
 document   JSON
 junit      the XML that CI servers read
+progress   what stderr shows while a run goes on
 page       one HTML file that can be attached to a bug report
 """

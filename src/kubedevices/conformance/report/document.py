@@ -8,12 +8,19 @@ from kubedevices.conformance.report.summary import Run
 
 
 def as_document(run: Run) -> dict[str, Any]:
-    """Return the run: `checks` has one object per check and resource."""
+    """Return the run: `checks` has one object per check and resource.
+
+    `logs` has one object per process of the plugin that printed anything: during which check it
+    was started, how it ended, and all it printed.
+    """
     return {
         "plugin": run.plugin,
         "kubedevices": __version__,
         "seconds": round(run.seconds, 1),
+        "about": dict(run.about),
+        "left_out": [*run.left_out],
         "summary": run.counts,
+        "verdict": run.verdict(),
         "checks": [
             {
                 "id": result.check.id,
@@ -27,6 +34,7 @@ def as_document(run: Run) -> dict[str, Any]:
             }
             for result in run.results
         ],
+        "logs": [{"check": log.check, "ended": log.ended, "text": log.text} for log in run.logs],
     }
 
 
@@ -39,4 +47,6 @@ def words_of(check: Check) -> dict[str, str]:
         "source": check.source,
         "mend": check.mend,
         "seen": check.seen,
+        "since": check.since,
+        "until": check.until,
     }

@@ -2,9 +2,9 @@
 
 from xml.etree import ElementTree as ET
 
+from kubedevices.conformance.board import Result
 from kubedevices.conformance.check import Status
-from kubedevices.conformance.report.summary import Run, words_about
-from kubedevices.conformance.runner import Result
+from kubedevices.conformance.report.summary import Run, alone, words_about
 
 
 def as_junit(run: Run) -> str:
@@ -19,8 +19,13 @@ def as_junit(run: Run) -> str:
     }
     root = ET.Element("testsuites", numbers)
     suite = ET.SubElement(root, "testsuite", {"name": _clean(run.plugin), **numbers})
+    properties = ET.SubElement(suite, "properties")
+    for title, words in run.about.items():
+        ET.SubElement(properties, "property", {"name": title, "value": _clean(words)})
     for result in run.results:
         _add_case(suite, result)
+    for log in run.logs[:1]:  # of the process that most checks met
+        ET.SubElement(suite, "system-err").text = _clean(log.text)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -36,7 +41,7 @@ def _add_case(suite: ET.Element, result: Result) -> None:
         },
     )
     evidence = _clean(result.verdict.evidence)
-    text = "\n".join(f"{title}: {_clean(words)}" for title, words in words_about(result))
+    text = "\n".join(f"{title}: {_clean(words)}" for title, words in words_about(alone(result)))
     if result.status is Status.FAIL:
         ET.SubElement(case, "failure", {"message": evidence, "type": "fail"}).text = text
     elif result.status is Status.SKIP:

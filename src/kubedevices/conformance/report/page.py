@@ -3,8 +3,9 @@
 from html import escape
 
 from kubedevices import __version__
-from kubedevices.conformance.report.summary import Run, words_about
-from kubedevices.conformance.runner import Result
+from kubedevices.conformance.board import Result
+from kubedevices.conformance.notes import Log
+from kubedevices.conformance.report.summary import FindingOf, Run, words_about
 
 _STYLE = """
 :root { --ink:#1d2433; --soft:#5b6472; --line:#dfe3e8; --back:#f6f7f9; --card:#fff;
@@ -24,11 +25,12 @@ code, .id, pre { font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospac
   padding:8px 16px; color:var(--soft) }
 .chip b { display:block; font-size:22px; line-height:1.2 }
 .pass { color:var(--pass) } .warn { color:var(--warn) }
-.fail { color:var(--fail) } .skip { color:var(--skip) }
+.fail { color:var(--fail) } .skip, .note { color:var(--skip) }
+pre { white-space:pre-wrap; overflow-wrap:anywhere }
 .finding { background:var(--card); border:1px solid var(--line); border-left:4px solid;
   border-radius:8px; padding:14px 18px; margin:0 0 14px }
 .finding h3 { margin:0 0 10px; font-size:15px }
-.finding dl { display:grid; grid-template-columns:90px 1fr; gap:4px 14px; margin:0;
+.finding dl, dl.about { display:grid; grid-template-columns:90px 1fr; gap:4px 14px; margin:0;
   color:var(--ink) }
 dt { color:var(--soft) } dd { margin:0; overflow-wrap:anywhere; white-space:pre-line }
 table { width:100%; border-collapse:collapse; background:var(--card);
@@ -49,7 +51,12 @@ def as_page(run: Run, when: str) -> str:
         f'<div class="chip"><b class="{status}">{count}</b>{status}</div>'
         for status, count in run.counts.items()
     )
-    findings = "".join(_finding(run, result) for result in run.findings)
+    findings = "".join(_finding(run, each) for each in run.findings)
+    about = "".join(
+        f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in run.about.items()
+    )
+    logs = "".join(_log(log) for log in run.logs)
+    remarks = "".join(f"<p>{escape(line)}</p>" for line in run.remarks())
     themes = "".join(
         f"<h2>{escape(title)}</h2><table>{''.join(_row(run, each) for each in results)}</table>"
         for title, results in run.by_theme()
@@ -63,22 +70,30 @@ def as_page(run: Run, when: str) -> str:
 <p class="command"><code>{escape(run.plugin)}</code></p>
 <div class="chips">{chips}</div>
 <p>{escape(run.verdict())}</p>
+{remarks}
 {f"<h2>Findings</h2>{findings}" if findings else ""}
 {themes}
+{f"<h2>About this run</h2><dl class='about'>{about}</dl>" if about else ""}
+{f"<h2>What the plugin printed</h2>{logs}" if logs else ""}
 <footer>kubedevices {escape(__version__)}, {escape(when)}</footer>
 </main></body></html>
 """
 
 
-def _finding(run: Run, result: Result) -> str:
-    status = result.status.value
-    of = f" · {escape(result.resource)}" if len(run.resources) > 1 else ""
+def _log(log: Log) -> str:
+    started = escape(f"started for {log.check}, {log.ended}")
+    return f"<details><summary>{started}</summary><pre>{escape(log.text)}</pre></details>"
+
+
+def _finding(run: Run, finding: FindingOf) -> str:
+    status = finding.status.value
+    of = f" · {escape(', '.join(finding.resources))}" if len(run.resources) > 1 else ""
     words = "".join(
-        f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in words_about(result)
+        f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in words_about(finding)
     )
     return (
         f'<section class="finding {status}"><h3>{status} <span class="id">'
-        f"{escape(result.check.id)}</span>{of}</h3><dl>{words}</dl></section>"
+        f"{escape(finding.check.id)}</span>{of}</h3><dl>{words}</dl></section>"
     )
 
 

@@ -1,22 +1,40 @@
 """Counts of a run, the sentence they make, and the words about one finding. For every report."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kubedevices.conformance.check import Status
+from kubedevices.conformance.board import PLUGIN, Result
+from kubedevices.conformance.check import Check, Status
 from kubedevices.conformance.checks import THEMES
-from kubedevices.conformance.runner import Result
+from kubedevices.conformance.notes import Log
+from kubedevices.words import counted, some_of
+
+
+class FindingOf(NamedTuple):
+    """What one check found, for every resource it says the same of."""
+
+    check: Check
+    status: Status
+    resources: Sequence[str]
+    results: Sequence[Result]
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything a report is made of."""
+    """Everything a report is made of.
+
+    `about` is what one must know to repeat the run, by title; `logs` are what the plugin printed;
+    `left_out` are the IDs of checks that a quick run does not try.
+    """
 
     plugin: str
     results: Sequence[Result]
     seconds: float
+    about: Mapping[str, str] = field(default_factory=dict)
+    logs: Sequence[Log] = ()
+    left_out: Sequence[str] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -25,14 +43,19 @@ class Run:
         return {status.value: counted[status] for status in Status}
 
     @property
-    def findings(self) -> list[Result]:
-        """Failures first, then warnings."""
-        return [
-            result
-            for status in (Status.FAIL, Status.WARN)
-            for result in self.results
-            if result.status is status
-        ]
+    def findings(self) -> list[FindingOf]:
+        """Failures first, then warnings; one per check, for however many resources."""
+        found = []
+        for status in (Status.FAIL, Status.WARN):
+            checks: dict[str, list[Result]] = {}
+            for result in self.results:
+                if result.status is status:
+                    checks.setdefault(result.check.id, []).append(result)
+            found += [
+                FindingOf(each[0].check, status, [result.resource for result in each], each)
+                for each in checks.values()
+            ]
+        return found
 
     @property
     def resources(self) -> list[str]:
@@ -47,20 +70,43 @@ class Run:
         ]
         return [(title, results) for title, results in themes if results]
 
+    def legend(self) -> str:
+        """Explain the name that stands for no resource, where it is used."""
+        if PLUGIN in self.resources and len(self.resources) > 1:
+            return f"{PLUGIN} is the plugin as a whole, with all of its resources."
+        return ""
+
+    def remarks(self) -> list[str]:
+        """Return the lines that stand above the verdict."""
+        left_out = some_of(self.left_out, limit=len(self.left_out))
+        left_out = f"left out by --quick: {left_out}" if left_out else ""
+        return [line for line in (self.noted(), left_out, self.legend()) if line]
+
+    def noted(self) -> str:
+        """Return what most plugins do in one line, an empty one where this one does not."""
+        ids = sorted({each.check.id for each in self.results if each.status is Status.NOTE})
+        if not ids:
+            return ""
+        number = counted(len(ids), "note")
+        return f"{number}, of what most plugins do: {some_of(ids, limit=len(ids))}"
+
     def verdict(self) -> str:
-        """Return the run in one sentence."""
+        """Return the run in one sentence, with how much it rests on."""
         counts = self.counts
+        every = {result.check.id for result in self.results}
+        tried = {result.check.id for result in self.results if result.status is not Status.SKIP}
         if counts["fail"]:
             what = "this plugin loses devices, updates or pods on a node, or breaks the API"
         elif counts["warn"]:
             what = "nothing breaks a node, some of it is fragile"
-        elif counts["pass"]:
-            what = "a well-behaved plugin"
+        elif tried:
+            what = "a well-behaved plugin as far as it was tried"
         else:
             what = "nothing was tried"
         return (
             f"{counts['pass']} passed, {counts['warn']} warned, {counts['fail']} failed, "
-            f"{counts['skip']} skipped in {self.seconds:.0f} s: {what}"
+            f"{counts['skip']} skipped in {self.seconds:.0f} s, "
+            f"{len(tried)} of {counted(len(every), 'check')} tried: {what}"
         )
 
 
@@ -71,12 +117,23 @@ class Line(NamedTuple):
     text: str
 
 
-def words_about(result: Result) -> list[Line]:
+def happened(finding: FindingOf) -> str:
+    """Return the evidence, once for all resources that share it."""
+    said: dict[str, list[str]] = {}
+    for result in finding.results:
+        said.setdefault(result.verdict.evidence, []).append(result.resource)
+    if len(finding.results) == 1:
+        return finding.results[0].verdict.evidence
+    return "\n".join(f"{', '.join(names)}: {evidence}" for evidence, names in said.items())
+
+
+def words_about(finding: FindingOf) -> list[Line]:
     """Return what happened, what a node would suffer, the rule and its source, how to mend it."""
-    check = result.check
+    check = finding.check
+    stories = dict.fromkeys(result.verdict.story for result in finding.results)
     lines = [
-        Line("happened", result.verdict.evidence),
-        Line("said", result.verdict.story),
+        Line("happened", happened(finding)),
+        Line("said", "\n".join(filter(None, stories))),
         Line("rule", check.rule),
         Line("on a node", check.suffers),
         Line("source", check.source),
@@ -84,3 +141,8 @@ def words_about(result: Result) -> list[Line]:
         Line("seen in", check.seen),
     ]
     return [line for line in lines if line.text]
+
+
+def alone(result: Result) -> FindingOf:
+    """Return one result as a finding, where each has a place of its own."""
+    return FindingOf(result.check, result.status, [result.resource], [result])

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from textwrap import indent
 
-from kubedevices.conformance.report.summary import Run, words_about
-from kubedevices.conformance.runner import Result
+from kubedevices.conformance.board import Result
+from kubedevices.conformance.report.summary import FindingOf, Run, words_about
 
-STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
+STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
 _TITLE_WIDTH = 10
 
 
@@ -34,12 +34,13 @@ def plain_lines(run: Run) -> Iterator[str]:
                 ).rstrip()
             )
         yield ""
-    for result in run.findings:
-        yield f"{result.status.upper()} {result.check.id}{_of(run, result)}"
-        for title, text in words_about(result):
+    for finding in run.findings:
+        yield f"{finding.status.upper()} {finding.check.id}{_of(run, finding)}"
+        for title, text in words_about(finding):
             rest = indent(text, " " * (_TITLE_WIDTH + 4)).lstrip()
             yield f"  {title.ljust(_TITLE_WIDTH)}  {rest}"
         yield ""
+    yield from run.remarks()
     yield run.verdict()
 
 
@@ -53,8 +54,8 @@ def _columns(run: Run) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)] + [0]
 
 
-def _of(run: Run, result: Result) -> str:
-    return f" ({result.resource})" if len(run.resources) > 1 else ""
+def _of(run: Run, finding: FindingOf) -> str:
+    return f" ({', '.join(finding.resources)})" if len(run.resources) > 1 else ""
 
 
 def _one_line(text: str) -> str:
@@ -78,23 +79,25 @@ def _print_rich(run: Run) -> None:
         for result in results:
             style = STYLES[result.status.value]
             status, *cells = _cells(run, result)
-            quiet = style if result.status.value == "skip" else ""
+            quiet = style if result.status.value in ("skip", "note") else ""
             table.add_row("", Text(status, style=style), *(Text(c, style=quiet) for c in cells))
         console.print(table)
         console.print()
-    for result in run.findings:
-        style = STYLES[result.status.value]
+    for finding in run.findings:
+        style = STYLES[finding.status.value]
         console.print(
             Text.assemble(
-                (result.status.upper(), style), f" {result.check.id}", (_of(run, result), "dim")
+                (finding.status.upper(), style), f" {finding.check.id}", (_of(run, finding), "dim")
             )
         )
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(width=2)
         table.add_column(width=_TITLE_WIDTH)
         table.add_column(overflow="fold")
-        for title, text in words_about(result):
+        for title, text in words_about(finding):
             table.add_row("", Text(title, style="dim"), Text(text))
         console.print(table)
         console.print()
+    for line in run.remarks():
+        console.print(Text(line, style="dim"))
     console.print(Text(run.verdict(), style="bold"))

@@ -1,0 +1,39 @@
+"""An end of the plugin that nobody asked for, wherever in a run it is seen."""
+
+from kubedevices.conformance.check import Broken, Phase, Severity, Theme
+from kubedevices.conformance.checks.restarts import restart_once
+from kubedevices.conformance.checks.restarts import theme as restarts
+from kubedevices.conformance.notes import Death
+from kubedevices.conformance.stage import Stage
+
+theme = Theme(
+    "life",
+    phase=Phase.RESTARTS,
+    needs=(*restarts.needs, "life.sockets-wiped"),
+    track="life.sockets-wiped",
+    slow=True,
+    ignores_changes=True,
+)
+
+
+@theme.check(
+    "dies",
+    Severity.FAIL,
+    suffers="All of its devices are gone until it is started again, and each time it dies the "
+    "back-off before that grows.",
+    source="Kubernetes: a container that exits is restarted after 10 s, 20 s, … up to 5 minutes",
+    mend="Begin with the last words of the process; nothing a kubelet does may end a plugin.",
+    seen="Intel's framework (a second or more after a kubelet restart: send on closed channel)",
+)
+async def dies(stage: Stage) -> str:
+    """Its process does not end by itself, some seconds after a kubelet restart for instance."""
+    await restart_once(stage, 1)
+    await stage.pause(stage.timing.watch)
+    process = stage.process
+    if process and not process.running:
+        when = f"its process ended ({process.how_it_ended()}) some time after a kubelet restart"
+        stage.notes.deaths.append(Death(when, process.last_words()))
+        raise Broken(when, process.last_words())
+    if missing := stage.missing():
+        raise Broken(f"{', '.join(missing)} was gone some time after a kubelet restart")
+    return f"alive {stage.timing.watch:g} s after a kubelet restart"

@@ -1,0 +1,64 @@
+"""Which lines of a crashed program's output say why: Go, Python, Rust, or else its last lines."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+_GO = re.compile(r"^(panic: |fatal error: |F\d{4} \d\d:|.*\bmsg=.*level=fatal|.*level=fatal)")
+_GO_FRAME = re.compile(r"^([\w./*()\-\[\]{}·…%]+)\(.*\)$")
+_GO_PLACE = re.compile(r"^\t(\S+\.go:\d+)")
+_PYTHON = "Traceback (most recent call last):"
+_PYTHON_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in ')
+_PYTHON_ERROR = re.compile(r"^[A-Za-z_][\w.]*(: |$)")
+_RUST = re.compile(r"^thread '.*' (\(\d+\) )?panicked at ")
+_LOGGING = ("k8s.io/klog", "github.com/golang/glog", "github.com/sirupsen/logrus", "log.")
+_FOREIGN_PYTHON = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ")
+
+
+def last_words(text: str, lines: int = 3) -> str:
+    """Return the first crash in `text` and the first frame of its own code, or its last lines."""
+    printed = text.splitlines()
+    for number, line in enumerate(printed):
+        if _GO.match(line):
+            return "\n".join(_of_go(printed[number:]))
+        if _RUST.match(line):
+            said = [each for each in printed[number + 1 : number + 2] if each.strip()]
+            return "\n".join([line, *said])
+    starts = [number for number, line in enumerate(printed) if line.strip() == _PYTHON]
+    if starts:
+        return "\n".join(_of_python(printed[starts[-1] :]))
+    return "\n".join([line for line in printed if line.strip()][-lines:])
+
+
+def is_crash(text: str) -> bool:
+    """Whether a program's output tells of a crash, and not of an end that it decided itself."""
+    return any(
+        line.startswith(("panic: ", "fatal error: ", _PYTHON)) or _RUST.match(line)
+        for line in text.splitlines()
+    )
+
+
+def _of_go(crash: Sequence[str]) -> list[str]:
+    """Return the message, the signal below it, and the first frame that is not Go's own."""
+    words = [crash[0]]
+    if crash[1:] and crash[1].startswith(("[signal ", "\tpanic: ")):
+        words.append(crash[1].strip())
+    for call, place in pairwise(crash):
+        name, where = _GO_FRAME.match(call), _GO_PLACE.match(place)
+        if name and where and _is_its_own(name[1]):
+            return [*words, f"{call.partition('(0x')[0]} at {where[1]}"]
+    return words
+
+
+def _is_its_own(function: str) -> bool:
+    """Tell a function of a program or its modules from one of Go: those have no dot up front."""
+    first = function.partition("/")[0] if "/" in function else ""
+    return function.startswith("main.") or ("." in first and not function.startswith(_LOGGING))
+
+
+def _of_python(crash: Sequence[str]) -> list[str]:
+    """Return the error and the innermost frame that is not a library's."""
+    frames = [line.strip() for line in crash if _PYTHON_FRAME.match(line)]
+    own = [frame for frame in frames if not any(each in frame for each in _FOREIGN_PYTHON)]
+    errors = [line for line in crash[1:] if _PYTHON_ERROR.match(line)]
+    return [*errors[:1], *(own or frames)[-1:]]

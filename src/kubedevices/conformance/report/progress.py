@@ -1,0 +1,64 @@
+"""What stderr shows while a run goes on: findings as they are sure, and on a terminal a clock."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+from kubedevices.conformance.board import Result
+from kubedevices.conformance.check import Check, Status
+from kubedevices.words import some_of
+
+_TICK = 1.0
+
+
+class ProgressLine:
+    """On a terminal one line that ticks; elsewhere only what is found, as it is found."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._under_way: dict[str, float] = {}
+        self._done: set[str] = set()
+        self._live = sys.stderr.isatty()
+
+    def __call__(self, check: Check, results: Sequence[Result]) -> None:
+        """Take note of a check that begins, or of its results."""
+        if results:
+            self._under_way.pop(check.id, None)
+            self._done.add(check.id)
+        else:
+            self._under_way[check.id] = time.monotonic()
+        for result in results:
+            if result.status in (Status.WARN, Status.FAIL):
+                self.clear()
+                _write(f"{result.status}  {check.id}  {result.verdict.evidence}\n")
+        self.draw()
+
+    def line(self) -> str:
+        """Return how many checks are done, which are tried, and for how long the slowest is."""
+        names = sorted(self._under_way, key=self._under_way.__getitem__)
+        if not names:
+            return f"[{len(self._done)}/{self._total}]"
+        waited = time.monotonic() - self._under_way[names[0]]
+        return f"[{len(self._done)}/{self._total}] {waited:.0f} s: {some_of(names, 2)}"
+
+    async def tick(self) -> None:
+        """Draw the line again and again, until cancelled."""
+        while self._live:
+            self.draw()
+            await asyncio.sleep(_TICK)
+
+    def draw(self) -> None:
+        """Draw the line, where there is a terminal."""
+        if self._live:
+            _write(f"\r\x1b[K{self.line()}")
+
+    def clear(self) -> None:
+        """Leave a clean line."""
+        if self._live:
+            _write("\r\x1b[K")
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()

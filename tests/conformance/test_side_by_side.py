@@ -1,0 +1,114 @@
+"""Tracks side by side: the same verdicts as one after another, and what cannot share a machine."""
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import pytest
+
+from kubedevices.conformance.board import Board, Result, silence
+from kubedevices.conformance.check import Check, Status, Verdict
+from kubedevices.conformance.checks import ALL, DIES, find
+from kubedevices.conformance.runner import in_order, run_checks
+from kubedevices.conformance.target import Target
+from tests.conformance.mutants.registry import all_mutations
+from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, check, found, target, widgets
+
+SAMPLE = (
+    "intel-panics-after-a-restart",
+    "rocm-any-stream-end-exits",
+    "generic-streams-share-a-queue",
+)
+AGAIN = 2
+
+
+@pytest.mark.timeout(600)
+async def test_the_verdicts_are_the_same_side_by_side() -> None:
+    """For good and bad plugins, whatever runs at the same time."""
+    wrong = {}
+    for name in SAMPLE:
+        mutation = all_mutations()[name]
+        for _ in range(1 + AGAIN):  # on a machine that stalls a plugin looks slow
+            results = await check(MUTANT, "--mutation", name, *mutation.options, side_by_side=True)
+            wrong[name] = found(results)
+            if wrong[name] == mutation.breaks:
+                del wrong[name]
+                break
+        assert [each.check.id for each in results] == sorted(
+            [each.check.id for each in results], key=[one.id for one in ALL].index
+        )
+    assert not wrong
+
+
+async def test_no_check_is_tried_twice() -> None:
+    """Also where none is chosen for which the plugin would be met."""
+    names = ("list.second-stream", "allocate.unknown-id", "life.sockets-wiped")
+    results = await check(GOOD_PLUGIN, checks=map(find, names), side_by_side=True)
+    assert sorted(each.check.id for each in results) == sorted(names)
+
+
+async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
+    """One that holds a lock, as for a port: nothing of it is taken for a fault."""
+    with widgets() as directory:
+        plugin = target(GOOD_PLUGIN, directory)
+        lock = ["flock", "--nonblock", "--no-fork", "--conflict-exit-code", "9", f"{directory}"]
+        plugin = replace(plugin, command=(*lock, *plugin.command), side_by_side=True)
+        checks = [each for each in ALL if each.theme == "grpc" or each.id == "life.sockets-wiped"]
+        results = await run_checks(plugin, checks, FAST)
+    assert {each.status.value for each in results} == {"pass"}
+
+
+async def test_an_end_that_nobody_asked_for_is_a_failure_of_its_own() -> None:
+    """Whatever was chosen: the check that was under way says nothing, `life.dies` says it once."""
+    script = f"{sys.executable} {GOOD_PLUGIN} --socket-dir {{socket_dir}} --device-dir $0 & sleep 3"
+    with widgets() as directory:
+        end = f"{script}; echo 'panic: out of widgets' >&2; kill $!; exit 2"
+        plugin = Target(("sh", "-c", end, str(directory)))
+        checks = [find("list.stays-open")]
+        results = await run_checks(plugin, checks, replace(FAST, quiet=20))
+    assert {each.check.id: each.status.value for each in results} == {
+        "list.stays-open": "skip",
+        "life.dies": "fail",
+    }
+    (dies,) = [each for each in results if each.check is DIES]
+    assert "exit code 2" in dies.verdict.evidence
+    assert dies.verdict.story == "panic: out of widgets"
+
+
+def result(one: Check, status: Status) -> Result:
+    return Result(one, "a.b/c", Verdict(status, "seen"), 0.0)
+
+
+def test_a_result_waits_for_those_it_needs() -> None:
+    """What ended first is not said before it is sure that it means anything."""
+    first, second = find("life.sockets-wiped"), find("life.dies")
+    said: list[tuple[str, str]] = []
+
+    def tell(one: Check, results: object) -> None:
+        assert isinstance(results, list)
+        said.extend((one.id, each.status.value) for each in results)
+
+    board = Board([first, second], tell)
+    board.end(second, [result(second, Status.FAIL)])
+    assert said == []
+    board.end(first, [result(first, Status.FAIL)])
+    assert said == [(first.id, "fail"), (second.id, "skip")]
+    assert [each.status.value for each in board.finish()] == ["fail", "skip"]
+
+
+async def test_a_wait_for_checks_ends_with_the_last_of_them() -> None:
+    """However their results depend on others."""
+    board = Board([find("life.dies")], silence)
+    waiting = asyncio.create_task(board.until_ended({"life.dies"}, 30))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    board.end(find("life.dies"), [result(find("life.dies"), Status.PASS)])
+    await waiting
+
+
+@pytest.mark.parametrize("later", ["life.dies", "life.lost-updates", "life.memory"])
+def test_a_check_comes_after_what_it_needs(later: str) -> None:
+    """Whatever its phase and track are."""
+    names = [each.id for each in in_order(ALL)]
+    for need in find(later).needs:
+        assert names.index(need) < names.index(later)
