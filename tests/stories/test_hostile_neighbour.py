@@ -28,6 +28,7 @@ CHECKPOINT = "kubelet_internal_checkpoint"
 UNFINISHED = (f".{CHECKPOINT}.new", f"{CHECKPOINT}.x.tmp", ".kubelet.new")
 """Names that are, or could be taken for, those of files before their rename."""
 
+OTHER = "example.com/other"
 NAMES = ("kubelet.sock", CHECKPOINT, *UNFINISHED, "widget.sock", "sub")
 
 
@@ -132,6 +133,25 @@ async def test_while_it_runs_and_at_the_stop(
     assert_written_or_told(checkpoint, holds, caplog.text)
     assert holds == "directory" or two.uid in read(checkpoint)
     outside.assert_untouched()
+
+
+async def test_hundreds_of_idle_connections_lock_no_plugin_out(sockets: Path) -> None:
+    """One stranger opens 600 and says nothing; plugins before and after are served."""
+    async with (
+        asyncio.timeout(2 * NO_HANG),
+        DeviceManager(sockets) as manager,
+        FakePlugin(sockets, devices=healthy("a")) as before,
+        FakePlugin(sockets, OTHER, socket_name="other.sock", devices=healthy("b")) as after,
+        contextlib.AsyncExitStack() as stranger,
+    ):
+        await before.register()
+        for _ in range(600):
+            connection = await asyncio.open_unix_connection(sockets / "kubelet.sock")
+            stranger.callback(connection[1].close)
+        await after.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.wait_for(OTHER, allocatable=1)
+        await before.register()
 
 
 @pytest.mark.parametrize("kind", PLANTS)

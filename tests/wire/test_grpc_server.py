@@ -1,6 +1,7 @@
 """Our server: handlers that fail, clients that misbehave, start and stop. With our own channel."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tests.waiting import until
 from tests.wire import frames
 from tests.wire.by_hand import raw_client
 from tests.wire.conftest import dialled
-from tests.wire.echo_server import CALL, WATCH, echo, server_of
+from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 
 # ---------------------------------------------------------------- handlers
 
@@ -241,15 +242,76 @@ async def test_client_that_reads_nothing(short_dir: Path) -> None:
 
 
 async def test_too_many_connections(short_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Above the limit a connection is closed at once, and the others go on."""
-    server = server_of({CALL: UnaryMethod(echo)}, max_connections=2)
+    """Above the limit a connection is closed at once, if all others have calls, and these go on."""
+    gate = asyncio.Event()
+
+    async def wait(payload: bytes) -> bytes:
+        await gate.wait()
+        return payload
+
+    server = server_of({CALL: UnaryMethod(wait)}, max_connections=2)
     await server.start(short_dir / "s.sock")
-    async with dialled(short_dir) as first, dialled(short_dir):
-        async with raw_client(short_dir / "s.sock") as (reader, _), asyncio.timeout(5):
-            assert await _rest(reader) == b""
-        assert await first.unary(CALL, b"x", timeout=5) == b"x"
-    assert "more than 2 connections" in caplog.text
+    async with dialled(short_dir) as first, dialled(short_dir) as second:
+        calls = [
+            asyncio.ensure_future(each.unary(CALL, b"x", timeout=30)) for each in (first, second)
+        ]
+        await until(lambda: len(server.tasks) == 2)
+        for _ in range(3):
+            async with raw_client(short_dir / "s.sock") as (reader, _), asyncio.timeout(5):
+                assert await _rest(reader) == b""
+        gate.set()
+        assert await asyncio.gather(*calls) == [b"x", b"x"]
+    assert caplog.messages == ["t: 2 connections, taking no more"]  # once a minute
     await server.stop()
+
+
+@pytest.mark.parametrize("said", ["nothing", "settings", "half a request"])
+async def test_idle_connections_lock_nobody_out(
+    short_dir: Path, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The one that is idle for longest makes room; open calls and later clients are served."""
+    server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)}, max_connections=8)
+    await server.start(short_dir / "s.sock")
+    words = {
+        "nothing": b"",
+        "settings": frames.CLIENT_HELLO,
+        "half a request": frames.CLIENT_HELLO
+        + frames.raw(frames.HEADERS, frames.END_HEADERS, 1, frames.block(frames.REQUEST)),
+    }
+    async with dialled(short_dir) as streaming, contextlib.AsyncExitStack() as strangers:
+        stream = streaming.stream(WATCH)
+        assert await anext(stream)
+        for _ in range(20):
+            _, writer = await strangers.enter_async_context(raw_client(short_dir / "s.sock"))
+            writer.write(words[said])
+        for _ in range(20):
+            async with dialled(short_dir) as good:
+                assert await good.unary(CALL, b"x", timeout=5) == b"x"
+        assert server.open_streams(WATCH) == 1
+        await stream.aclose()
+    assert caplog.messages == ["t: 8 connections, ending those that are idle"]
+    await server.stop()
+
+
+async def test_a_connection_without_calls_ends_after_a_while(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with an open stream stays, however long nothing is said."""
+    monkeypatch.setattr(grpc_server, "IDLE_TIMEOUT", 0.1)
+    server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
+    await server.start(short_dir / "s.sock")
+    async with dialled(short_dir) as idle, dialled(short_dir) as streaming:
+        stream = streaming.stream(WATCH)
+        assert await anext(stream)
+        assert await idle.unary(CALL, b"x", timeout=5) == b"x"
+        async with asyncio.timeout(10):
+            await idle.closed.wait()
+        assert not streaming.closed.is_set()
+        await stream.aclose()
+        async with asyncio.timeout(10):
+            await streaming.closed.wait()
+    await server.stop()
+    assert server._sweep is None
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:

@@ -147,19 +147,41 @@ async def test_a_client_that_stands_still_is_left(
 async def test_too_many_clients_do_not_use_up_the_files_of_the_plugin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Beyond the limit a connection is ended at once; those before it are answered."""
+    """Beyond the limit the oldest that has asked for nothing makes room."""
     monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
     async with running() as server:
         address = address_of(server)
-        first = [await asyncio.open_connection(*address) for _ in range(2)]
-        await until(lambda: server.connections == 2, what="both connections")
-        with contextlib.suppress(ConnectionResetError):
-            assert await ask(address, b"GET /hello HTTP/1.1\r\n\r\n") == b""
-        for reader, writer in first:
-            writer.write(b"GET /hello HTTP/1.1\r\n\r\n")
-            assert (await asyncio.wait_for(reader.read(), 5)).endswith(b"hello\n")
+        silent = [await asyncio.open_connection(*address) for _ in range(5)]
+        await until(lambda: server.connections == 2, what="the last two connections")
+        for _ in range(3):
+            assert (await ask(address, b"GET /hello HTTP/1.1\r\n\r\n")).endswith(b"hello\n")
+        for reader, writer in silent[:3]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
             writer.close()
-            await writer.wait_closed()
+        for _, writer in silent[3:]:
+            writer.close()
+
+
+async def test_clients_that_have_asked_are_not_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that takes its time is answered; who comes beyond the limit is refused."""
+    monkeypatch.setattr(http_pages, "CONNECTION_LIMIT", 2)
+    gate = asyncio.Event()
+
+    async def slow() -> http_pages.Page:
+        await gate.wait()
+        return http_pages.Page(b"slow")
+
+    server = http_pages.PageServer(http_pages.Address("127.0.0.1", 0), {"/": slow})
+    await server.start()
+    address = address_of(server)
+    asked = [asyncio.ensure_future(ask(address, b"GET / HTTP/1.1\r\n\r\n")) for _ in range(2)]
+    await until(lambda: server.connections == 2 and not server._silent)
+    with contextlib.suppress(ConnectionResetError):
+        assert await ask(address, b"GET / HTTP/1.1\r\n\r\n") == b""
+    gate.set()
+    assert all(answer.endswith(b"slow") for answer in await asyncio.gather(*asked))
+    await server.stop()
 
 
 @pytest.mark.parametrize("host", ["*", "::"])

@@ -30,6 +30,12 @@ REQUEST_TIMEOUT = 30.0
 """Seconds a client has to send the rest of a request it has begun."""
 
 MAX_CONNECTIONS = 512
+"""Beyond these the one that has been idle for longest ends: who says nothing locks nobody out."""
+
+IDLE_TIMEOUT = 300.0
+"""Seconds without a call after which a connection ends; gRPC clients then make another."""
+
+_TELL_AGAIN = 60.0
 STOP_TIME = 0.08
 
 
@@ -74,6 +80,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
         self._running = 0
         self._handshake: asyncio.TimerHandle | None = None
         self.calls: set[Call] = set()
+        self.idle_since = self.loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -81,6 +88,17 @@ class _ServerLink(GrpcLink[ServerConnection]):
             self._handshake = self.loop.call_later(HANDSHAKE_TIMEOUT, self.abort)
         else:
             self.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no call, or none of which the request is here."""
+        return all(call.owner.task is None for call in self.calls)
+
+    def end_idle(self) -> None:
+        """Say goodbye and close; a call that comes at the same moment is made again elsewhere."""
+        self.connection.refuse_calls()
+        self.connection.go_away()
+        self.close()
 
     def on_lost(self) -> None:
         self._end_handshake()
@@ -187,6 +205,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
 
     def _drop(self, call: Call) -> None:
         self.calls.discard(call)
+        self.idle_since = self.loop.time()
         served: _Served | None = call.owner
         if served is not None:
             if served.timer is not None:
@@ -227,6 +246,8 @@ class GrpcServer:
         )
         self._max_connections = max_connections
         self._links: set[_ServerLink] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._told_at = -_TELL_AGAIN
         self._listener: Acceptor | None = None
         self._path: Path | None = None
         self._identity: FileIdentity | None = None
@@ -272,6 +293,9 @@ class GrpcServer:
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
         if self._path is not None:
             unlink_own(self._path, self._identity)
         listener.close()
@@ -306,11 +330,36 @@ class GrpcServer:
         """Take a new connection, unless we are stopped or have too many."""
         if self._listener is None:
             return False
-        if len(self._links) >= self._max_connections:
-            logger.warning("%s: more than %d connections", self.name, self._max_connections)
+        if len(self._links) >= self._max_connections and not self._make_room(link.loop.time()):
             return False
         self._links.add(link)
+        if self._sweep is None:
+            self._sweep = link.loop.call_later(IDLE_TIMEOUT, self._end_idle_links)
         return True
+
+    def _make_room(self, now: float) -> bool:
+        """End the connection that has been idle for longest; say whether there is one."""
+        idle = [link for link in self._links if link.is_idle]
+        if now - self._told_at >= _TELL_AGAIN:
+            self._told_at = now
+            what = "ending those that are idle" if idle else "taking no more"
+            logger.warning("%s: %d connections, %s", self.name, self._max_connections, what)
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda link: link.idle_since)
+        self._links.discard(oldest)
+        oldest.end_idle()
+        return True
+
+    def _end_idle_links(self) -> None:
+        """End what has been idle for too long, and come again while there are connections."""
+        loop = asyncio.get_running_loop()
+        for link in [*self._links]:
+            if link.is_idle and loop.time() - link.idle_since >= IDLE_TIMEOUT:
+                link.end_idle()
+        self._sweep = (
+            loop.call_later(IDLE_TIMEOUT / 2, self._end_idle_links) if self._links else None
+        )
 
     def forget(self, link: _ServerLink) -> None:
         """Let go of a connection that has ended."""

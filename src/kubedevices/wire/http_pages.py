@@ -69,6 +69,9 @@ class PageServer:
         self._address, self._pages = address, pages
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._silent: dict[
+            asyncio.Task[None], None
+        ] = {}  # have asked for nothing yet, oldest first
 
     @property
     def url(self) -> str:
@@ -110,17 +113,27 @@ class PageServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= CONNECTION_LIMIT:
-            writer.transport.abort()
-            return
+            if not self._silent:
+                writer.transport.abort()
+                return
+            oldest = next(iter(self._silent))
+            self._forget(oldest)
+            oldest.cancel()
         task = asyncio.create_task(self._answer(reader, writer), name="http page")
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        self._silent[task] = None
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        self._silent.pop(task, None)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(DEADLINE):
                 try:
                     head = await reader.readuntil(b"\r\n\r\n")
+                    self._stop_waiting()
                     method, page = await self._page(head)
                 except asyncio.LimitOverrunError:
                     method, page = "GET", _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -136,6 +149,11 @@ class PageServer:
             return
         finally:
             writer.transport.abort()
+
+    def _stop_waiting(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._silent.pop(task, None)
 
     async def _page(self, head: bytes) -> tuple[str, Page]:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
