@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.device import ReportedDevice
-from kubedevices.explain.facts import Answers, DeviceState, PluginAnswer, ResourceState, Socket
+from kubedevices.explain.facts import (
+    Allocation,
+    Answers,
+    DeviceState,
+    PluginAnswer,
+    ResourceState,
+    Socket,
+)
 from kubedevices.explain.finding import Result
-from kubedevices.explain.plugin_lists import completed, judge_rivals
+from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 
@@ -121,3 +129,26 @@ def test_a_node_of_ours_says_from_whom_it_takes_a_resource() -> None:
     node = replace(answers, is_kubelet=False, resources=served)
     (finding,) = judge_rivals(map(silent, RIVALS), node)
     assert (finding.looked_at, finding.command) == ("g2.sock, somebody", "")
+
+
+def test_a_pod_that_ended_holds_nothing() -> None:
+    """The checkpoint has it until the next admission; what it was given matters no more."""
+    allocations = tuple(
+        Allocation(uid, "main", GPU, ("a",), ContainerAllocateResponse()) for uid in "123"
+    )
+    answers = kubelet(gpu="ab")
+    device = replace(answers.resources[GPU].devices[0], held_by=("ns/lives (main)",))
+    held = replace(answers.resources[GPU], devices=(device,))
+    answers = replace(answers, resources={GPU: held}, allocations=allocations)
+    names = {"1": "ns/lives", "2": "ns/ended"}  # of the third nobody knows it
+    assert [each.pod_uid for each in held_now(GPU, answers, names)] == ["1", "3"]
+    nameless = replace(device, held_by=("2 (main)",))  # taken over from a checkpoint
+    held = replace(held, devices=(device, nameless))
+    assert len(held_now(GPU, replace(answers, resources={GPU: held}), names)) == 3
+    assert held_now(NIC, answers, names) == []
+    for unsure in (
+        replace(answers, source=""),
+        replace(answers, is_kubelet=False),
+        replace(answers, resources={}),
+    ):
+        assert len(held_now(GPU, unsure, names)) == 3

@@ -1,12 +1,13 @@
 """What a kubelet says over podresources, as one listing."""
 
+import errno
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubedevices.errors import CannotAsk, KubeletSilent, RpcError, StatusCode
+from kubedevices.errors import CannotAsk, DialError, KubeletSilent, RpcError, StatusCode
 from kubedevices.wire import kubelet_devices
 from kubedevices.wire.kubelet_devices import ask_kubelet, describe_pod_resources
 from kubedevices.wire.pod_resources import (
@@ -15,7 +16,7 @@ from kubedevices.wire.pod_resources import (
     PodEntry,
     pod_resources_methods,
 )
-from kubedevices.wire.unix_grpc import GrpcServer
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 
 GPU = "example.com/gpu"
 
@@ -126,3 +127,17 @@ def test_a_pod_without_a_namespace_goes_by_its_uid() -> None:
     assert resource["devices"][0]["held_by"] == [
         {"namespace": "", "pod": "", "uid": "uid-9", "container": "c"}
     ]
+
+
+async def test_who_may_not_ask_a_kubelet_is_told_what_helps(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may ask everybody, so the refusal is made."""
+
+    async def refuse(path: Path, *, timeout: float) -> None:
+        raise DialError(str(path), "permission denied", errno.EACCES)
+
+    monkeypatch.setattr(GrpcChannel, "dial", refuse)
+    with pytest.raises(CannotAsk, match="no permission to ask the kubelet") as caught:
+        await ask_kubelet(short_dir / "s")
+    assert str(caught.value).endswith(": ask again as root")

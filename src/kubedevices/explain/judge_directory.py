@@ -75,7 +75,10 @@ def judge_kubelet_socket(
     elsewhere = _elsewhere(directory, kubelets)
     if socket.refusal == MISSING:
         found = "it does not exist: neither a kubelet nor a kubedevices node serves this directory"
-        advice = elsewhere or "start one; plugins that run register by themselves"
+        advice = elsewhere or (
+            "start one; plugins that notice it register by themselves, others when they are "
+            "started again"
+        )
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
         advice = "remove it and restart the kubelet"

@@ -147,7 +147,7 @@ def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
             continue
         findings.append(ok(Step.CDI, name, explained.reason))
         findings += [
-            warning(Step.CDI, name, text, "see which runtime is used here", "podman --version")
+            warning(Step.CDI, name, text, "compare that with the runtime that is used here")
             for text in explained.warnings
         ]
     return findings

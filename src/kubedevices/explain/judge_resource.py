@@ -250,7 +250,7 @@ def judge_held(state: ResourceState, source: str) -> list[Finding]:
     if len(held) < len(healthy):
         return [ok(Step.HELD, source, found)]
     holders = list(dict.fromkeys(name for each in held for name in each.held_by))
-    advice = "all is well, but nothing is left: wait for one of these to end, or add devices"
+    advice = "nothing is left: wait for one of these to end, or add devices"
     return [warning(Step.HELD, source, f"{found}, by {some_of(holders)}", advice)]
 
 

@@ -1,4 +1,4 @@
-"""Which plugin is that of which resource, told by their lists: pure.
+"""Which plugin is that of which resource, and which pods hold devices yet, told by lists: pure.
 
 A kubelet does not say which socket is that of which resource, nor which devices are unhealthy. A
 plugin that is asked says what it lists, but not of which resource; and IDs are unique within one
@@ -6,11 +6,11 @@ resource only. So a plugin belongs to a resource where both have the same health
 nobody else has.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kubedevices.device import Health
-from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
+from kubedevices.explain.facts import Allocation, Answers, DeviceState, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, warning
 from kubedevices.words import counted, some_of
 
@@ -44,6 +44,21 @@ def completed(name: str, plugins: Sequence[Socket], answers: Answers) -> Resourc
         None,
         alike[0].path.name,
     )
+
+
+def held_now(resource: str, answers: Answers, names: Mapping[str, str]) -> list[Allocation]:
+    """Return what containers hold by the checkpoint, without pods that have ended.
+
+    A kubelet drops these when it admits the next pod; until then it names them no more. `names` are
+    those of pods by their uid: a pod whose name is not known is not known to have ended.
+    """
+    found = [each for each in answers.allocations if each.resource == resource]
+    state = answers.resources.get(resource)
+    if not answers.source or not answers.is_kubelet or state is None:
+        return found
+    holders = (holder for device in state.devices for holder in device.held_by)
+    live = {holder.partition(" (")[0] for holder in holders}
+    return [each for each in found if {each.pod_uid, names.get(each.pod_uid)} & {None, *live}]
 
 
 def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:

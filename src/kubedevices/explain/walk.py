@@ -47,7 +47,7 @@ from kubedevices.explain.look_files import (
 )
 from kubedevices.explain.look_processes import kubelets, pod_names
 from kubedevices.explain.places import POD_RESOURCES, Places, below_kubelet_root
-from kubedevices.explain.plugin_lists import completed, judge_rivals
+from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.socket_paths import CHECKPOINT_NAME, DEVICE_PLUGIN_DIR
 
@@ -149,7 +149,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
     pods = await asyncio.to_thread(
         processes_of_pods, {each.pod_uid for each in answers.allocations}, places.proc_root, names
     )
-    seen = _Seen(places, directory, watched, answers, pods)
+    seen = _Seen(places, directory, watched, answers, pods, names)
     reports = await asyncio.to_thread(
         lambda: tuple(_explain_resource(each, seen) for each in wanted)
     )
@@ -205,13 +205,17 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was seen and said, for all resources; `pods` are the processes of those with devices."""
+    """What was seen and said, for all resources.
+
+    `pods` are the processes of pods with devices, `names` the names of pods, by their uid.
+    """
 
     places: Places
     directory: Directory
     watched: tuple[Watched, ...]
     answers: Answers
     pods: Mapping[str, Sequence[Process]]
+    names: Mapping[str, str]
 
 
 def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
@@ -233,7 +237,7 @@ def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
 
 def _explain_files(name: str, seen: _Seen) -> list[Finding]:
     places, answers = seen.places, seen.answers
-    allocations = [each for each in answers.allocations if each.resource == name]
+    allocations = held_now(name, answers, seen.names)
     checkpoint = str(answers.checkpoint or places.socket_dir / CHECKPOINT_NAME)
     findings = judge_answers(allocations, checkpoint)
     selinux = look_at_selinux(places.sysfs_root)
