@@ -312,19 +312,34 @@ async def test_another_socket_at_the_path_is_not_taken_for_the_plugin(short_dir:
             assert other.streams_opened == 0
 
 
-async def test_opening_again_ends_with_the_grace_period(short_dir: Path) -> None:
-    """A stream that fails each time is not tried for ever."""
+async def test_a_stream_that_ends_again_is_left_to_the_plugin(short_dir: Path) -> None:
+    """A plugin that lists and hangs up each time: its devices would come and go for minutes."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:
         recorder = Recorder()
-        task = asyncio.ensure_future(endpoint.follow(recorder, reopen_for=0.5))
+        task = asyncio.ensure_future(endpoint.follow(recorder, reopen_for=300))
+        for number in (1, 2):
+            await until(lambda number=number: len(recorder.lists) == number)  # type: ignore[misc]
+            await plugin.end_streams()
+        await asyncio.wait_for(task, 20)
+        assert (recorder.lists, len(recorder.ends)) == ([["a"], ["a"]], 2)
+        assert endpoint.is_stopped
+        assert plugin.streams_opened == 2
+
+
+async def test_a_stream_that_fails_at_once_is_opened_once_more(short_dir: Path) -> None:
+    """Its end is told once."""
+    plugin = FakePlugin(short_dir, devices=healthy("a"))
+    async with connected(plugin) as endpoint:
+        recorder = Recorder()
+        task = asyncio.ensure_future(endpoint.follow(recorder, reopen_for=300))
         await until(lambda: recorder.lists)
         plugin.errors["list"] = RpcError(StatusCode.INTERNAL, "broken")
         await plugin.end_streams()
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 20)
         assert recorder.lists == [["a"]]
-        assert len(recorder.ends) == 1  # told once, however often it failed
-        assert plugin.streams_opened > 1
+        assert len(recorder.ends) == 1
+        assert plugin.streams_opened == 2
 
 
 async def test_a_list_beyond_the_limit_ends_the_stream_with_a_word(

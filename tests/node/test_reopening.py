@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubedevices.node.reopening import FIRST_REOPEN, LAST_REOPEN, Reopening
+from kubedevices.node.reopening import FIRST_REOPEN, LAST_REOPEN, LASTING, Reopening
 
 
 def pauses(reopening: Reopening, count: int, now: float = 0) -> list[float | None]:
@@ -37,3 +37,12 @@ def test_the_tries_end_with_the_grace_period() -> None:
     reopening.lost(200, 300)
     assert reopening.pause(300) == 0.1
     assert Reopening(0).pause(0) is None
+
+
+def test_a_stream_is_opened_again_once_unless_it_lasts() -> None:
+    """The first one may end as soon as it likes; only one that was opened again is judged."""
+    reopening = Reopening(1000)
+    assert not reopening.was_in_vain(0, 0.1)
+    assert not reopening.was_in_vain(1, 1 + LASTING)
+    assert not reopening.was_in_vain(100, 100 + LASTING)
+    assert reopening.was_in_vain(200, 199.9 + LASTING)

@@ -6,6 +6,7 @@ another plugin: every call has a deadline, and every stream its own task.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -50,6 +51,9 @@ _FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
 _LONGEST_PAUSE, _PAUSE_FOR_NOTHING = 0.5, 0.02
 _READING_ONE_DEVICE = 2e-6
 """Seconds, about: what a list costs before it gets here."""
+
+_NO_SOCKET_LIMIT = 1.0
+"""Seconds to wait for a socket that is not there; a plugin that dies leaves none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,8 @@ class Endpoint:
     async def _dial(self, timeout: float) -> GrpcChannel:
         """Dial until the deadline: a plugin may register a moment before it listens."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
+        began = loop.time()
+        deadline = began + timeout
         pause = _FIRST_REDIAL
         while True:
             try:
@@ -161,6 +166,10 @@ class Endpoint:
                 )
             except DialError as error:
                 left = deadline - loop.time()
+                is_gone = error.errno == errno.ENOENT and loop.time() - began > _NO_SOCKET_LIMIT
+                if is_gone and left > 0:
+                    reason = f"context deadline exceeded: there is no socket {self.socket}"
+                    raise DialPluginFailed(reason) from error
                 if left <= 0:
                     logger.info("%s: %s", self.resource, error)
                     raise DialPluginFailed("context deadline exceeded") from error
@@ -227,9 +236,10 @@ class Endpoint:
     async def follow(self, listener: EndpointListener, *, reopen_for: float = 0) -> None:
         """Pass the plugin's lists on until its stream ends for good.
 
-        For `reopen_for` seconds after a loss the stream is opened again with growing pauses, as
-        long as the very same socket file is there: some plugins end a stream and never register
-        again. 0 leaves coming back to the plugin, as the kubelet does.
+        Some plugins end a stream and never register again, so a lost one is opened again once, if
+        that succeeds within `reopen_for` seconds and the very same socket file is there. One that
+        ends soon again is left to the plugin, which has to register: its devices would come and
+        go. 0 leaves all of it to the plugin, as the kubelet does.
         """
         loop = asyncio.get_running_loop()
         reopening, was_lost = Reopening(reopen_for), False
@@ -241,6 +251,9 @@ class Endpoint:
                 was_lost = self.is_stopped = True
                 if not listener.stream_ended(self, reason):
                     return
+            if reopening.was_in_vain(opened_at, loop.time()):
+                logger.info("%s: its stream ended again, so it has to register", self.resource)
+                return
             while True:
                 pause = reopening.pause(loop.time())
                 if pause is None or not self._owns_socket():

@@ -90,9 +90,9 @@ class RegistrationServer:
     async def register(self, request: RegisterRequest) -> None:
         """Check `request` and connect to the plugin; the reply says that both are done.
 
-        When the caller gives up, it is tried once more without it: as at a kubelet, the plugin is
-        registered all the same, and of one that died whoever watches the node hears why it is
-        missing. Asked again, the new registration takes the place of the abandoned one.
+        When the caller gives up, it goes on without it: as at a kubelet, the plugin is registered
+        all the same, and of one that died whoever watches the node hears at once what it did last.
+        Asked again, the new registration takes the place of the abandoned one.
 
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
@@ -101,23 +101,25 @@ class RegistrationServer:
         key = request.resource_name, request.endpoint
         if abandoned := self._abandoned.pop(key, None):
             abandoned.cancel()
+        task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
         try:
-            await self._take(request)
+            await asyncio.shield(task)
         except asyncio.CancelledError:
             if self._is_serving:  # the caller has left
-                self._go_on_alone(key, request)
+                self._go_on_alone(key, task)
+            else:
+                task.cancel()
             raise
 
-    def _go_on_alone(self, key: tuple[str, str], request: RegisterRequest) -> None:
+    def _go_on_alone(self, key: tuple[str, str], task: "asyncio.Task[None]") -> None:
         def forget(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
                 task.exception()  # a refusal, which has been told
             if self._abandoned.get(key) is task:
                 del self._abandoned[key]
 
-        task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
-        task.add_done_callback(forget)
         self._abandoned[key] = task
+        task.add_done_callback(forget)
 
     async def _take(self, request: RegisterRequest) -> None:
         try:

@@ -2,6 +2,9 @@
 
 FIRST_REOPEN, LAST_REOPEN = 0.1, 10.0
 
+LASTING = 30.0
+"""Seconds after which a stream that was opened again was worth it."""
+
 
 class Reopening:
     """The pauses before each try: they double, and start afresh after a stream that lasted.
@@ -11,12 +14,22 @@ class Reopening:
 
     def __init__(self, limit: float) -> None:
         self._limit, self._lost_at, self._pause = limit, 0.0, 0.0
+        self._was_reopened = False
 
     def lost(self, opened_at: float, now: float) -> None:
         """Take note that a stream which had brought a list ended."""
         self._lost_at = now
         if now - opened_at > LAST_REOPEN:
             self._pause = 0.0
+
+    def was_in_vain(self, opened_at: float, now: float) -> bool:
+        """Whether a stream that ended had been opened again and did not last.
+
+        It is left to the plugin then, which has to register: its devices would come and go.
+        """
+        in_vain = self._was_reopened and now - opened_at < LASTING
+        self._was_reopened = True
+        return in_vain
 
     def pause(self, now: float) -> float | None:
         """Return the seconds before the next try, None when there is to be none."""
