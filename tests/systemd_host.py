@@ -1,0 +1,81 @@
+"""A systemd of its own, with nothing but the units of a test, over the files of this host.
+
+It is process 1 of a process namespace that ends with the test. The host's files are read-only;
+there /run, /tmp and /var are empty, and only the cgroups of systemd are writable.
+"""
+
+import contextlib
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.containers import need, need_root_and
+
+SYSTEMD = Path("/lib/systemd/systemd")
+CGROUPS = Path("/sys/fs/cgroup/systemd")
+TARGETS = ("sysinit", "basic", "local-fs", "shutdown", "umount")
+PREPARE = """\
+set -e
+mount --make-rprivate /
+mount -t proc proc /proc
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+mount -t tmpfs tmpfs /run
+mkdir /run/test
+mount --bind "$1" /run/test
+mount -o remount,bind,ro /
+for directory in /tmp /var /sys/fs/cgroup; do mount -t tmpfs tmpfs "$directory"; done
+mkdir -p /var/tmp /var/lib/kubelet/device-plugins /sys/fs/cgroup/systemd
+mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd
+exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_UNIT_PATH=/run/test/units \\
+  SYSTEMD_GENERATOR_PATH=/run/none "$2" --log-target=null --default-standard-output=null
+"""
+NAMESPACES = ("--mount", "--pid", "--fork", "--uts", "--ipc", "--net", "--cgroup", "--kill-child")
+DEADLINE = 60
+
+
+@contextlib.contextmanager
+def systemd(units: Mapping[str, str]) -> Iterator[Path]:
+    """Run `units`, all of which are wanted; give the directory that they see as /run/test."""
+    need_root_and("unshare", "mount")
+    need(SYSTEMD.exists(), "systemd", "install the Debian package systemd")
+    need(CGROUPS.is_dir(), "the cgroup hierarchy of systemd", "mount it at /sys/fs/cgroup/systemd")
+    group = Path(tempfile.mkdtemp(prefix="kd-test-", dir=CGROUPS))
+    with tempfile.TemporaryDirectory(prefix="kd-systemd-", dir="/tmp") as name:
+        directory = Path(name)
+        _write_units(directory / "units", units)
+        join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+        script = ("sh", "-c", PREPARE, "prepare", name, str(SYSTEMD))
+        process = subprocess.Popen(
+            ["sh", "-c", join, "join", "unshare", *NAMESPACES, *script],
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            yield directory
+        finally:
+            process.kill()  # and with it process 1 of the namespace
+            process.wait(DEADLINE)
+            _remove(group)
+
+
+def _write_units(directory: Path, units: Mapping[str, str]) -> None:
+    directory.mkdir()
+    for target in TARGETS:
+        (directory / f"{target}.target").write_text("[Unit]\nDefaultDependencies=no\n")
+    wanted = f"[Unit]\nWants={' '.join(units)}\nAllowIsolate=yes\n"
+    for unit, text in {"default.target": wanted, **units}.items():
+        (directory / unit).write_text(text)
+
+
+def _remove(group: Path) -> None:
+    """Remove the cgroups, as soon as the kernel has let go of the last process."""
+    deadline = time.monotonic() + DEADLINE
+    while group.exists():
+        for directory, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(directory).rmdir()
+        assert time.monotonic() < deadline, f"{group} is not empty"
+        time.sleep(0.02)
