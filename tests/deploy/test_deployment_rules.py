@@ -84,24 +84,60 @@ def test_nobody_reads_the_api(name: str) -> None:
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_it_runs_on_every_node_that_can_run_it(name: str) -> None:
-    """Before other pods, in spite of taints, but not on Windows."""
+    """Before other pods, also where the control plane is, but not on Windows.
+
+    Nor in spite of every taint: a virtual node, where it never starts, would hold up each update.
+    """
     pod = pod_of(OVERLAYS[name])
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["tolerations"] == [
-        {"operator": "Exists", "effect": "NoSchedule"},
-        {"operator": "Exists", "effect": "NoExecute"},
+        {
+            "key": "node-role.kubernetes.io/control-plane",
+            "operator": "Exists",
+            "effect": "NoSchedule",
+        }
     ]
     assert pod["nodeSelector"]["kubernetes.io/os"] == "linux"
 
 
+@pytest.mark.parametrize(
+    ("taint", "expected"),
+    [
+        ("gpu", {"key": "gpu", "operator": "Exists"}),
+        ("gpu:NoExecute", {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}),
+        ("a.b/gpu=yes", {"key": "a.b/gpu", "operator": "Equal", "value": "yes"}),
+        (
+            "gpu=:NoSchedule",
+            {"key": "gpu", "operator": "Equal", "value": "", "effect": "NoSchedule"},
+        ),
+    ],
+)
+def test_a_taint_is_tolerated_where_that_is_wanted(
+    taint: str, expected: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As kubectl writes it, beside the taint of the control plane."""
+    assert main(["manifests", "simulate", "--toleration", taint]) == 0
+    *_, daemon_set = yaml.safe_load_all(capsys.readouterr().out)
+    assert daemon_set["spec"]["template"]["spec"]["tolerations"][1:] == [expected]
+
+
+@pytest.mark.parametrize("taint", ["", "=x", "gpu:", "gpu:Never", "a b", "gpu=a b", "/gpu"])
+def test_what_is_no_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Here, and not by the cluster."""
+    assert main(["manifests", "simulate", "--toleration", taint]) == 2
+    assert "is no taint of a node" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_there_is_never_more_than_one_on_a_node(name: str) -> None:
-    """An update replaces one node's pod after the other, and each goes before the next comes."""
+def test_an_update_takes_no_device_away(name: str) -> None:
+    """The new pod starts beside the old one, which ends when the new one is seen to be ready."""
     spec = documents(OVERLAYS[name])[-1]["spec"]
     assert spec["updateStrategy"] == {
         "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
     }
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["periodSeconds"] == 1
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 5
 
 

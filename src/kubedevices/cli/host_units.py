@@ -6,7 +6,16 @@ from kubedevices.errors import UsageError
 from kubedevices.manifests.units import node_unit, plugin_unit
 from kubedevices.manifests.workload import METRICS_PORT
 
-_OF_A_POD = ("name", "namespace", "image", "node_label", "dev_dir", "selinux", "preset")
+_OF_A_POD = (
+    "name",
+    "namespace",
+    "image",
+    "node_label",
+    "toleration",
+    "dev_dir",
+    "selinux",
+    "preset",
+)
 
 
 def unit_of(args: argparse.Namespace) -> str:

@@ -32,12 +32,14 @@ _GO_WITH = {
     "dev-dir": ("expose",),
     "metrics": ("simulate", "expose"),
     "node-label": ("simulate", "expose"),
+    "toleration": ("simulate", "expose"),
     "name": ("simulate", "expose"),
     "selinux": ("simulate", "expose"),
     "namespace": ("simulate", "expose"),
     "image": ("simulate", "expose", "node"),
     "systemd": ("simulate", "expose", "node"),
 }
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 NAME_LIMIT = 57
 """Characters: Kubernetes adds a dash and five more for the name of a pod, and cuts longer ones."""
 _DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -133,6 +135,14 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         help="only on nodes with this label; may be given several times",
     )
     parser.add_argument(
+        "--toleration",
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="also on nodes with this taint; may be given several times (the taint of the control "
+        "plane is always tolerated)",
+    )
+    parser.add_argument(
         "--selinux",
         action="store_true",
         help="run as container_device_plugin_t, for nodes on which SELinux is enforced",
@@ -188,6 +198,7 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
         plugin_dir=args.plugin_dir.rstrip("/"),
         metrics=args.metrics,
         node_labels=dict(_label(text) for text in args.node_label),
+        tolerations=tuple(_taint(text) for text in args.toleration),
         selinux=args.selinux,
     )
     if args.what == "simulate":
@@ -322,6 +333,24 @@ def _label(text: str) -> tuple[str, str]:
             "--show-labels`)"
         )
     return key, value
+
+
+def _taint(text: str) -> str:
+    rest, colon, effect = text.partition(":")
+    key, _, value = rest.partition("=")
+    prefix, slash, name = key.rpartition("/")
+    is_possible = (
+        LABEL_VALUE.fullmatch(name)
+        and (not slash or DOMAIN.fullmatch(prefix))
+        and (not value or LABEL_VALUE.fullmatch(value))
+        and (not colon or effect in _EFFECTS)
+    )
+    if not is_possible:
+        raise UsageError(
+            f"--toleration {text!r} is no taint of a node: KEY, KEY=VALUE, or either with one of "
+            f"{', '.join(f':{each}' for each in _EFFECTS)}"
+        )
+    return text
 
 
 def as_yaml(documents: list[dict[str, Any]]) -> str:

@@ -31,6 +31,7 @@ CONFIG_FILE = "config.yaml"
 DEV = "/dev"
 HOST_DEV = "/host/dev"
 METRICS_PORT = 9400
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 PRIORITY_CLASS = "system-node-critical"
 HOME_OF_PRIORITY = "kube-system"
 """Where that class may be used in every cluster; elsewhere some want a ResourceQuota for it."""
@@ -57,7 +58,8 @@ class Deployment:
     example for None. `cdi` gives devices by CDI alone, `writes_cdi` lets the configuration decide.
     `dev_dirs` are the directories of /dev that expose looks into, `host_dirs` others of the host.
     `metrics` adds which pod holds which device, and asks Prometheus to come; the other pages are
-    there for the kubelet's probes in any case. `node_labels` select the nodes. `name` is that of
+    there for the kubelet's probes in any case. `node_labels` select the nodes, `tolerations`
+    are taints of nodes as kubectl writes them, `KEY=VALUE:EFFECT` or a part of that. `name` names
     every object, so that two plugins can live in one namespace. `selinux` asks for the type that
     SELinux has for device plugins; the Pod Security level baseline would not allow it. `devices` is
     how many are simulated, 0 for an unknown number: the memory follows from it.
@@ -76,6 +78,7 @@ class Deployment:
     host_dirs: tuple[str, ...] = ()
     metrics: bool = False
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
     name: str = NAME
     selinux: bool = False
     devices: int = 0
@@ -169,7 +172,7 @@ def config_map(deployment: Deployment) -> Document:
 
 
 def daemon_set(deployment: Deployment) -> Document:
-    """Return one pod per node. Never two at once: they would fight for one socket name."""
+    """Return one pod per node, two during an update: the new one takes over from the old one."""
     about: Document = {"labels": deployment.selector}
     if annotations := _annotations(deployment):
         about["annotations"] = annotations
@@ -181,7 +184,7 @@ def daemon_set(deployment: Deployment) -> Document:
             "selector": {"matchLabels": deployment.selector},
             "updateStrategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             },
             "template": {"metadata": about, "spec": pod_spec(deployment)},
         },
@@ -211,7 +214,8 @@ def pod_spec(deployment: Deployment) -> Document:
     container["ports"] = [{"name": "pages", "containerPort": METRICS_PORT}]
     container["readinessProbe"] = {
         "httpGet": {"path": "/readyz", "port": "pages"},
-        "periodSeconds": 10,
+        "periodSeconds": 1,  # an update waits for it at each node
+        "timeoutSeconds": 3,
     }
     container["livenessProbe"] = {
         "httpGet": {"path": "/healthz", "port": "pages"},
@@ -225,9 +229,7 @@ def pod_spec(deployment: Deployment) -> Document:
         "serviceAccountName": deployment.name,
         "priorityClassName": PRIORITY_CLASS,
         "nodeSelector": {"kubernetes.io/os": "linux", **deployment.node_labels},
-        "tolerations": [
-            {"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")
-        ],
+        "tolerations": _tolerations(deployment.tolerations),
         "containers": [container],
         "volumes": [volume.source for volume in volumes],
     }
@@ -236,6 +238,24 @@ def pod_spec(deployment: Deployment) -> Document:
         mount = {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True}
         container["volumeMounts"].append(mount)
     return spec
+
+
+def _tolerations(taints: Sequence[str]) -> list[Document]:
+    """Return what goes with `KEY`, `KEY=VALUE`, either with `:EFFECT`; the control plane's first.
+
+    Not all taints: a virtual node, on which no pod of ours ever starts, would hold up every update.
+    """
+    found = []
+    for taint in (_CONTROL_PLANE, *taints):
+        rest, _, effect = taint.partition(":")
+        key, equals, value = rest.partition("=")
+        toleration: Document = {"key": key, "operator": "Equal" if equals else "Exists"}
+        found.append(
+            toleration
+            | ({"value": value} if equals else {})
+            | ({"effect": effect} if effect else {})
+        )
+    return found
 
 
 def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> Document:
