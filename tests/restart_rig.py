@@ -100,7 +100,7 @@ class RestartRig:
                 ignore=lambda parent, names: [
                     name
                     for name in names
-                    if name.endswith(".new") or (Path(parent) / name).is_socket()
+                    if name.endswith((".new", ".tmp")) or (Path(parent) / name).is_socket()
                 ],
             )
 
