@@ -19,6 +19,7 @@ from kubedevices.errors import (
     InvalidResourceName,
     KubedevicesError,
     NoHealthyDevices,
+    NoPrivateView,
     NotInTime,
     PluginNotStarted,
     PreStartFailed,
@@ -30,6 +31,7 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.node.topology_options import TopologySettings
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 from tests.plugin_process import ROOT
 from tests.waiting import until_sync
 from tests.widgets import DOMAIN, QUICK, RESOURCE, widgets
@@ -274,6 +276,35 @@ def test_variables_are_added_to_the_environment(bench: Bench, tmp_path: Path) ->
     plugin = bench.attach("sh", "-c", script, env={"DIR": "{socket_dir}"}, cwd=tmp_path)
     until_sync(lambda: "\n" in plugin.output)
     assert plugin.output == f"{bench.socket_dir} {os.environ['HOME']}\n"
+
+
+@pytest.mark.needs_host("root with CAP_SYS_ADMIN")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_program_finds_the_bench_at_the_kubelets_paths(bench: Bench, devices: Path) -> None:
+    """A foreign plugin has no other; nobody else sees anything there, and it ends as any other."""
+    before = sorted(Path("/var/lib").iterdir())
+    words = [
+        str(DEVICE_PLUGIN_DIR) if word == "{socket_dir}" else word for word in command(devices)
+    ]
+    assert str(DEVICE_PLUGIN_DIR) in words
+    plugin = bench.attach(*words, cwd=ROOT, kubelet_paths=True)
+    bench.wait_for(RESOURCE, allocatable=2)
+    look = bench.attach("sh", "-c", "touch /var/run/cdi/seen; sleep 60", kubelet_paths=True)
+    until_sync((bench.cdi_dir / "seen").exists)
+    look.kill()
+    plugin.stop()
+    assert plugin.returncode == 0
+    assert sorted(Path("/var/lib").iterdir()) == before
+    assert not Path("/var/run/cdi/seen").exists()
+
+
+def test_a_program_that_cannot_have_the_kubelets_paths_is_not_started(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason, and what helps."""
+    monkeypatch.setattr(facade, "CDI_DIR", "/no-such-root/cdi")
+    with pytest.raises(NoPrivateView, match=r"/no-such-root/cdi|unshare"):
+        bench.attach("true", kubelet_paths=True)
 
 
 def test_a_program_that_ignores_sigterm_is_killed(bench: Bench) -> None:

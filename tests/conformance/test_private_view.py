@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.conformance.mounts import Bind
 from kubedevices.conformance.processes import Keeper, KeeperRefused
 from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.view import View
 from kubedevices.errors import NoPrivateView
+from kubedevices.probe.mounts import Bind
 from tests.conformance.rig import FAST
 
 pytestmark = [

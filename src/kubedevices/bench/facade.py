@@ -7,6 +7,7 @@ event loop of their own uses `DeviceManager` itself.
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import (
     AdmissionRejected,
     KubedevicesError,
+    NoPrivateView,
     NotInTime,
     UnregisteredResource,
     UsageError,
@@ -33,10 +35,14 @@ from kubedevices.node.topology_options import TopologySettings
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.mounts import Bind, launcher
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 Result = TypeVar("Result")
+
+CDI_DIR = "/var/run/cdi"
 
 _LOOK_AT_PLUGINS = 0.05
 _LAST_STOP_LIMIT = 2.0
@@ -88,7 +94,7 @@ class Bench:
         self, *, grace_period: float = GRACE_PERIOD, topology: TopologySettings | None = None
     ) -> None:
         self._root = _short_directory()
-        self.socket_dir = self._root / "plugins"
+        self.socket_dir, self.cdi_dir = self._root / "plugins", self._root / "cdi"
         self._grace_period, self._topology = grace_period, topology
         self._registrations = Registrations()
         self._plugins: list[RunningPlugin] = []
@@ -152,12 +158,14 @@ class Bench:
         *command: str | os.PathLike[str],
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        kubelet_paths: bool = False,
     ) -> ProcessPlugin:
         """Start a plugin in any language; raises `PluginNotStarted`.
 
         `{socket_dir}` in `command` and in `env`, which is added to our own environment, stands for
-        the directory of kubelet.sock. A plugin that can only use the kubelet's own directory needs
-        `kubedevices check`, which gives it one.
+        the directory of kubelet.sock. With `kubelet_paths` the plugin, and nobody else, also finds
+        it at /var/lib/kubelet/device-plugins, and a directory of the bench, `cdi_dir`, at
+        /var/run/cdi; that needs root, else `NoPrivateView` is raised.
         """
         directory = str(self.socket_dir)
         words = [os.fspath(word).replace("{socket_dir}", directory) for word in command]
@@ -165,9 +173,21 @@ class Bench:
             key: value.replace("{socket_dir}", directory) for key, value in (env or {}).items()
         }
         log = self._root / f"output-{len(self._plugins)}"
-        plugin = ProcessPlugin(words, env=os.environ | added, cwd=cwd, log=log)
+        before = self._private_view() if kubelet_paths else []
+        plugin = ProcessPlugin([*before, *words], env=os.environ | added, cwd=cwd, log=log)
         self._plugins.append(plugin)
         return plugin
+
+    def _private_view(self) -> list[str]:
+        """Return the words that let a command see our directories at the kubelet's paths."""
+        self.cdi_dir.mkdir(exist_ok=True)
+        words = launcher(
+            [Bind(str(self.socket_dir), str(DEVICE_PLUGIN_DIR)), Bind(str(self.cdi_dir), CDI_DIR)]
+        )
+        tried = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+        if tried.returncode:
+            raise NoPrivateView(tried.stderr.strip())
+        return words
 
     def kill_plugin(self, plugin: RunningPlugin | None = None) -> None:
         """Let a plugin die without a chance to tidy up; name it where several run."""

@@ -21,12 +21,12 @@ from kubedevices.unblocked_output import unblocked_output
 if TYPE_CHECKING:
     from kubedevices.conformance.check import Check
     from kubedevices.conformance.kubelets import Kubelets
-    from kubedevices.conformance.mounts import Bind
     from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
     from kubedevices.conformance.runner import Ran
     from kubedevices.conformance.target import Target
     from kubedevices.conformance.timing import Timing
+    from kubedevices.probe.mounts import Bind
 
 NAME = "check"
 HELP = """say what a device plugin does wrong, in any language
@@ -219,7 +219,7 @@ def _target(args: argparse.Namespace) -> "Target":
 
 
 def _bind(text: str) -> "Bind":
-    from kubedevices.conformance.mounts import Bind
+    from kubedevices.probe.mounts import Bind
 
     host, colon, inside = text.partition(":")
     if not colon or not host or not inside.startswith("/"):

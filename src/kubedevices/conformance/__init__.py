@@ -20,7 +20,5 @@ view             directories of a run, and where the plugin sees them
 processes        the plugin's processes, as the check sees them
 process_figures  descriptors, threads and memory of a process
 keeper           the process that starts plugins and ends them, whatever happens
-mounts           a private view of the file system, for the keeper
-linux            the system calls for both
 report           results as table, JSON, JUnit and HTML
 """

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kubedevices.conformance import linux
-from kubedevices.conformance.mounts import Bind, enter_private_view
+from kubedevices.probe import linux
+from kubedevices.probe.mounts import Bind, enter_private_view
 
 _KILL_LIMIT = 10.0
 

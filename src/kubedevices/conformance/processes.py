@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.conformance.last_words import is_crash, last_words
-from kubedevices.conformance.mounts import Bind
 from kubedevices.errors import CannotAsk, PluginNotStarted
+from kubedevices.probe.mounts import Bind
 
 _ANSWER_LIMIT = 30.0
 _SOURCES = Path(__file__).parents[2]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubedevices.conformance.mounts import Bind
 from kubedevices.conformance.trigger import NO_TRIGGER, Trigger
+from kubedevices.probe.mounts import Bind
 
 
 @dataclass(frozen=True)

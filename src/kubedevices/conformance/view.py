@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubedevices.conformance.mounts import Bind
+from kubedevices.probe.mounts import Bind
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 CDI_DIR = Path("/var/run/cdi")

@@ -1,11 +1,14 @@
 """A kubelet that can misbehave on purpose: what the conformance checks and the bench act through.
 
-It speaks to plugins only, over `wire`, and decides nothing about devices.
+It speaks to plugins only, over `wire`, shows them the directories of a kubelet, and decides nothing
+about devices.
 
 bell       waiting for something the probe notices
 session    one registered plugin: its calls and every list it ever sent
 manner     how this kubelet answers Register: at once, late, never, with an error
 arrival    what happens between Register and its answer, written down
 kubelet    `Probe`: kubelet.sock and its faults, restarts of every kind
+mounts     a private view of the file system, in which a plugin finds us at the kubelet's paths
+linux      the system calls for it that Python lacks
 watcher    the other way to register: sockets found in the plugin registry directory
 """

@@ -1,16 +1,18 @@
 """A private view of the file system, in which a plugin finds our directories at fixed paths.
 
-For the keeper, before it starts anything. Only the keeper and its children see it, and the kernel
-forgets it with the last of them, so nothing can be left mounted.
+For a process that is about to start plugins, or to become one: `python -m` this module does that.
+Only it and its children see it, and the kernel forgets it with the last of them, so nothing can be
+left mounted.
 """
 
 import os
 import stat
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.conformance import linux
+from kubedevices.probe import linux
 
 
 class Bind(NamedTuple):
@@ -70,3 +72,28 @@ def _show_again(source: Path, target: Path) -> None:
     else:
         target.touch()
     linux.mount(str(source), str(target), flags=linux.MS_BIND | linux.MS_REC)
+
+
+def launcher(binds: Iterable[Bind]) -> list[str]:
+    """Return the words before a command that let it run in a private view with these binds.
+
+    They end with exit code 125 and the reason if that cannot be, and with 0 without a command.
+    """
+    return [sys.executable, "-m", __name__, *(part for bind in binds for part in bind), "--"]
+
+
+def _become(words: list[str]) -> None:
+    cut = words.index("--")
+    binds = [Bind(*words[index : index + 2]) for index in range(0, cut, 2)]
+    try:
+        enter_private_view(binds)
+        if command := words[cut + 1 :]:
+            os.execvp(command[0], command)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"{where}{error.strerror}\n")
+        raise SystemExit(125) from None
+
+
+if __name__ == "__main__":
+    _become(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Four system calls the standard library lacks: mount, unshare, prctl, pidfd. For the keeper alone.
+"""Four system calls the standard library lacks: mount, unshare, prctl, pidfd.
 
 Linux only, like the kubelet. Every function raises OSError with the path it was about.
 """
