@@ -9,7 +9,11 @@ from importlib import import_module
 
 TABLES = {
     "plugin": ("benchmarks.plugin_process",),
-    "node": ("benchmarks.node_admission", "benchmarks.node_lists"),
+    "node": (
+        "benchmarks.node_admission",
+        "benchmarks.node_lists",
+        "benchmarks.node_neighbours",
+    ),
     "check": ("benchmarks.check_run",),
     "footprint": ("benchmarks.footprint",),
     "memory": ("benchmarks.device_memory",),

@@ -9,7 +9,7 @@ import kubedevices as kd
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.server import PluginServer
-from kubedevices.wire.convert import device_list_from_wire
+from kubedevices.wire.device_lists import device_list_from_wire
 
 RESOURCE = "example.com/widget"
 HEALTHY, UNHEALTHY = kd.Health.HEALTHY, kd.Health.UNHEALTHY

@@ -32,6 +32,24 @@ def test_a_counter_counts_per_label() -> None:
     assert found[name, (("resource_name", "a.b/d"),)] == 1
 
 
+def test_a_metric_keeps_a_bounded_number_of_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names come from peers: what is new beyond the limit is counted together, known ones go on."""
+    monkeypatch.setattr(metrics, "SERIES_LIMIT", 3)
+    kept = PrometheusMetrics()
+    for number in range(10):
+        kept.count(metrics.REGISTRATIONS, f"a.b/{number}")
+        kept.observe(metrics.ALLOCATION_SECONDS, 1, f"a.b/{number}")
+    kept.count(metrics.REGISTRATIONS, "a.b/0")
+    found = parsed(kept)
+    name = metrics.REGISTRATIONS.name
+    labels = [dict(labels)["resource_name"] for each, labels in found if each == name]
+    assert sorted(labels) == ["a.b/0", "a.b/1", "a.b/2", "other"]
+    assert found[name, (("resource_name", "other"),)] == 7
+    assert found[name, (("resource_name", "a.b/0"),)] == 2
+    counts = [each for each, _ in found if each == f"{metrics.ALLOCATION_SECONDS.name}_count"]
+    assert len(counts) == 4
+
+
 def test_a_kubelets_odd_counter_keeps_its_name() -> None:
     """A counter without _total keeps its name, for which the library knows no type."""
     kept = PrometheusMetrics()

@@ -268,14 +268,22 @@ class ReportedDevice(NamedTuple):
     numa_nodes: tuple[int, ...] | None = None
 
 
-@lru_cache(maxsize=65536)
 def natural_key(text: str) -> str:
     """Sort key under which `card2` comes before `card10`; different texts have different keys.
 
     A run of digits becomes its length and itself without leading zeros, so that keys are plain
     text: quick to compare, and a run of any length is welcome.
     """
+    return _short_key(text) if len(text) <= _REMEMBERED_TEXT else _key(text)
+
+
+def _key(text: str) -> str:
     return _DIGITS.sub(_by_length, text) + "\0" + text
+
+
+_short_key = lru_cache(maxsize=65536)(_key)
+_REMEMBERED_TEXT = 256
+"""Longer IDs are not remembered: a plugin may send megabytes of them, always others."""
 
 
 def _by_length(run: re.Match[str]) -> str:

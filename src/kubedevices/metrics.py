@@ -19,6 +19,13 @@ TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
+OTHER = "other"
+"""The label of what is counted together: names that anybody may make up, and too many of them."""
+
+SERIES_LIMIT = 2000
+"""Numbers of one metric. Labels come from peers, and a number that was counted once stays."""
+
+
 class Metric(NamedTuple):
     """One metric; `buckets` are upper bounds of a histogram, in its unit."""
 
@@ -42,7 +49,7 @@ class Sample(NamedTuple):
 REGISTRATIONS = Metric(
     "kubelet_device_plugin_registration_total",
     "counter",
-    "Register calls, refused ones included.",
+    "Register calls, refused ones included; of resources never accepted: other.",
     ("resource_name",),
 )
 ALLOCATION_SECONDS = Metric(
@@ -279,10 +286,12 @@ class PrometheusMetrics:
         self._everywhere = {name: _text(value) for name, value in (everywhere or {}).items()}
         self._counts = {(each.metric, each.labels): each.value for each in beginnings}
         self._histograms: dict[Metric, Histogram] = {}
+        self._series: dict[Metric, set[tuple[str, ...]]] = {}
         self._sources: list[Collect] = []
 
     def count(self, metric: Metric, *labels: str) -> None:
         """Add one to a counter."""
+        labels = self._bounded(metric, labels)
         self._counts[metric, labels] = self._counts.get((metric, labels), 0) + 1
 
     def observe(self, metric: Metric, value: float, *labels: str) -> None:
@@ -298,7 +307,17 @@ class PrometheusMetrics:
             histogram = self._histograms[metric] = Histogram(
                 metric.name, metric.help, metric.labels, registry=None, buckets=metric.buckets
             )
+        labels = self._bounded(metric, labels)
         return histogram.labels(*map(_text, labels)) if metric.labels else histogram
+
+    def _bounded(self, metric: Metric, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return `labels`, or the labels of all others if the metric has enough of them."""
+        known = self._series.setdefault(metric, set())
+        if labels not in known:
+            if len(known) >= SERIES_LIMIT:
+                return (OTHER,) * len(labels)
+            known.add(labels)
+        return labels
 
     def collect_from(self, collect: Collect) -> None:
         """Ask `collect` for gauges at every scrape."""

@@ -1,9 +1,12 @@
 """One connected plugin: its calls end in time, its lists come through, its end is noticed."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -24,6 +27,8 @@ from kubedevices.errors import (
 )
 from kubedevices.node import endpoint as endpoint_module
 from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
+from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.wire import device_lists
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 from tests.waiting import until
@@ -43,7 +48,9 @@ class Recorder:
         self.wants_more = True
         self.is_new = True
 
-    def list_received(self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...]) -> bool:
+    async def list_received(
+        self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...], slices: LoopSlices
+    ) -> bool:
         self.lists.append([device.id for device in devices])
         return self.is_new
 
@@ -366,45 +373,76 @@ async def test_garbage_for_a_list_ends_the_stream(short_dir: Path) -> None:
 
 
 async def test_a_flood_leaves_the_loop_to_others(short_dir: Path) -> None:
-    """Lists sent without a pause are taken, and everything else goes on."""
+    """Changed lists sent without a pause are taken, and everything else goes on."""
     devices = healthy(*(f"device-{n}" for n in range(500)))
     plugin = FakePlugin(short_dir, devices=devices)
+
+    async def flood() -> None:
+        while True:
+            devices.reverse()
+            await plugin.send(devices)
+            await asyncio.sleep(0)
+
     async with connected(plugin) as endpoint:
         with following(endpoint) as seen:
-            await plugin.flood()
+            flooding = asyncio.create_task(flood())
             await until(lambda: len(seen.lists) > 20)
             before = len(seen.lists)
             for _ in range(10):
                 await asyncio.wait_for(endpoint.allocate(("a",)), 5)
-            assert len(seen.lists) > before
+            await until(lambda: len(seen.lists) > before)
+            flooding.cancel()
 
 
-async def test_lists_that_say_nothing_new_are_read_slowly(short_dir: Path) -> None:
-    """A plugin that sends the same list for ever costs next to nothing."""
-    plugin = FakePlugin(short_dir, devices=healthy("a"))
-    assert await seconds_of_flood(plugin, lists=10) > 0.15
+class Hurried(Endpoint):
+    """Writes its pauses down instead of waiting."""
+
+    pauses: ClassVar[list[float]]
+
+    async def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
 
 
-async def test_a_long_list_that_says_nothing_new_was_work_to_read(
-    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let every slice of work on the loop take a second, and nothing else any time."""
+    seconds = itertools.count()
+    slices = partial(LoopSlices, clock=lambda: float(next(seconds)))
+    monkeypatch.setattr(endpoint_module, "LoopSlices", slices)
+    monkeypatch.setattr(endpoint_module, "_READING_A_BYTE", 0.0)
+    Hurried.pauses = []
+    return Hurried.pauses
+
+
+async def test_a_list_that_says_nothing_new_is_not_even_read(
+    short_dir: Path, pauses: list[float]
 ) -> None:
-    """A flood of the same 100,000 devices leaves most of the time to others, too."""
-    monkeypatch.setattr(endpoint_module, "_READING_ONE_DEVICE", 0.01)
-    plugin = FakePlugin(short_dir, devices=healthy(*"abcdefghij"))
-    assert await seconds_of_flood(plugin, lists=2) > 0.5
-
-
-async def seconds_of_flood(plugin: FakePlugin, lists: int) -> float:
-    """Return how long it takes to read so many lists, after the first, that say nothing new."""
-    loop = asyncio.get_running_loop()
-    async with connected(plugin) as endpoint:
+    """A plugin that sends the same bytes for ever is compared with what it said, and waits."""
+    plugin = FakePlugin(short_dir, devices=healthy("x" * 100_000))
+    async with plugin:
+        endpoint = await Hurried.connect(RESOURCE, plugin.socket)
         with following(endpoint) as seen:
-            seen.is_new = False
             await plugin.flood()
-            await until(lambda: seen.lists)
-            began = loop.time()
-            await until(lambda: len(seen.lists) > lists)
-            return loop.time() - began
+            await until(lambda: len(pauses) > 10, 60)
+            assert len(seen.lists) == 1
+            assert set(pauses[1:]) == {0.02}
+        await endpoint.close()
+
+
+async def test_a_plugin_waits_in_proportion_to_what_its_list_cost(
+    short_dir: Path, pauses: list[float]
+) -> None:
+    """Without an upper bound: three quarters of the loop are for others, however long a list is."""
+    devices = healthy(*(f"device-{n}" for n in range(5000)))
+    plugin = FakePlugin(short_dir, devices=devices)
+    async with plugin:
+        endpoint = await Hurried.connect(RESOURCE, plugin.socket)
+        with following(endpoint):
+            await until(lambda: pauses)
+            slices = len(devices) / device_lists.DEVICES_AT_ONCE
+            assert 3 * slices <= pauses[0] <= 3 * (slices + 2)
+        await endpoint.close()
 
 
 def test_an_endpoint_says_which_instance_it_is() -> None:

@@ -12,6 +12,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.endpoint import Endpoint, PluginTimeouts
 from kubedevices.node.endpoint_table import INSTANCE_LIMIT
 from kubedevices.node.events import EventKind, EventStream
+from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.waiting import until
@@ -372,10 +373,12 @@ async def test_it_is_known_which_lists_said_something(plugins: Path) -> None:
         endpoint = table.find(RESOURCE)
         assert endpoint is not None
         lists = [healthy("a"), healthy("a"), healthy("b"), []]
-        said = [table.list_received(endpoint, tuple(devices)) for devices in lists]
+        said = [
+            await table.list_received(endpoint, tuple(devices), LoopSlices()) for devices in lists
+        ]
         assert said == [True, False, True, True]
         stranger = Endpoint(RESOURCE, plugins / "stranger.sock")
-        assert not table.list_received(stranger, tuple(healthy("x")))
+        assert not await table.list_received(stranger, tuple(healthy("x")), LoopSlices())
 
 
 async def test_events_tell_what_changed(plugins: Path) -> None:

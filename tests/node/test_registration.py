@@ -11,6 +11,7 @@ from kubedevices.allocation import PluginOptions, RegisterRequest
 from kubedevices.errors import (
     BadEndpoint,
     BadSocketPath,
+    DialPluginFailed,
     ListenFailed,
     RpcError,
     SocketInUse,
@@ -351,3 +352,31 @@ async def test_a_directory_that_is_served_is_not_taken_over(plugins: Path) -> No
         assert one.socket.is_socket()
         await one.send(healthy("a", "b"))
         await manager.wait_for(RESOURCE, allocatable=2)
+
+
+async def test_only_names_of_accepted_plugins_are_counted_by_themselves(plugins: Path) -> None:
+    """Everybody may send any name, valid or not, without end: the number of labels stays."""
+    metrics = PrometheusMetrics()
+
+    async def connect(resource: str, _: Path) -> None:
+        if resource != RESOURCE:
+            raise DialPluginFailed("context deadline exceeded")
+
+    plugins.mkdir()
+    server = RegistrationServer(plugins, connect, metrics=metrics)
+    await server.start()
+    try:
+        await register(plugins, "v1beta1", "a.sock", RESOURCE)
+        for number in range(5):
+            for resource in (f"example.com/r{number}", f"invalid {number}"):
+                with pytest.raises(RpcError):
+                    await register(plugins, "v1beta1", "a.sock", resource)
+        with pytest.raises(RpcError):
+            await register(plugins, "v1", "a.sock", RESOURCE)
+    finally:
+        await server.stop()
+    lines = metrics.text().decode().splitlines()
+    assert sorted(line.partition("{")[2] for line in lines if not line.startswith("#")) == [
+        f'resource_name="{RESOURCE}"}} 2.0',
+        'resource_name="other"} 10.0',
+    ]

@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubedevices.device import ReportedDevice, natural_key
-from kubedevices.node.resource_devices import (
-    NO_CHANGE,
-    ListChange,
-    ResourceDevices,
-    mask_of_device,
-)
+from kubedevices.node.list_plan import NO_CHANGE, ListChange, mask_of_device
+from kubedevices.node.resource_devices import ResourceDevices
 
 
 def device(text: str) -> ReportedDevice:

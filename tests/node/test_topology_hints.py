@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory import Inventory
+from kubedevices.node.list_plan import mask_of_device
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import HeldDevices, PodDevices
-from kubedevices.node.resource_devices import mask_of_device
 from kubedevices.node.topology_hints import (
     Hints,
     NumaCounts,

@@ -8,7 +8,8 @@ from kubedevices.device import Device, Health
 from kubedevices.errors import DeviceListTooLarge
 from kubedevices.plugin import device_list
 from kubedevices.plugin.device_list import DeviceListBuilder
-from kubedevices.wire.convert import device_list_from_wire, device_to_wire
+from kubedevices.wire.convert import device_to_wire
+from kubedevices.wire.device_lists import device_list_from_wire
 
 RESOURCE = "example.com/widget"
 

@@ -11,6 +11,7 @@ from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredR
 from kubedevices.errors import RpcError
 from kubedevices.plugin.runner import serve
 from kubedevices.wire import convert, services
+from kubedevices.wire.device_lists import device_list_from_wire
 from tests.interop import go_peer
 from tests.waiting import until
 from tests.widgets import DOMAIN, Widgets
@@ -117,11 +118,11 @@ async def test_lists_are_alike(pair: Pair) -> None:
     ):
         first = await anext(our_lists)
         assert await anext(their_lists) == first
-        assert len(convert.device_list_from_wire(first)) == 3
+        assert len(device_list_from_wire(first)) == 3
         scanner.show(widget=devices()[:2])
         second = await anext(our_lists)
         assert await anext(their_lists) == second
-        assert len(convert.device_list_from_wire(second)) == 2
+        assert len(device_list_from_wire(second)) == 2
 
 
 async def test_a_long_list_reaches_every_client(pair: Pair) -> None:
@@ -129,5 +130,5 @@ async def test_a_long_list_reaches_every_client(pair: Pair) -> None:
     theirs, _, scanner = pair
     scanner.show(widget=[kd.Device(f"widget-{n}", numa_nodes=(0,)) for n in range(10_000)])
     async with aclosing(theirs.stream(services.LIST_AND_WATCH, b"")) as lists:
-        while len(found := convert.device_list_from_wire(await anext(lists))) != 10_000:
+        while len(found := device_list_from_wire(await anext(lists))) != 10_000:
             assert len(found) == 3

@@ -20,6 +20,7 @@ from kubedevices.allocation import (
 from kubedevices.device import Device, DeviceSpec, Health, Mount, ReportedDevice
 from kubedevices.errors import ProtocolError
 from kubedevices.wire import convert
+from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.wire.messages import parse
 
 text = st.text(max_size=12)
@@ -41,7 +42,7 @@ containers = st.builds(
 def test_device_list(devices: list[ReportedDevice]) -> None:
     """A list keeps its order, and an empty topology stays different from none."""
     wire = convert.device_list_to_wire(convert.reported_to_wire(each) for each in devices)
-    assert convert.device_list_from_wire(wire) == tuple(devices)
+    assert device_list_from_wire(wire) == tuple(devices)
 
 
 def by_protobuf(data: bytes) -> tuple[ReportedDevice, ...] | None:
@@ -62,7 +63,7 @@ def by_protobuf(data: bytes) -> tuple[ReportedDevice, ...] | None:
 
 def ours(data: bytes) -> tuple[ReportedDevice, ...] | None:
     try:
-        return convert.device_list_from_wire(data)
+        return device_list_from_wire(data)
     except ProtocolError:
         return None
 
@@ -108,7 +109,7 @@ def test_device() -> None:
     wire = convert.device_list_to_wire(
         [convert.device_to_wire(Device("a"), (0, 1)), convert.device_to_wire(sick)]
     )
-    assert convert.device_list_from_wire(wire) == (
+    assert device_list_from_wire(wire) == (
         ReportedDevice("a", "Healthy", (0, 1)),
         ReportedDevice("b", "Unhealthy", None),
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
 from kubedevices.wire import convert, services
 from kubedevices.wire.client_connection import ClientConnection
+from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import (
     CallEnded,
@@ -265,7 +266,7 @@ def test_the_conversations_are_proper() -> None:
 
 
 DECODERS: list[Callable[[bytes], object]] = [
-    convert.device_list_from_wire,
+    device_list_from_wire,
     convert.options_from_wire,
     convert.register_request_from_wire,
     convert.allocate_request_from_wire,

@@ -122,7 +122,8 @@ import sys
 sys.path.insert(0, sys.argv[1])
 {first}
 {second}
-from kubedevices.wire.convert import device_list_from_wire, device_list_to_wire, device_to_wire
+from kubedevices.wire.convert import device_list_to_wire, device_to_wire
+from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.device import Device
 wire = device_list_to_wire([device_to_wire(Device("a"), (1,))])
 theirs = v1beta1_pb2.ListAndWatchResponse.FromString(wire)

@@ -10,6 +10,7 @@ endpoint             one connected plugin: its calls, its stream of lists
 reopening            when a lost stream is opened again
 endpoint_table       every connected plugin, and which instance of it counts
 inventory            devices and health per resource; capacity, allocatable, grace period
+list_plan            what a new list changes, worked out in slices before it counts
 resource_devices     the devices of one resource, kept up to date by the difference of two lists
 free_devices         which devices of a resource are free, per set of NUMA nodes, in natural order
 pod                  a pod as the node sees it, from a Kubernetes manifest
@@ -43,6 +44,7 @@ container_start      what happens right before a container starts
 health_updates       pods whose devices changed their health, for whoever reports statuses
 node_view            what can be read from a node: the reading half of the next one
 device_manager       DeviceManager: wires the above; the only stateful entry point
+loop_slices          long work on the event loop, with turns for others in between
 events               what happens on a node, for whoever listens
 concurrently         several calls at once, all or nothing
 turns                one thing after the other per pod

@@ -19,8 +19,8 @@ from kubedevices.errors import (
     UnregisteredResource,
 )
 from kubedevices.node.inventory import Inventory, ResourceRecord
+from kubedevices.node.list_plan import mask_of_device
 from kubedevices.node.pod_devices import PodDevices
-from kubedevices.node.resource_devices import mask_of_device
 from kubedevices.numa import mask_of
 from kubedevices.words import counted, some_of
 

@@ -7,7 +7,7 @@ it was replaced makes no difference to the new one.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from kubedevices.device import Health, ReportedDevice
@@ -15,7 +15,8 @@ from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
 from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory import Inventory
-from kubedevices.node.resource_devices import ListChange
+from kubedevices.node.list_plan import NO_CHANGE, ListChange, ListPlan
+from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ PLUGIN_LIMIT = 400
 """Connections in all. Every one takes two open files, of which a process often has 1,024."""
 
 _AFTER_GRACE = 0.005
+_PLANS = 3
+"""How often a list is compared anew because the devices changed meanwhile."""
 
 
 class EndpointTable:
@@ -134,19 +137,48 @@ class EndpointTable:
 
     # ------------------------------------------------------------ what they say
 
-    def list_received(self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...]) -> bool:
+    async def list_received(
+        self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...], slices: LoopSlices
+    ) -> bool:
         """Take a list of `endpoint`; one that was replaced is not listened to."""
+        plan = await self._plan(endpoint.resource, devices, slices)
+        is_news = self._take(endpoint, devices, plan)
+        if plan is not None and plan.change is not NO_CHANGE:
+            await slices.run(plan.let_go())
+        return is_news
+
+    async def _plan(
+        self, resource: str, devices: tuple[ReportedDevice, ...], slices: LoopSlices
+    ) -> ListPlan | None:
+        """Work out in slices what the list changes; None where it must be taken at one go."""
+        plan = None
+        for _ in range(_PLANS):
+            record = self._inventory.record(resource)
+            if record is None or self._inventory.compat:
+                return None
+            plan = record.devices.plan(devices)
+            await slices.run(plan.steps())
+            if not plan.is_stale():
+                break
+        return plan
+
+    def _take(
+        self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...], plan: ListPlan | None
+    ) -> bool:
         resource = endpoint.resource
         record = self._inventory.record(resource)
         is_first = record is None or not record.is_listed
-        change = self._inventory.report(resource, endpoint.generation, devices)
+        change = self._inventory.report(resource, endpoint.generation, devices, plan)
         for old in self._replaced.pop(endpoint, ()):
             self._close(old)
         if change is None:
             return False
+        if plan is None or plan.change is not change:
+            plan = None
         if not change.is_empty:
-            _warn_of_oddities(resource, change, devices)
-        self._publish(resource, change, is_first=is_first)
+            words = plan.words if plan else {device.health for device in devices}
+            _warn_of_oddities(resource, change, words)
+        self._publish(resource, change, plan.healths if plan else None, is_first=is_first)
         return is_first or not change.is_empty
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
@@ -177,7 +209,15 @@ class EndpointTable:
             )
         )
 
-    def _publish(self, resource: str, change: ListChange, *, is_first: bool) -> None:
+    def _publish(
+        self,
+        resource: str,
+        change: ListChange,
+        healths: Mapping[str, str] | None = None,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Tell what changed; `healths` are those of `change.changed`, if they are known."""
         record = self._inventory.record(resource)
         if record is None:
             return
@@ -191,8 +231,9 @@ class EndpointTable:
             details: dict[str, object] = {**totals, **lists}
             self._events.publish(NodeEvent(EventKind.LIST_CHANGED, resource, details=details))
         if change.changed:
-            health = {each: str(record.devices.health(each)) for each in change.changed}
-            details = {**totals, "devices": health}
+            if healths is None:
+                healths = {each: str(record.devices.health(each)) for each in change.changed}
+            details = {**totals, "devices": healths}
             self._events.publish(NodeEvent(EventKind.HEALTH_CHANGED, resource, details=details))
 
     # ------------------------------------------------------------ plugins go
@@ -268,17 +309,15 @@ class EndpointTable:
             timer.cancel()
 
 
-def _warn_of_oddities(
-    resource: str, change: ListChange, devices: tuple[ReportedDevice, ...]
-) -> None:
+def _warn_of_oddities(resource: str, change: ListChange, words: Collection[str]) -> None:
     if change.duplicates:
         twice = counted(change.duplicates, "device")
         logger.warning("%s: the list names %s twice", resource, twice)
-    if words := {device.health for device in devices} - set(Health):
+    if odd := {*words} - set(Health):
         logger.warning(
             "%s: health %s counts as %s, a kubelet knows %s",
             resource,
-            some_of(sorted(map(repr, words))),
+            some_of(sorted(map(repr, odd))),
             Health.UNHEALTHY,
             " and ".join(Health),
         )

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import ReportedDevice
-from kubedevices.node.resource_devices import NO_CHANGE, ListChange, ResourceDevices
+from kubedevices.node.list_plan import NO_CHANGE, ListChange, ListPlan
+from kubedevices.node.resource_devices import ResourceDevices
 
 GRACE_PERIOD = 300.0
 """Seconds a resource stays in the capacity after its plugin went away."""
@@ -189,9 +190,13 @@ class Inventory:
         return Connected(number, tuple(old.generation for old in replaced))
 
     def report(
-        self, resource: str, generation: int, devices: Sequence[ReportedDevice]
+        self,
+        resource: str,
+        generation: int,
+        devices: Sequence[ReportedDevice],
+        plan: ListPlan | None = None,
     ) -> ListChange | None:
-        """Take a list; None when it does not count because a newer instance has sent one."""
+        """Take a list, as planned; None when it does not count: a newer instance has sent one."""
         record = self._records.get(resource)
         if generation in self._lost and self._lost[generation].resource == resource:
             record = record or self._new_record(resource)
@@ -204,7 +209,7 @@ class Inventory:
         serving = record.serving
         if serving is not None and serving.is_live and serving.generation > generation:
             return None
-        return self._serve(record, instance)
+        return self._serve(record, instance, plan)
 
     def disconnect(self, resource: str, generation: int, now: float) -> ListChange | None:
         """Take note that an instance's stream ended; None when that makes no difference."""
@@ -249,10 +254,12 @@ class Inventory:
                     allocatable[name] = 0
         return Capacity(capacity, allocatable, tuple(removed))
 
-    def _serve(self, record: ResourceRecord, instance: Instance) -> ListChange:
+    def _serve(
+        self, record: ResourceRecord, instance: Instance, plan: ListPlan | None = None
+    ) -> ListChange:
         record.serving = instance
         record.is_listed = record.has_reported = True
-        return record.devices.replace(instance.listed or ())
+        return record.devices.replace(instance.listed or (), plan)
 
     def _new_record(self, resource: str) -> ResourceRecord:
         reserved = self._reserved.setdefault(resource, {})

@@ -24,7 +24,7 @@ from kubedevices.errors import (
     SocketPathTooLong,
     UnsupportedVersion,
 )
-from kubedevices.metrics import NO_METRICS, REGISTRATIONS, Metrics
+from kubedevices.metrics import NO_METRICS, OTHER, REGISTRATIONS, Metrics
 from kubedevices.resource_name import is_resource_name
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME, SHORTER_SOCKET_DIR, check_socket_path
 from kubedevices.wire.services import registration_methods
@@ -39,6 +39,7 @@ Refused = Callable[[RegisterRequest, RegistrationError], None]
 """Told of every plugin that was not accepted, and why."""
 
 _NAME_MAX = 255
+_ACCEPTED_LIMIT = 1000
 
 _LONGEST_TEXT = 1024
 """Far more than any version, name or endpoint has; the rest would be remembered for nothing."""
@@ -61,6 +62,7 @@ class RegistrationServer:
         self._metrics = metrics
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
+        self._accepted: set[str] = set()
         self._abandoned: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
@@ -97,7 +99,6 @@ class RegistrationServer:
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
         request = _bounded(request)
-        self._metrics.count(REGISTRATIONS, request.resource_name)
         key = request.resource_name, request.endpoint
         if abandoned := self._abandoned.pop(key, None):
             abandoned.cancel()
@@ -128,11 +129,23 @@ class RegistrationServer:
             if not is_resource_name(request.resource_name):
                 raise BadResourceName(request.resource_name)
             await self._connect(request.resource_name, self.plugin_socket(request.endpoint))
+            if len(self._accepted) < _ACCEPTED_LIMIT:
+                self._accepted.add(request.resource_name)
+            self._count(request)
         except RegistrationError as error:
+            self._count(request)
             logger.info("%r at %r is refused: %s", request.resource_name, request.endpoint, error)
             if self._refused:
                 self._refused(request, error)
             raise
+
+    def _count(self, request: RegisterRequest) -> None:
+        """Count a call that is over: by its resource, if a plugin of it was ever accepted.
+
+        Everybody may call, with any name, and a number by a name stays for ever.
+        """
+        name = request.resource_name
+        self._metrics.count(REGISTRATIONS, name if name in self._accepted else OTHER)
 
     def plugin_socket(self, endpoint: str) -> Path:
         """Return the path meant by `endpoint`; raises `BadEndpoint`.

@@ -1,16 +1,17 @@
 """The devices of one resource: health, NUMA nodes, and which of them are free.
 
-One place for what a plugin listed, kept up to date by the difference between two lists, so that a
-health change among 100,000 devices costs little more than reading the list. Only the inventory
-uses it; who is the plugin and since when it is gone is kept there.
+One place for what a plugin listed, kept up to date by the difference between two lists
+(`list_plan`), so that a health change among 100,000 devices costs little more than reading the
+list. Only the inventory uses it; who is the plugin and since when it is gone is kept there.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from weakref import WeakSet
 
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.node.free_devices import FreeDevices
+from kubedevices.node.list_plan import NO_CHANGE, ListChange, ListPlan, mask_of_device
 from kubedevices.node.pod_devices import NO_NUMA_NODE
 from kubedevices.numa import mask_of
 
@@ -18,38 +19,6 @@ UNKNOWN = "Unknown"
 """Health of a device whose plugin is gone or no longer lists it."""
 
 _HEALTHY = Health.HEALTHY.value
-_WORTH_REBUILDING = 64
-
-
-class ListChange(NamedTuple):
-    """What a list, or the loss of the plugin, changed; device IDs in the order of the list.
-
-    `changed` devices have another health than before, `moved` ones other NUMA nodes only.
-    """
-
-    appeared: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    moved: tuple[str, ...] = ()
-    vanished: tuple[str, ...] = ()
-    duplicates: int = 0
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the list said what was known."""
-        return not (self.appeared or self.changed or self.moved or self.vanished)
-
-    @property
-    def health_changes(self) -> tuple[str, ...]:
-        """Return the devices whose health is another than before, or is no longer known."""
-        return self.appeared + self.changed + self.vanished
-
-
-NO_CHANGE = ListChange()
-
-
-def mask_of_device(device: ReportedDevice) -> int:
-    """Return the NUMA nodes of `device` as bits; 0 when it has none."""
-    return mask_of(device.numa_nodes) if device.numa_nodes else 0
 
 
 class ResourceDevices:
@@ -67,6 +36,8 @@ class ResourceDevices:
         self.is_live = False
         self.free = FreeDevices()
         self.counts: Counter[int] = Counter()
+        self._version = 0
+        self._plans: WeakSet[ListPlan] = WeakSet()
 
     @property
     def capacity(self) -> int:
@@ -99,14 +70,18 @@ class ResourceDevices:
 
     # ------------------------------------------------------------ what is free
 
-    def block(self, device_ids: Iterable[str]) -> None:
+    def block(self, device_ids: Collection[str]) -> None:
         """Take note that `device_ids` became reserved."""
+        for plan in self._plans:
+            plan.touched.update(device_ids)
         for device_id in device_ids:
             if device_id in self.healthy:
                 self.free.discard(device_id, mask_of_device(self.devices[device_id]))
 
-    def unblock(self, device_ids: Iterable[str]) -> None:
+    def unblock(self, device_ids: Collection[str]) -> None:
         """Take note that `device_ids` are no longer reserved."""
+        for plan in self._plans:
+            plan.touched.update(device_ids)
         for device_id in device_ids:
             if device_id in self.healthy:
                 self.free.add(device_id, mask_of_device(self.devices[device_id]))
@@ -115,73 +90,64 @@ class ResourceDevices:
 
     def lose(self) -> ListChange:
         """Take note that the plugin is gone: nothing is healthy, everything stays known."""
+        self._version += 1
         was_live, self.is_live = self.is_live, False
         self.healthy = set()
         self.free = FreeDevices()
         self._counted_twice = frozenset()
         return ListChange(changed=tuple(self.devices)) if was_live else NO_CHANGE
 
-    def replace(self, listed: Sequence[ReportedDevice]) -> ListChange:
-        """Take a whole new list."""
-        if self.is_live and listed == self._listed:
-            return NO_CHANGE
+    def plan(self, listed: Sequence[ReportedDevice]) -> ListPlan:
+        """Begin to work out what a new list changes; `replace` takes the plan over."""
+        version = self._version
+        plan = ListPlan(
+            listed,
+            before=self._listed,
+            known=self.devices,
+            is_live=self.is_live,
+            reserved=self._reserved,
+            is_stale=lambda: self._version != version,
+        )
+        self._plans.add(plan)
+        return plan
+
+    def replace(self, listed: Sequence[ReportedDevice], plan: ListPlan | None = None) -> ListChange:
+        """Take a whole new list, as planned; without a plan that is good still, at one go."""
         if self._compat:
             return self._replace_as_the_kubelet(listed)
-        change = self._update_in_place(listed) or self._compare(listed)
+        if plan is None or plan.change is None or plan.is_stale():
+            plan = self.plan(listed)
+            for _ in plan.steps():
+                pass
+        assert plan.change is not None
+        self._version += 1
         self._listed = listed
-        return change
-
-    def _update_in_place(self, listed: Sequence[ReportedDevice]) -> ListChange | None:
-        """Take a list that differs from the last one in health or nodes only, else return None."""
-        if not self.is_live or not len(listed) == len(self._listed) == len(self.devices):
-            return None
-        pairs = [(old, new) for old, new in zip(self._listed, listed, strict=True) if old != new]
-        if len(pairs) > self._few() or any(old.id != new.id for old, new in pairs):
-            return None
-        for old, new in pairs:
-            self._take_out(old)
-            self._put_in(new)
-        return ListChange(
-            changed=tuple(new.id for old, new in pairs if old.health != new.health),
-            moved=tuple(new.id for old, new in pairs if old.health == new.health),
-        )
-
-    def _compare(self, listed: Sequence[ReportedDevice]) -> ListChange:
-        old, new = self.devices, _each_once(listed)
-        appeared = [device for device in new.values() if device.id not in old]
-        vanished: list[str] = []
-        if len(new) - len(appeared) < len(old):
-            vanished = [device_id for device_id in old if device_id not in new]
-        pairs = [
-            (before, device)
-            for device in new.values()
-            if (before := old.get(device.id)) is not None and before != device
-        ]
-        if not self.is_live:
-            changed = tuple(device_id for device_id in new if device_id in old)
+        if plan.free is not None:
+            self._take_over(plan, plan.free)
         else:
-            changed = tuple(new.id for old, new in pairs if old.health != new.health)
-        change = ListChange(
-            appeared=tuple(device.id for device in appeared),
-            changed=changed,
-            moved=tuple(new.id for old, new in pairs if self.is_live and old.health == new.health),
-            vanished=tuple(vanished),
-            duplicates=len(listed) - len(new),
-        )
-        if not self.is_live or len(appeared) + len(vanished) + len(pairs) > self._few():
-            self._rebuild(new, {d.id for d in new.values() if d.health == _HEALTHY})
-            return change
-        for device_id in vanished:
-            self._take_out(old[device_id])
-        for before, _ in pairs:
-            self._take_out(before)
-        self.devices = new
-        for device in (*appeared, *(after for _, after in pairs)):
-            self._put_in(device)
-        return change
+            for device in plan.gone:
+                self._take_out(device)
+            if plan.devices is not None:
+                self.devices = plan.devices
+            for device in plan.come:
+                self._put_in(device)
+        return plan.change
+
+    def _take_over(self, plan: ListPlan, free: FreeDevices) -> None:
+        assert plan.devices is not None
+        self.devices, self.healthy, self.is_live = plan.devices, plan.healthy, True
+        self.counts, self.free = plan.counts, free
+        for device_id in plan.touched & self.healthy:
+            mask = mask_of_device(self.devices[device_id])
+            if device_id in self._reserved:
+                free.discard(device_id, mask)
+            else:
+                free.add(device_id, mask)
 
     def _replace_as_the_kubelet(self, listed: Sequence[ReportedDevice]) -> ListChange:
         """Take a list with the last of two entries, in both sets when they disagree."""
+        if self.is_live and listed == self._listed:
+            return NO_CHANGE
         old, was_live = self.devices, self.is_live
         new = {device.id: device for device in listed}
         healthy = {device.id for device in listed if device.health == _HEALTHY}
@@ -200,9 +166,6 @@ class ResourceDevices:
         self._counted_twice = frozenset(healthy & unhealthy)
         self._listed = listed
         return change
-
-    def _few(self) -> int:
-        return max(_WORTH_REBUILDING, len(self.devices) // 4)
 
     def _rebuild(self, devices: dict[str, ReportedDevice], healthy: set[str]) -> None:
         self.devices, self.healthy, self.is_live = devices, healthy, True
@@ -231,13 +194,3 @@ class ResourceDevices:
             self.healthy.add(device.id)
             if device.id not in self._reserved:
                 self.free.add(device.id, mask)
-
-
-def _each_once(listed: Sequence[ReportedDevice]) -> dict[str, ReportedDevice]:
-    """Return the devices by ID; of several entries with one ID an unhealthy one counts."""
-    devices = {device.id: device for device in listed}
-    if len(devices) < len(listed):
-        for device in listed:
-            if device.health != _HEALTHY:
-                devices[device.id] = device
-    return devices

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory import Inventory, ResourceRecord
+from kubedevices.node.list_plan import mask_of_device
 from kubedevices.node.pod import Container, Pod, pod_device_request
 from kubedevices.node.pod_devices import PodDevices
-from kubedevices.node.resource_devices import mask_of_device
 from kubedevices.node.subset_sums import sum_over_subsets
 from kubedevices.numa import NumaNodes, mask_of
 

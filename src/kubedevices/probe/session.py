@@ -22,7 +22,8 @@ from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import WireError
 from kubedevices.probe.bell import Bell
 from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.convert import EMPTY, device_list_from_wire
+from kubedevices.wire.convert import EMPTY
+from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.wire.services import LIST_AND_WATCH
 from kubedevices.wire.unix_grpc import GrpcChannel
 

@@ -7,6 +7,7 @@ clients            call the other side: values in, values out
 kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
 pod_resources      the podresources API: values, messages, service and client
 convert            messages ⇄ our values
+device_lists       lists of devices from bytes, a few devices at a time
 messages           message classes from our descriptors, in a private pool
 
 unix_grpc          the two ends everybody uses: GrpcServer and GrpcChannel

@@ -19,6 +19,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import ReportedDevice
 from kubedevices.wire import convert, services
+from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.wire.services import JsonObject
 from kubedevices.wire.unix_grpc import GrpcChannel
 
@@ -35,11 +36,15 @@ class DevicePluginClient:
         answer = await self.channel.unary(method, convert.EMPTY, timeout=timeout)
         return convert.options_from_wire(answer)
 
+    def list_messages(self) -> AsyncGenerator[bytes, None]:
+        """Yield every list the plugin sends, for `device_lists`; `aclose` ends the call."""
+        return self.channel.stream(services.LIST_AND_WATCH, convert.EMPTY)
+
     async def list_and_watch(self) -> AsyncGenerator[tuple[ReportedDevice, ...], None]:
-        """Yield every list the plugin sends; `aclose` ends the call."""
-        async with aclosing(self.channel.stream(services.LIST_AND_WATCH, convert.EMPTY)) as lists:
+        """Do the same with lists that are read at one go."""
+        async with aclosing(self.list_messages()) as lists:
             async for each in lists:
-                yield convert.device_list_from_wire(each)
+                yield device_list_from_wire(each)
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest, *, timeout: float

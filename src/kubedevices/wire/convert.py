@@ -30,9 +30,8 @@ EMPTY = b""
 
 # ---------------------------------------------------------------- device lists
 #
-# The one message that comes with a hundred thousand parts. Entries are written by hand, and read by
-# hand where they look as every library writes them: a third of the time. Tests hold both to what
-# protobuf says.
+# The one message that comes with a hundred thousand parts: written by hand here, read in
+# `device_lists`. Tests hold both to what protobuf says.
 
 
 def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
@@ -75,56 +74,6 @@ def _health_and_topology(health: str, numa_nodes: tuple[int, ...] | None) -> byt
 def device_list_to_wire(entries: Iterable[bytes]) -> bytes:
     """Return the ListAndWatchResponse of encoded entries."""
     return b"".join(entries)
-
-
-def device_list_from_wire(data: bytes) -> tuple[ReportedDevice, ...]:
-    """Return the devices of one ListAndWatchResponse, in the order they were sent."""
-    devices = _read_usual_list(data)
-    if devices is None:
-        message = parse("v1beta1.ListAndWatchResponse", data)
-        devices = [ReportedDevice(each.ID, *_shared_values(each)) for each in message.devices]
-    return tuple(devices)
-
-
-def _shared_values(message: Any) -> tuple[str, tuple[int, ...] | None]:
-    if not message.HasField("topology"):
-        return message.health, None
-    return message.health, tuple([node.ID for node in message.topology.nodes])
-
-
-def _read_usual_list(data: bytes) -> list[ReportedDevice] | None:
-    """Return the devices if each has its ID first and short; None leaves the list to protobuf."""
-    devices = []
-    known: dict[bytes, tuple[str, tuple[int, ...] | None]] = {}
-    at, size = 0, len(data)
-    try:
-        while at < size:
-            length, start = data[at + 1], at + 2
-            if length > 127:
-                length, start = length & 127 | data[start] << 7, start + 1
-            end = start + length
-            name_end = start + 2 + data[start + 1]
-            if (
-                data[at] != 0x0A
-                or data[start] != 0x0A
-                or data[start - 1] > 127
-                or data[start + 1] > 127
-                or name_end > end
-                or end > size
-            ):
-                return None
-            rest = data[name_end:end]
-            shared = known.get(rest)
-            if shared is None:
-                message = parse("v1beta1.Device", rest)
-                if message.ID or serialize(message) != rest:
-                    return None  # a second ID, even an empty one, would count
-                shared = known[rest] = _shared_values(message)
-            devices.append(ReportedDevice(data[start + 2 : name_end].decode(), *shared))
-            at = end
-    except (IndexError, UnicodeDecodeError):
-        return None  # broken: protobuf finds the words for it
-    return devices
 
 
 # ---------------------------------------------------------------- registration and options

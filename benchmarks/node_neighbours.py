@@ -1,0 +1,107 @@
+"""What a plugin that floods the node with long lists costs the pods of another plugin.
+
+Each list changes the health of all its devices. Admissions beside the flood and without it take
+turns in the same run: the flooding process is stopped and goes on.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from benchmarks import measure
+from benchmarks.node_rig import DEADLINE, DOMAIN, ROOT, Node, milliseconds, node
+from kubedevices.allocation import RegisterRequest
+from kubedevices.device import ReportedDevice
+from kubedevices.wire.clients import RegistrationClient
+from kubedevices.wire.convert import device_list_to_wire, reported_to_wire
+from kubedevices.wire.services import GET_DEVICE_PLUGIN_OPTIONS, LIST_AND_WATCH
+from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, StreamMethod, UnaryMethod
+
+WIDGET, FLOOD = "widget", f"{DOMAIN}/flood"
+FULL = (100_000, 5, 60, 3.0)
+"""Devices of a flooding list, rounds, admissions per round, seconds for a flood to ebb away."""
+
+QUICK = (100, 1, 3, 0.0)
+
+
+async def main(*, quick: bool = False) -> None:
+    """Print the table."""
+    devices, rounds, count, ebb = QUICK if quick else FULL
+    quiet, beside = [], []
+    async with node({WIDGET: 8}) as running, _flooding(running, devices) as flood:
+        for _ in range(rounds):
+            os.kill(flood, signal.SIGSTOP)
+            await asyncio.sleep(ebb)
+            quiet += await _admissions(running, count)
+            os.kill(flood, signal.SIGCONT)
+            beside += await _admissions(running, count)
+    parts = [(measure.median(each), measure.percentile(each, 99)) for each in (quiet, beside)]
+    measure.table(
+        f"Admission beside a plugin that floods lists of {devices:,} devices: milliseconds, "
+        "p50 / p99",
+        ("quiet", "beside the flood", "p99 beside / quiet", "target"),
+        [
+            [
+                *(f"{p50:.2f} / {p99:.2f}" for p50, p99 in parts),
+                f"{parts[1][1] / parts[0][1]:.1f}",
+                "≤ 5",
+            ]
+        ],
+    )
+
+
+async def _admissions(running: Node, count: int) -> list[float]:
+    times = []
+    for _ in range(count):
+        pod = running.next_pod({WIDGET: 1})
+        times.append(await milliseconds(running.manager.allocate(pod)))
+        await running.manager.release(pod.uid)
+    return times
+
+
+@contextlib.asynccontextmanager
+async def _flooding(running: Node, devices: int) -> AsyncIterator[int]:
+    """Run the other plugin until the end of the context; yield its process ID."""
+    command = (sys.executable, "-m", __name__, str(running.sockets), str(devices))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+    try:
+        await running.manager.wait_for(FLOOD, capacity=devices, timeout=DEADLINE)
+        yield process.pid
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def _flood(directory: Path, devices: int) -> None:
+    lists = [
+        device_list_to_wire(
+            reported_to_wire(ReportedDevice(f"flood-{number}", health)) for number in range(devices)
+        )
+        for health in ("Healthy", "Unhealthy")
+    ]
+
+    async def options(_: bytes) -> bytes:
+        return b""
+
+    async def flood(_: bytes) -> AsyncIterator[bytes]:
+        while True:
+            for each in lists:
+                yield each
+
+    methods: dict[str, UnaryMethod | StreamMethod] = {
+        GET_DEVICE_PLUGIN_OPTIONS: UnaryMethod(options),
+        LIST_AND_WATCH: StreamMethod(flood),
+    }
+    await GrpcServer(methods, name="flood").start(directory / "flood.sock")
+    async with await GrpcChannel.dial(directory / "kubelet.sock") as channel:
+        request = RegisterRequest("v1beta1", "flood.sock", FLOOD)
+        await RegistrationClient(channel).register(request, timeout=DEADLINE)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_flood(Path(sys.argv[1]), int(sys.argv[2])))

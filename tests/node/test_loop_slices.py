@@ -1,0 +1,85 @@
+"""Long work on the loop, and the turns of others in between."""
+
+import asyncio
+import itertools
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.node import list_plan
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.wire import device_lists
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
+
+DEVICES = 20_000
+
+
+async def test_others_have_a_turn_after_each_slice() -> None:
+    """And the time that the slices took is known, not that of the others."""
+    clock = itertools.count()
+    turns = []
+
+    def work() -> Generator[None, None, str]:
+        for slice_ in range(3):
+            turns.append(f"slice {slice_}")
+            yield
+        return "done"
+
+    async def other() -> None:
+        while True:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    slices = LoopSlices(clock=lambda: float(next(clock)))
+    task = asyncio.create_task(other())
+    assert await slices.run(work()) == "done"
+    task.cancel()
+    assert turns == ["slice 0", "other", "slice 1", "other", "slice 2", "other"]
+    assert slices.seconds == 4
+
+
+async def test_a_huge_list_never_has_the_loop_for_more_than_some_devices(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read, compared and let go in slices: between any two of them somebody else had a turn."""
+    turn, slices = 0, []
+    run = LoopSlices.run
+
+    def counted(work: Generator[None, None, object]) -> Generator[None, None, object]:
+        while True:
+            slices.append(turn)
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            yield
+
+    async def run_counted(self: LoopSlices, work: Generator[None, None, object]) -> object:
+        return await run(self, counted(work))
+
+    async def other() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(LoopSlices, "run", run_counted)
+    ids = [f"device-{n}" for n in range(DEVICES)]
+    task = asyncio.create_task(other())
+    directory = short_dir / "p"
+    async with DeviceManager(directory) as manager, FakePlugin(directory) as plugin:
+        await plugin.send(healthy(*ids))
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=DEVICES, timeout=60)
+        first = len(slices)
+        await plugin.send([*unhealthy(*ids[::2]), *healthy(*ids[1::2])])
+        await manager.wait_for(RESOURCE, allocatable=DEVICES // 2, timeout=60)
+    task.cancel()
+    passes = DEVICES / device_lists.DEVICES_AT_ONCE + 3 * DEVICES / list_plan.AT_ONCE
+    assert first >= passes
+    assert len(slices) - first >= passes
+    # Two generators follow each other without a turn of others in between: their joints.
+    joints = sum(a == b for a, b in itertools.pairwise(slices))
+    assert joints <= 8
