@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Generator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from kubedevices.node import list_plan
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.node.overview import encode_node
 from kubedevices.wire import device_lists
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 
@@ -83,3 +85,30 @@ async def test_a_huge_list_never_has_the_loop_for_more_than_some_devices(
     # Two generators follow each other without a turn of others in between: their joints.
     joints = sum(a == b for a, b in itertools.pairwise(slices))
     assert joints <= 8
+
+
+async def test_an_answer_of_many_devices_is_made_in_slices(short_dir: Path) -> None:
+    """Who asks for the devices of a node does not hold up the pods of others."""
+    turn = 0
+
+    async def other() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    ids = [f"device-{n}" for n in range(DEVICES)]
+    directory = short_dir / "p"
+    async with DeviceManager(directory) as manager, FakePlugin(directory) as plugin:
+        await plugin.send(healthy(*ids))
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=DEVICES, timeout=60)
+        task = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        before = turn
+        answer = await LoopSlices().run(encode_node(manager, resource=RESOURCE))
+        turns = turn - before
+        task.cancel()
+    (told,) = json.loads(answer)["resources"]
+    assert [each["id"] for each in told["devices"]] == ids
+    assert turns >= 2 * DEVICES / list_plan.AT_ONCE

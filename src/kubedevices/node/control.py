@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from kubedevices.errors import (
     AdmissionRejected,
@@ -26,18 +26,19 @@ from kubedevices.errors import (
 )
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.hold_owner import read_owners
+from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.overview import (
-    describe_node,
     describe_pod,
     describe_pods,
     describe_registrations,
+    encode_node,
     options_as_dict,
 )
 from kubedevices.node.pod import Pod, format_pod, parse_pod
 from kubedevices.node.turns import Turns
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.clients import JsonClient
-from kubedevices.wire.services import json_methods
+from kubedevices.wire.services import JsonAnswer, json_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from kubedevices.words import did_you_mean
 
@@ -89,19 +90,22 @@ class ControlService:
 
     # ------------------------------------------------------------ methods
 
-    async def devices(self, request: Document) -> Document:
+    async def devices(self, request: Document) -> JsonAnswer:
         """Every resource with its devices; `resource` asks for one."""
-        return describe_node(self._manager, resource=_text(request, "resource"))
+        return await self._node_now(_text(request, "resource"))
 
-    async def watch_devices(self, request: Document) -> AsyncIterator[Document]:
+    async def _node_now(self, resource: str) -> bytes:
+        return await LoopSlices().run(encode_node(self._manager, resource=resource))
+
+    async def watch_devices(self, request: Document) -> AsyncIterator[JsonAnswer]:
         """Send the answer of `Devices` now and after every change."""
         resource = _text(request, "resource")
         with self._manager.subscribe(backlog=1) as changes:
-            yield describe_node(self._manager, resource=resource)
+            yield await self._node_now(resource)
             async for _ in changes:
                 await asyncio.sleep(_WATCH_PAUSE)
                 changes.clear()
-                yield describe_node(self._manager, resource=resource)
+                yield await self._node_now(resource)
 
     async def capacity(self, request: Document) -> Document:
         """Capacity and allocatable per resource."""
@@ -215,13 +219,15 @@ def _text(request: Document, key: str) -> str:
     return value
 
 
-Method = Callable[[Document], Awaitable[Document]]
+Answer = TypeVar("Answer", bound=JsonAnswer)
 
 
-def _checked(method: Method) -> Method:
+def _checked(
+    method: Callable[[Document], Awaitable[Answer]],
+) -> Callable[[Document], Awaitable[Answer]]:
     """Send what the caller did wrong and what the node refuses as two different codes."""
 
-    async def answer(request: Document) -> Document:
+    async def answer(request: Document) -> Answer:
         try:
             return await method(request)
         except RpcError:

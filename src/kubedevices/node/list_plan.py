@@ -90,7 +90,7 @@ class ListPlan:
 
     def steps(self) -> Generator[None, None, None]:
         """Work it out; stops early when the devices have changed meanwhile."""
-        for devices in _parts(self.listed):
+        for devices in parts(self.listed):
             self.words.update([device.health for device in devices])
             yield
         pairs: list[tuple[ReportedDevice, ReportedDevice]] | None = None
@@ -141,7 +141,7 @@ class ListPlan:
         appeared, changed, moved = yield from self._differences(new)
         vanished: list[str] = []
         if len(new) - len(appeared) < len(self._known):
-            for ids in _parts(self._known):
+            for ids in parts(self._known):
                 vanished += [device_id for device_id in ids if device_id not in new]
                 yield
                 if self.is_stale():
@@ -166,7 +166,7 @@ class ListPlan:
     def _each_once(self) -> Generator[None, None, dict[str, ReportedDevice]]:
         """Return the devices by ID; of several entries with one ID an unhealthy one counts."""
         new: dict[str, ReportedDevice] = {}
-        for devices in _parts(self.listed):
+        for devices in parts(self.listed):
             for device in devices:
                 before = new.get(device.id)
                 if before is None or before.health == _HEALTHY or device.health != _HEALTHY:
@@ -181,7 +181,7 @@ class ListPlan:
         appeared: list[str] = []
         changed: list[str] = []
         moved: list[str] = []
-        for devices in _parts(new.values()):
+        for devices in parts(new.values()):
             for device in devices:
                 known = self._known.get(device.id)
                 if known is None:
@@ -204,7 +204,7 @@ class ListPlan:
 
     def _sort_in(self, new: Mapping[str, ReportedDevice]) -> Generator[None, None, None]:
         free = FreeDevices()
-        for devices in _parts(new.values()):
+        for devices in parts(new.values()):
             for device in devices:
                 mask = mask_of_device(device)
                 self.counts[mask] += 1
@@ -216,7 +216,7 @@ class ListPlan:
         self.free = free
 
 
-def _parts(things: Iterable[_T]) -> Iterator[list[_T]]:
+def parts(things: Iterable[_T]) -> Iterator[list[_T]]:
     """Return `things` in lists of some at a time."""
     rest = iter(things)
     while part := list(islice(rest, AT_ONCE)):

@@ -32,6 +32,8 @@ NOTIFY_REGISTRATION_STATUS = "/pluginregistration.Registration/NotifyRegistratio
 
 T = TypeVar("T")
 JsonObject = dict[str, Any]
+JsonAnswer = JsonObject | bytes
+"""An object, or its JSON where whoever answers has encoded a long one already."""
 
 
 class DevicePluginService(Protocol):
@@ -136,8 +138,10 @@ def plugin_registration_methods(service: PluginInfoService) -> Methods:
 # ---------------------------------------------------------------- JSON as messages
 
 
-def json_to_wire(value: JsonObject) -> bytes:
+def json_to_wire(value: JsonAnswer) -> bytes:
     """Return a JSON object as one message of our own services."""
+    if isinstance(value, bytes):
+        return value
     return json.dumps(value, separators=(",", ":")).encode()
 
 
@@ -154,18 +158,18 @@ def json_from_wire(payload: bytes) -> JsonObject:
 
 def json_methods(
     service_name: str,
-    unary: Mapping[str, Callable[[JsonObject], Awaitable[JsonObject]]],
-    streams: Mapping[str, Callable[[JsonObject], AsyncIterator[JsonObject]]],
+    unary: Mapping[str, Callable[[JsonObject], Awaitable[JsonAnswer]]],
+    streams: Mapping[str, Callable[[JsonObject], AsyncIterator[JsonAnswer]]],
 ) -> Methods:
     """Make a service of our own, with JSON objects as messages."""
 
-    def unary_method(handler: Callable[[JsonObject], Awaitable[JsonObject]]) -> UnaryMethod:
+    def unary_method(handler: Callable[[JsonObject], Awaitable[JsonAnswer]]) -> UnaryMethod:
         async def answer(payload: bytes) -> bytes:
             return json_to_wire(await handler(_decode(json_from_wire, payload)))
 
         return UnaryMethod(answer)
 
-    def stream_method(handler: Callable[[JsonObject], AsyncIterator[JsonObject]]) -> StreamMethod:
+    def stream_method(handler: Callable[[JsonObject], AsyncIterator[JsonAnswer]]) -> StreamMethod:
         async def answer(payload: bytes) -> AsyncIterator[bytes]:
             answers = handler(_decode(json_from_wire, payload))
             try:
