@@ -12,6 +12,7 @@ import pytest
 from kubedevices.allocation import ContainerPreferredRequest
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.endpoint import PluginTimeouts
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices_store import PodDevicesInMemory
@@ -23,6 +24,8 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 PER_NODE = {GPU: 8, NIC: 6}
 NODES = (0, 1)
 PODS = 40
+PATIENT = PluginTimeouts(dial=90, options=90, preferred=90, allocate=90)
+"""A stalled machine is no reason to refuse a pod here."""
 
 Held = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Container → resource → device IDs, which begin with their NUMA node."""
@@ -49,7 +52,7 @@ class SlowPlugin(FakePlugin):
         return [*request.must_include, *more]
 
     async def _behave(self, method: str) -> None:
-        for _ in range(self._random.randrange(60) if method in ("preferred", "allocate") else 0):
+        for _ in range(self._random.randrange(20) if method in ("preferred", "allocate") else 0):
             await asyncio.sleep(0)
         if self._fails and method == "allocate" and self._random.randrange(6) == 0:
             raise RpcError(StatusCode.INTERNAL, "not today")
@@ -63,6 +66,7 @@ class Node:
         self.manager = DeviceManager(
             directory,
             store=PodDevicesInMemory(),
+            timeouts=PATIENT,
             topology=check_settings(policy, scope, numa_nodes=NODES),
         )
         self.plugins = [SlowPlugin(directory, name, self.random) for name in PER_NODE]
@@ -94,7 +98,7 @@ class Node:
             except AdmissionRejected:
                 return pod.name, None
 
-        answers = await asyncio.wait_for(asyncio.gather(*map(admit, pods)), 60)
+        answers = await asyncio.wait_for(asyncio.gather(*map(admit, pods)), 90)
         return {name: held for name, held in answers if held is not None}
 
 
