@@ -31,7 +31,7 @@ from kubedevices.explain.judge_directory import (
     judge_plugin_sockets,
     judge_registry,
 )
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, instance_of, instance_socket
 
 PLACE = Path("/run/kd")
 KUBELET = Kubelet(Process(7, "kubelet"), Path("/data/kubelet"))
@@ -156,6 +156,25 @@ def test_a_plugins_socket(plugin: Socket, result: Result, says: str) -> None:
     assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
     assert says in finding.found
     assert "kill" not in finding.command
+
+
+def test_an_older_instance_stands_by() -> None:
+    """Nobody is connected to it, which is right as long as the newer one lives."""
+    older, newer = (
+        replace(
+            PLUGIN, path=instance_socket(PLACE, "example.com/gpu", instance_of(n)), connections=n
+        )
+        for n in (0, 1)
+    )
+    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, newer)), Answers())
+    assert [each.result for each in findings] == [Result.WARNING, Result.OK]
+    assert "stands by" in findings[0].found
+    dead = replace(newer, refusal=NOBODY)
+    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, dead)), Answers())
+    assert findings[0].result is Result.PROBLEM
+    other = replace(newer, path=instance_socket(PLACE, "example.com/nic", instance_of(1)))
+    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, other)), Answers())
+    assert findings[0].result is Result.PROBLEM
 
 
 @pytest.mark.parametrize(("since", "is_older"), [(90.0, True), (110.0, False), (0.0, False)])

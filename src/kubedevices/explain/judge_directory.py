@@ -21,7 +21,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME, InstanceSocket
 from kubedevices.words import counted, some_of
 
 _OTHERS_MAY_WRITE = 0o002
@@ -159,7 +159,12 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
     """Say who serves each socket, and which plugins the kubelet does not know."""
     is_served = directory.kubelet is not None and not directory.kubelet.refusal
     served_since = directory.kubelet.since if directory.kubelet and is_served else None
-    findings = [_judge_plugin(each, served_since) for each in directory.plugins]
+    findings = [
+        _judge_standby(each, newer)
+        if (newer := _newer_instance(each, directory.plugins))
+        else _judge_plugin(each, served_since)
+        for each in directory.plugins
+    ]
     findings += [_judge_lost(each, directory.path) for each in directory.lost]
     connected = {name for name, each in answers.resources.items() if each.plugin == "connected"}
     findings += [
@@ -209,6 +214,27 @@ def _judge_watched(path: str, info: PluginInfo) -> Finding:
         found = f"offers {info.name} in {versions}, a kubelet wants {API_VERSION}"
         return problem(Step.PLUGIN_SOCKET, path, found, advice)
     return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to whoever finds it")
+
+
+def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
+    """Return a newer instance of ours with the same resource, if somebody listens at both."""
+    name = InstanceSocket.parse(socket.path.name)
+    for other in others:
+        its = InstanceSocket.parse(other.path.name)
+        is_newer = name and its and its.mark == name.mark and its.instance > name.instance
+        if is_newer and not socket.refusal and not other.refusal:
+            return other
+    return None
+
+
+def _judge_standby(socket: Socket, newer: Socket) -> Finding:
+    return warning(
+        Step.PLUGIN_SOCKET,
+        str(socket.path),
+        f"{socket.listener or 'somebody'} stands by: {newer.path.name} serves the same resource "
+        "and was started later",
+        "during an update that is right; otherwise two plugins have one resource: stop one of them",
+    )
 
 
 def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:

@@ -1,0 +1,42 @@
+"""What updates of a DaemonSet take away on a real Kubernetes: in the API and in the kubelet.
+
+Pods with a device are made all the while. `python -m benchmarks.rollouts` needs root and the
+program `cluster`; see docs/development/real-kubernetes.md.
+"""
+
+import argparse
+
+from benchmarks import measure
+from tests.kubernetes.cluster import running_cluster
+from tests.kubernetes.rollout import DEVICES, Rollouts
+
+NAMESPACE = "rollouts"
+
+
+def main() -> None:
+    """Print the figures that docs/upgrade.md quotes."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rollouts", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only see whether it works")
+    count, pods = (1, 1) if parser.parse_args().quick else (10, 4)
+    with running_cluster() as cluster, cluster.namespace(NAMESPACE) as namespace:
+        rollouts = Rollouts(cluster, namespace)
+        rollouts.deploy()
+        found = rollouts.roll(count, pods)
+    away = [seen for seen in found.api if seen != str(DEVICES)]
+    rows = [
+        ["roll-outs", str(count)],
+        ["allocatable that the API told below all devices", ", ".join(away) or "never"],
+        ["questions to the kubelet", str(found.questions)],
+        ["ms without all devices in the kubelet", _milliseconds(found.gaps)],
+        ["pods made meanwhile", ", ".join(f"{n} {phase}" for phase, n in found.phases.items())],
+        ["s for one roll-out, median", f"{measure.median(found.turns):.1f}"],
+    ]
+    measure.table("Updates of a DaemonSet", ["", "seen"], rows)
+
+
+def _milliseconds(gaps: list[float]) -> str:
+    return ", ".join(f"{gap * 1000:.0f}" for gap in gaps) or "never"
+
+
+if __name__ == "__main__":
+    main()
