@@ -66,6 +66,7 @@ class GoodPlugin:
 
     resource = "example.com/widget"
     version = "v1beta1"
+    register_method = "/v1beta1.Registration/Register"
     replicas = 2
     numa_node = 0
     register_limit = LIMIT
@@ -364,7 +365,7 @@ class GoodPlugin:
         options = [("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(f"unix:{self.kubelet}", options) as channel:
             call = channel.unary_unary(
-                "/v1beta1.Registration/Register",
+                self.register_method,
                 wire.RegisterRequest.SerializeToString,
                 wire.Empty.FromString,
             )

@@ -1,6 +1,7 @@
 """Good plugins with habits of their own: no check cries wolf over them."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.report.document import as_document
+from kubedevices.conformance.report.junit import as_junit
+from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.runner import Result, run_checks
 from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
@@ -17,6 +21,7 @@ from tests.conformance.good_plugin import GoodPlugin
 from tests.conformance.rig import FAST, HERE, found, target, widgets
 from tests.conformance.unusual_plugin import (
     AllocatesAfterTheSecondTime,
+    BothWays,
     NamedBySecondAndBinding,
     NamedBySecondAndRemoving,
     OneAfterTheOther,
@@ -24,6 +29,7 @@ from tests.conformance.unusual_plugin import (
     PoolOfThreads,
     RegistersOften,
     RegistersTwiceAfterAWait,
+    SpeaksV1Alpha,
     WatchesLate,
 )
 
@@ -74,6 +80,31 @@ async def test_one_of_several_resources_is_waited_for(habit: type[GoodPlugin]) -
     """With --resource, that one may come last, and what others call is no retry of it."""
     results = await only(habit, "registration.slow-kubelet", resource=GADGET)
     assert [(each.status, each.resource) for each in results] == [("pass", GADGET)]
+
+
+@pytest.mark.parametrize("registry", [True, False])
+async def test_a_plugin_may_come_both_ways(registry: bool) -> None:
+    """By Register and by the watcher: each time once, and its own calls are still looked at."""
+    ids = ["registration.once", "registration.refused", "life.sockets-wiped"]
+    checks = [each for each in ALL if each.id in ids]
+    with widgets() as directory:
+        plugin = target(SCRIPT, directory, ("--habit", BothWays.__name__))
+        results = await run_checks(replace(plugin, registry=registry), checks, FAST)
+    assert {each.check.id: each.status.value for each in results} == dict.fromkeys(ids, "pass")
+
+
+async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
+    """It is told what no kubelet serves any more, in every report, though it ends at once."""
+    with widgets() as directory:
+        plugin = target(SCRIPT, directory, ("--habit", SpeaksV1Alpha.__name__))
+        results = await run_checks(plugin, ALL, FAST)
+        assert found(results) == {"registration.registers": "fail"}
+        (first,) = [each for each in results if each.status == "fail"]
+        assert "deviceplugin.Registration (v1alpha)" in first.verdict.evidence
+        assert len(results) == len(ALL)
+    document = json.loads(json.dumps(as_document(Run("p", results, 1))))
+    assert document["summary"]["fail"] == 1
+    assert 'failures="1"' in as_junit(Run("p", results, 1))
 
 
 def of(results: Sequence[Result], resource: str) -> set[str]:

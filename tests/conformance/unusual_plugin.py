@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
+from tests.conformance import wire_names as wire
 from tests.conformance.good_plugin import (
     POLL,
     Device,
@@ -200,6 +202,34 @@ class WatchesLate(GoodPlugin):
         await super().until_lost()
 
 
+class BothWays(GoodPlugin):
+    """Calls Register, and has its socket in the plugin registry directory as well."""
+
+    async def open_server(self) -> None:
+        await super().open_server()
+        found = self.socket_dir.parent / "registry" / self.path.name
+        found.unlink(missing_ok=True)
+        os.link(self.path, found)
+        self.mine = identity(self.path)  # the link changed its time
+
+    def services(self) -> list[Any]:
+        names = ["GetInfo", "NotifyRegistrationStatus"]
+        methods = {name: getattr(self, name) for name in names}
+        return [*super().services(), wire.handlers("pluginregistration.Registration", methods)]
+
+
+class SpeaksV1Alpha(GoodPlugin):
+    """Registers at a service that no kubelet has any more, and gives up."""
+
+    register_method = "/deviceplugin.Registration/Register"
+
+    async def register(self) -> bool:
+        try:
+            return await super().register()
+        except Refused:
+            os._exit(1)
+
+
 class RegistersOften(GoodPlugin):
     """Registers again before a check believes that nobody else comes: bad, but no endless wait."""
 
@@ -217,6 +247,8 @@ HABITS = {
         LooksRarely,
         PoolOfThreads,
         WatchesLate,
+        BothWays,
+        SpeaksV1Alpha,
         RegistersTwiceAfterAWait,
         AllocatesAfterTheSecondTime,
         NamedBySecondAndRemoving,

@@ -226,7 +226,10 @@ def _bind(text: str) -> "Bind":
         raise UsageError(f"--bind {text}: it must read HOST:INSIDE, INSIDE an absolute path")
     for taken in (DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR, Path("/var/run/cdi")):
         if Path(os.path.realpath(inside)).is_relative_to(os.path.realpath(taken)):
-            raise UsageError(f"--bind {text}: the plugin gets a {taken} of its own already")
+            raise UsageError(
+                f"--bind {text}: the check is the kubelet there and wipes it; the plugin gets a "
+                f"{taken} of its own already"
+            )
     if not Path(host).exists():
         raise CannotAsk(f"--bind {text}: {host} does not exist")
     return Bind(str(Path(host).absolute()), inside)

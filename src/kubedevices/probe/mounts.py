@@ -40,7 +40,11 @@ def _make_room(target: Path, *, is_directory: bool) -> None:
     """
     ancestor = next(parent for parent in target.parents if parent.is_dir())
     if ancestor == Path("/"):
-        raise OSError(2, "its first directory does not exist on this host", str(target))
+        raise OSError(
+            2,
+            f"its first directory does not exist on this host: create /{target.parts[1]} first",
+            str(target),
+        )
     _cover(ancestor)
     if is_directory:
         target.mkdir(parents=True)
