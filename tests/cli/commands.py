@@ -9,7 +9,7 @@ from pathlib import Path
 
 COMMAND = (sys.executable, "-W", "error", "-m", "kubedevices.cli")
 
-DEADLINE = 20
+DEADLINE = 60
 
 
 def run(

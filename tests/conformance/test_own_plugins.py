@@ -4,10 +4,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.target import Target
 from tests.conformance.rig import FAST, found, hot_plug, skipped
+
+pytestmark = pytest.mark.timeout(400)
 
 OURS = replace(FAST, noticed_soon=15, registered_at_all=20)
 """Our registrar waits 10 s before it believes that a stream is gone for good."""
@@ -60,6 +64,8 @@ async def test_expose_passes_everything(short_dir: Path) -> None:
         "allocate.annotations",
         "allocate.env-names",
         "list.replicas",
+        "life.all-wiped",
+        "registration.same-second",
         "preferred.not-offered",
     }
 
@@ -76,7 +82,11 @@ async def test_simulate_passes_everything() -> None:
         "allocate.unhealthy-id",
         "list.change",
         "list.replicas",
+        "list.recovers",
         "life.lost-updates",
+        "life.all-wiped",
+        "registration.same-second",
+        "registration.unopened-stream",
     }
 
 

@@ -22,6 +22,7 @@ from tests.conformance.rig import FAST, HERE, found, target, widgets
 from tests.conformance.unusual_plugin import (
     AllocatesAfterTheSecondTime,
     BothWays,
+    KeepsTheMissing,
     NamedBySecondAndBinding,
     NamedBySecondAndRemoving,
     OneAfterTheOther,
@@ -62,6 +63,7 @@ async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[R
         (NamedBySecondAndRemoving, "registration.two-instances"),
         (NamedBySecondAndBinding, "registration.stale-socket"),
         (OneAfterTheOther, "registration.unopened-stream"),
+        (KeepsTheMissing, "list.recovers"),
         (PoolOfThreads, "life.threads"),
         (WatchesLate, "life.sockets-wiped"),
         (WatchesLate, "life.own-socket-removed"),

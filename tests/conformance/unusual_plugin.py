@@ -183,6 +183,15 @@ class NamedBySecondAndBinding(NamedBySecond):
         await super().open_server()
 
 
+class KeepsTheMissing(GoodPlugin):
+    """Lists a device that is gone as unhealthy, so that somebody notices."""
+
+    def scan(self) -> dict[str, Device]:
+        found = super().scan()
+        gone = Device(self.device_dir / "w0", "Unhealthy")
+        return {name: found.get(name, gone) for name in sorted({*self.devices, *found})}
+
+
 class PoolOfThreads(GoodPlugin):
     """Starts threads with each registration until it has enough, like a Go program."""
 
@@ -245,6 +254,7 @@ HABITS = {
         SecondNeverChanges,
         RemembersDevices,
         LooksRarely,
+        KeepsTheMissing,
         PoolOfThreads,
         WatchesLate,
         BothWays,

@@ -252,17 +252,22 @@ class OneReplicaUnhealthy(GoodPlugin):
 
 @mutation("nvidia-never-recovers", warns=["list.recovers"])
 class NeverRecovers(GoodPlugin):
-    """Keeps a device that was gone for a moment as unhealthy for ever, like NVIDIA after an XID."""
+    """A device that was unhealthy for a moment stays so, like NVIDIA's after an XID error.
 
-    def __init__(self, args: Any) -> None:
-        self.seen: set[str] = set()
-        super().__init__(args)
+    Here it is w1, and the trouble is the third file that comes.
+    """
+
+    is_hurt = False
 
     def scan(self) -> dict[str, Device]:
         found = super().scan()
-        self.seen |= found.keys()
-        gone = Device(self.device_dir / "w0", "Unhealthy")
-        return {name: found.get(name, gone) for name in sorted(self.seen)}
+        self.is_hurt |= any(name.startswith("new-3") for name in found)
+        return {
+            name: device._replace(health="Unhealthy")
+            if self.is_hurt and name.startswith("w1")
+            else device
+            for name, device in found.items()
+        }
 
 
 @mutation("tells-no-open-stream", fails=["list.change", "life.lost-updates"])

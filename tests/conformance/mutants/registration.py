@@ -192,7 +192,7 @@ class RegistersByATimer(GoodPlugin):
         try:
             return await super().register()
         except Refused:
-            await asyncio.sleep(4.2)
+            await asyncio.sleep(4.9)
             return False
 
 

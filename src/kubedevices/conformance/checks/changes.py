@@ -262,7 +262,7 @@ async def replicas(plugin: Plugin) -> str:
     seen="NVIDIA k8s-device-plugin (unhealthy for ever after an XID error)",
 )
 async def recovers(stage: Stage) -> str:
-    """When a change of the devices is undone, the list is what it was before."""
+    """When a change of the devices is undone, the same devices are healthy as before."""
     _need_trigger(stage)
     if not stage.target.trigger.undo:
         raise NotTried("needs --undo, a command that undoes what --trigger does")
@@ -270,14 +270,18 @@ async def recovers(stage: Stage) -> str:
     for plugin in plugins:
         await plugin.device_list()
     streams = [plugin.session.stream for plugin in plugins]
-    before = [_content(stream) for stream in streams]
+    before = [_healthy(stream) for stream in streams]
+    known = [_content(stream) for stream in streams]
 
     def is_as_before() -> bool:
-        return all(_content(each) == old for each, old in zip(streams, before, strict=True))
+        return all(_healthy(each) == old for each, old in zip(streams, before, strict=True))
+
+    def has_changed() -> bool:
+        return any(_content(each) != old for each, old in zip(streams, known, strict=True))
 
     try:
         await _run_trigger(stage)
-        if not await stage.wait_for(lambda: not is_as_before(), stage.timing.change):
+        if not await stage.wait_for(has_changed, stage.timing.change):
             raise NotTried(_no_change(stage))
         await stage.pause(stage.timing.hold)
     finally:
@@ -285,13 +289,17 @@ async def recovers(stage: Stage) -> str:
     began = asyncio.get_running_loop().time()
     if await stage.wait_for(is_as_before, stage.timing.change):
         return f"as before {asyncio.get_running_loop().time() - began:.2f} s after the undo"
-    odd: set[ReportedDevice] = set()
+    limit = f"{stage.timing.change:g} s after the undo"
     for stream, old in zip(streams, before, strict=True):
-        odd |= old - _content(stream) or _content(stream) - old
-    raise Broken(
-        f"{shorten(sorted({each.id for each in odd}))}: not as before {stage.timing.change:g} s "
-        "after the undo"
-    )
+        if lost := old - _healthy(stream):
+            raise Broken(f"{shorten(sorted(lost))}: not healthy again {limit}")
+        if left := _healthy(stream) - old:
+            raise Broken(f"{shorten(sorted(left))}: still healthy {limit}")
+    return "as before in the end"
+
+
+def _healthy(stream: Stream | None) -> frozenset[str]:
+    return frozenset(stream.latest.healthy if stream and stream.latest else ())
 
 
 # ---------------------------------------------------------------- restarts in between

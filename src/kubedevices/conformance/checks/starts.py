@@ -119,7 +119,7 @@ async def refused(stage: Stage) -> str:
         raise Broken(f"{tries} tries, then it stays up and does not register within {limit:g} s")
     took = loop.time() - since
     text = f"{tries} tries within {stage.timing.refusing:g} s, registered {took:.1f} s after that"
-    if took > stage.timing.registered_soon:
+    if took > stage.timing.noticed_soon:
         raise Fragile(text)
     return text
 
