@@ -256,8 +256,12 @@ def test_the_reason_of_a_pod_is_told(
     if "not ready" not in expected[0]:
         told = {"reason": "FailedMount", "message": "hostPath type check failed"}
         cluster.add("Event", "e", type="Warning", involvedObject={"name": "p"}, **told)
+    probe = {"reason": "Unhealthy", "message": "Readiness probe failed", "lastTimestamp": "1"}
+    if "not ready" in expected[0]:
+        cluster.add("Event", "u", type="Warning", involvedObject={"name": "p"}, **probe)
     assert deploy("--timeout", "0.1") == 1
     error = capsys.readouterr().err
+    assert error.count("Readiness probe failed") == ("not ready" in expected[0])
     for each in expected:
         assert each in error
     assert "other" not in error

@@ -42,9 +42,15 @@ def obstacles(
     for pod in pods:
         if not is_ready(pod):
             node = pod["spec"].get("nodeName", "no node yet")
-            reasons = list(_reasons(pod)) or _warnings(events, pod)[-1:] or [PENDING]
+            reasons = list(_reasons(pod)) or list(map(_at_start, _warnings(events, pod)[-1:]))
+            reasons = reasons or [PENDING]
             found.append(f"{pod['metadata']['name']} on {node}: {'; '.join(reasons)}")
     return found
+
+
+def _at_start(warning: str) -> str:
+    """Mark a probe that fails: every pod has that before it serves."""
+    return f"{PENDING}: {warning}" if warning.startswith("Unhealthy") else warning
 
 
 def is_ready(pod: Document) -> bool:
