@@ -22,7 +22,6 @@ from kubedevices.errors import NotInTime
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.topology_options import check_settings
-from kubedevices.socket_paths import plugin_socket
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.convert import container_response_to_wire
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -110,7 +109,9 @@ class Node:
     @contextlib.asynccontextmanager
     async def client(self, name: str) -> AsyncIterator[DevicePluginClient]:
         """Connect to the plugin beside the manager's own connection."""
-        async with await GrpcChannel.dial(plugin_socket(self.sockets, f"{DOMAIN}/{name}")) as found:
+        instance = self.manager.inventory.endpoint(f"{DOMAIN}/{name}")
+        assert instance
+        async with await GrpcChannel.dial(Path(instance.socket)) as found:
             yield DevicePluginClient(found)
 
     def commit_baseline(self, pod: Pod) -> "PlainCommit":
