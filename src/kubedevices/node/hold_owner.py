@@ -8,7 +8,6 @@ file without a lock is a hold that nobody will give back. It blocks for as long 
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -167,4 +166,6 @@ def _is_locked(file: int) -> bool:
 
 def _file_name(pod_uid: str) -> str:
     """Return a name of a fixed length: a uid may have any letter, and 250 of them."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which a node needs for nothing
+
     return hashlib.sha256(pod_uid.encode()).hexdigest()[:32]
