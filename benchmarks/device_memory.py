@@ -55,7 +55,7 @@ async def weigh(devices: int) -> Memory:
 
 async def exercise(plugins: Path, port: int, control: Path, devices: int) -> Memory:
     """Have a simulator send its list twice, change all of it, and tell its numbers."""
-    (path,) = await asyncio.to_thread(lambda: [*plugins.glob("*plugin.sock")])
+    (path,) = await asyncio.to_thread(lambda: [*plugins.glob("simple-device-plugin*.sock")])
     async with contextlib.AsyncExitStack() as stack:
         streams = []
         for _ in range(2):
