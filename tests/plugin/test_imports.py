@@ -116,9 +116,9 @@ PARTS = {
         socket_paths words errors errors.check errors.container errors.node errors.plugin
         errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
-        host.inotify host.sysfs plugin plugin.allocate_response plugin.allocation_policy
-        plugin.author_code
-        plugin.capabilities plugin.cdi_files plugin.device_list plugin.hook_threads plugin.hooks
+        host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
+        plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
+        plugin.device_list plugin.hook_threads plugin.hooks
         plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
         plugin.register_call plugin.registrar plugin.reminder plugin.runner plugin.scanner
         plugin.served_type plugin.server plugin.siblings plugin.stop_signals
@@ -126,7 +126,7 @@ PARTS = {
         wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection
         wire.grpc_events wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_codec wire.http2_limits wire.http2_session wire.messages wire.server_connection
-        wire.services unblocked_output wire.unix_grpc wire.unix_socket
+        wire.services wire.device_lists unblocked_output wire.unix_grpc wire.unix_socket
         """,
         "google h2 hpack hyperframe",
         """
@@ -170,7 +170,7 @@ PARTS = {
     ),
     "CDI": Part(
         EXPOSE + " --inject cdi --cdi-dir {d}/cdi",
-        "host.cdi_inventory host.cdi_specs plugin.cdi_form",
+        "host.cdi_inventory host.cdi_specs host.untrusted_files plugin.cdi_form",
         beside="expose",
     ),
 }
