@@ -59,7 +59,7 @@ async def test_expose_passes_everything(short_dir: Path) -> None:
     untried = {each.check.id for each in results} - {
         each.check.id for each in results if each.check.id not in skipped(results)
     }
-    assert untried <= WATCHER | CDI | PRE_START | {
+    assert untried <= WATCHER | CDI | PREFERRED | PRE_START | {
         "allocate.unhealthy-id",
         "allocate.annotations",
         "allocate.env-names",
