@@ -11,8 +11,14 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from 
 from tests.conformance.good_plugin import arguments, start
 from tests.conformance.mutants.registry import all_mutations
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Run the plugin that the command line names to its end; return the exit code."""
     parser = arguments()
     parser.add_argument("--mutation", required=True, choices=sorted(all_mutations()))
     args = parser.parse_args()
-    os._exit(start(all_mutations()[args.mutation].plugin, args))
+    return start(all_mutations()[args.mutation].plugin, args)
+
+
+if __name__ == "__main__":
+    os._exit(main())

@@ -112,13 +112,23 @@ class KeeperProcess:
         reading, writing = os.pipe()
         pid = os.fork()
         if not pid:
-            _become(request, writing)
+            self._become(request, writing)
         os.close(writing)
         self._children[pid] = request["id"]
         with os.fdopen(reading, "rb") as pipe:
             if problem := pipe.read().decode():
                 raise OSError(0, problem)
         return {"pid": pid}
+
+    def _become(self, request: dict[str, Any], problems: int) -> None:
+        """Turn the forked child into the plugin; never returns."""
+        try:
+            leave_keeper(request)
+            os.execvpe(request["argv"][0], request["argv"], request["env"])
+        except OSError as error:
+            os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
+        finally:
+            os._exit(127)
 
     def _do_signal(self, request: dict[str, Any]) -> None:
         if request["pid"] in self._children:
@@ -136,24 +146,18 @@ class KeeperProcess:
         return {"exist": [os.path.lexists(path) for path in request["paths"]]}
 
 
-def _become(request: dict[str, Any], problems: int) -> None:
-    """Turn the forked child into the plugin; never returns."""
-    try:
-        os.setsid()
-        linux.die_with_parent(signal.SIGKILL)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((nothing, 0), (log, 1), (log, 2)):
-            os.dup2(source, target)
-        os.chdir(request["cwd"])
-        os.execvpe(request["argv"][0], request["argv"], request["env"])
-    except OSError as error:
-        os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
-    finally:
-        os._exit(127)
+def leave_keeper(request: dict[str, Any]) -> None:
+    """Give a forked child its own session, output and directory, and signals as a new process."""
+    os.setsid()
+    linux.die_with_parent(signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.chdir(request["cwd"])
 
 
 def kill_descendants() -> dict[int, int]:

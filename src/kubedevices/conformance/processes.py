@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kubedevices.conformance.last_words import is_crash, last_words
 from kubedevices.errors import CannotAsk, PluginNotStarted
@@ -94,6 +94,9 @@ class Process:
 class Keeper:
     """The connection to the keeper process of one run. Closing it ends everything it started."""
 
+    program: ClassVar[tuple[str, ...]] = ("-P", "-m", f"{__package__}.keeper")
+    """Python's arguments for the keeper process."""
+
     def __init__(self, control: socket.socket, keeper: "subprocess.Popen[bytes]") -> None:
         self._control = control
         self._keeper = keeper
@@ -109,7 +112,7 @@ class Keeper:
         ours, theirs = socket.socketpair()
         with theirs:
             keeper = subprocess.Popen(  # noqa: ASYNC220  a few milliseconds, once per run
-                [sys.executable, "-P", "-m", f"{__package__}.keeper", str(theirs.fileno())],
+                [sys.executable, *cls.program, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
