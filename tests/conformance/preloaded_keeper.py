@@ -16,28 +16,29 @@ from kubedevices.conformance.keeper import KeeperProcess, leave_keeper, main
 from tests.conformance import mutant
 
 
-def _become(keeper: KeeperProcess, request: dict[str, Any], problems: int) -> None:
-    argv = request["argv"]
-    if argv[:2] != [sys.executable, mutant.__file__]:
-        execute(keeper, request, problems)
-    code = 1
-    try:
-        leave_keeper(request)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the keeper's, which execution would close
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.environ.clear()
-        os.environ.update(request["env"])
-        sys.argv = argv[1:]
-        code = mutant.main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+class PreloadedKeeper(KeeperProcess):
+    """Runs a mutant in the forked child itself."""
+
+    def _become(self, request: dict[str, Any], problems: int) -> None:
+        argv = request["argv"]
+        if argv[:2] != [sys.executable, mutant.__file__]:
+            super()._become(request, problems)
+        code = 1
+        try:
+            leave_keeper(request)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the keeper's, which execution would close
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.environ.clear()
+            os.environ.update(request["env"])
+            sys.argv = argv[1:]
+            code = mutant.main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
 
 
 if __name__ == "__main__":
-    execute = KeeperProcess._become
-    KeeperProcess._become = _become  # type: ignore[method-assign]
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), PreloadedKeeper)

@@ -25,14 +25,6 @@ from kubedevices.probe.mounts import Bind, enter_private_view
 _KILL_LIMIT = 10.0
 
 
-def main(descriptor: int) -> None:
-    """Serve one check to its end."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    os.set_inheritable(descriptor, False)
-    KeeperProcess(socket.socket(fileno=descriptor)).run()
-
-
 class KeeperProcess:
     """The loop of the keeper: one request or one ended child at a time."""
 
@@ -193,6 +185,14 @@ def descendants(root: int) -> list[int]:
     for pid in found:
         found += children.get(pid, [])
     return found
+
+
+def main(descriptor: int, kind: type[KeeperProcess] = KeeperProcess) -> None:
+    """Serve one check to its end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)
+    kind(socket.socket(fileno=descriptor)).run()
 
 
 if __name__ == "__main__":
