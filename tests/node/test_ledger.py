@@ -1,6 +1,8 @@
 """The ledger as the store of a node: where it begins, what it waits for, what it survives."""
 
 import asyncio
+import errno
+import os
 import shutil
 import sqlite3
 import threading
@@ -149,13 +151,16 @@ async def test_a_checkpoint_without_a_uid_can_be_moved_in(ledger: Ledger, tmp_pa
 
 
 async def test_a_checkpoint_that_may_not_be_read_ends_the_start(
-    ledger: Ledger, tmp_path: Path
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To begin without it would be to give devices away twice; the next start tries again."""
-    (tmp_path / "checkpoint").mkdir()
-    with pytest.raises(CannotRead, match="Is a directory"):
+
+    def fail(*_: object, **__: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken, pytest.raises(CannotRead, match="Input/output error"):
+        broken.setattr("kubedevices.host.untrusted_files.read_bytes", fail)
         await ledger.load()
-    (tmp_path / "checkpoint").rmdir()
     await ledger.load()
 
 
