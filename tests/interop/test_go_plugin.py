@@ -141,15 +141,17 @@ async def test_allocations_after_the_connections_maximum_age(plugins: Path) -> N
 
 
 async def test_a_list_that_ends_with_its_connection(plugins: Path) -> None:
-    """A server that ends old connections, streams and all, is asked for its devices again."""
+    """A server that ends old connections, streams and all, is asked for its devices once more."""
     options = {"max_age": 0.2, "grace": 0.2}
     async with (
         DeviceManager(plugins) as manager,
         GoFakePlugin(plugins, devices=healthy("a"), options=options) as plugin,
     ):
         await plugin.register()
-        await until(lambda: plugin.streams_opened == 3, what="two more lists")
+        await until(lambda: plugin.streams_opened == 2, what="one more list")
         await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.wait_for(RESOURCE, allocatable=0)
+        assert plugin.streams_opened == 2
 
 
 @pytest.mark.parametrize("limit", [1, 2])

@@ -132,6 +132,7 @@ class Rollouts:
             watch.terminate()
             watch.wait()
             reader.join()
+            watch.stdout.close()
 
     @contextmanager
     def _watched_kubelet(self, figures: Figures) -> Iterator[None]:

@@ -168,6 +168,8 @@ async def test_a_raising_hook_fails_the_call(
     setattr(plugin, hook, raising(error))
     with pytest.raises(RpcError) as caught:
         await Served(plugin, widgets("w1")).server.allocate(request("w1"))
+    if not isinstance(error, RpcError):
+        text += f" (test_server.py:{raising.__code__.co_firstlineno + 2})"
     assert (caught.value.code, caught.value.message) == (code, text)
     assert f"{RESOURCE}: Allocate w1 failed: {text}" in caplog.text
 
