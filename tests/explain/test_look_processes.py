@@ -91,6 +91,15 @@ def test_a_kubelets_configuration_is_found_below_the_hosts_root(tmp_path: Path) 
     assert found.topology_policy == "best-effort"
 
 
+def test_the_kubelet_of_a_node_in_a_container_is_not_this_hosts(tmp_path: Path) -> None:
+    """It has another process ID inside, so it runs in a process namespace below ours."""
+    place = add_process(tmp_path / "proc", 9, "kubelet")
+    (place / "status").write_text("Name:\tkubelet\nNSpid:\t9\n")
+    assert kubelets(tmp_path / "proc")
+    (place / "status").write_text("Name:\tkubelet\nNSpid:\t9\t4\n")
+    assert not kubelets(tmp_path / "proc")
+
+
 def test_the_last_file_of_a_configuration_directory_counts(tmp_path: Path) -> None:
     """Only `*.conf`, in the order of their names, after --config."""
     (tmp_path / "config.yaml").write_text("topologyManagerPolicy: restricted\n")

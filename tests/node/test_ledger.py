@@ -158,9 +158,10 @@ async def test_a_checkpoint_that_may_not_be_read_ends_the_start(
     def fail(*_: object, **__: object) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    with monkeypatch.context() as broken, pytest.raises(CannotRead, match="Input/output error"):
+    with monkeypatch.context() as broken:
         broken.setattr("kubedevices.host.untrusted_files.read_bytes", fail)
-        await ledger.load()
+        with pytest.raises(CannotRead, match="Input/output error"):
+            await ledger.load()
     await ledger.load()
 
 

@@ -115,11 +115,12 @@ def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[
     """Return the kubelets that run here, where their files are, and their topology policy.
 
     Their files are looked for as they see them, or else below `host_root`: who is not allowed to
-    look into another process may have the host's files mounted there.
+    look into another process may have the host's files mounted there. A kubelet in a process
+    namespace below ours is left out: it serves a node inside a container, such as those of kind.
     """
     found = []
     for each in processes(proc_root):
-        if each.name not in _KUBELETS:
+        if each.name not in _KUBELETS or _is_nested(proc_root / str(each.pid)):
             continue
         words = (read_text(proc_root / str(each.pid) / "cmdline") or "").split("\0")
         root_dir = Path(_option(words, "--root-dir") or "/var/lib/kubelet")
@@ -127,6 +128,11 @@ def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[
         policy = _option(words, "--topology-manager-policy") or _policy_of(words, roots)
         found.append(Kubelet(each, root_dir, policy))
     return tuple(found)
+
+
+def _is_nested(process: Path) -> bool:
+    ids = re.search(r"^NSpid:(.*)$", read_text(process / "status") or "", re.MULTILINE)
+    return ids is not None and len(ids[1].split()) > 1
 
 
 def _option(words: list[str], name: str) -> str:
