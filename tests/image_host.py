@@ -157,7 +157,7 @@ class ImageHost:
 def image_host() -> Iterator[ImageHost]:
     """Give a host without any image, or skip the test."""
     need_root_and("podman", "runc", "unshare", "nsenter", "mmdebstrap")
-    directory = Path(tempfile.mkdtemp(prefix="kd-image-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     try:
         host = ImageHost(directory)
         try:

@@ -35,7 +35,7 @@ EVERY_PLUGIN = {
     "registration.two-instances",
     "list.second-stream",
     "allocate.concurrent",
-    "life.all-wiped",
+    "life.sockets-wiped",
     "life.memory",
     "life.stop-code",
     "life.stop-socket",

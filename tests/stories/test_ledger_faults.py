@@ -312,5 +312,5 @@ async def test_a_node_that_cannot_write_the_checkpoint_still_gives_devices(
         (short_dir / CHECKPOINT).unlink()
         (short_dir / CHECKPOINT).mkdir()
         await asyncio.wait_for(client.allocate(pod("one")), 10)
-        await until(lambda: "kubelet_internal_checkpoint: Is a directory" in node.log)
+        await until(lambda: 'kubelet_internal_checkpoint": Is a directory' in node.log)
         assert await node.end() == 0
