@@ -165,11 +165,19 @@ class Plugin:
                 raise Broken(f"no HTTP/2 SETTINGS within {self.timing.dial:g} s")
         return connection
 
-    async def first_of(self, stream: Stream, timeout: float) -> DeviceList | None:
-        """Return the first list of a stream that counts: an empty one before has its own check."""
+    async def first_of(
+        self, stream: Stream, timeout: float, *, offers: bool | None = None
+    ) -> DeviceList | None:
+        """Return the first list of a stream that counts: an empty one before has its own check.
+
+        `offers` says whether the resource has devices. By default the kubelet's stream tells it,
+        which `stream` must not be then: it would be compared with itself.
+        """
         found, usual = await stream.first(timeout), self.session.latest
-        if found is not None and not found.devices and (usual is None or usual.devices):
-            await self.stage.wait_for(lambda: len(stream.lists) > 1, timeout)
+        if offers is None:
+            offers = usual is None or bool(usual.devices)
+        if found is not None and not found.devices and offers:
+            await self.stage.wait_for(lambda: len(stream.lists) > 1 or not stream.is_open, timeout)
             return stream.latest
         return found
 

@@ -86,9 +86,9 @@ class RegistersLate(GoodPlugin):
 
     async def until_lost(self) -> None:
         await super().until_lost()
-        if not self.was_late:
+        if not self.was_late and identity(self.path) is None:
             self.was_late = True
-            await asyncio.sleep(3.8)
+            await asyncio.sleep(4.5)
 
 
 class NeverAgain(GoodPlugin):

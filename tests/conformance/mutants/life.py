@@ -12,6 +12,9 @@ import grpc
 from tests.conformance.good_plugin import POLL, GoodPlugin, Refused, accepts, identity
 from tests.conformance.mutants.registry import mutation
 
+LONG = 0.8
+"""Half of the seconds for which `kubelet-away` leaves a plugin alone; restarts take far less."""
+
 
 class WithMark(GoodPlugin):
     """Keeps a file of its own beside its socket."""
@@ -37,20 +40,17 @@ class StoppedByItsOwnFile(WithMark):
     """Takes a file of its own for another instance, when the kubelet is back quickly."""
 
     async def until_lost(self) -> None:
-        gone_since = None
-        while identity(self.path) == self.mine and identity(self.kubelet) == self.registered_at:
+        served = time.monotonic()
+        while not self.kubelet.exists() or (
+            identity(self.path) == self.mine and identity(self.kubelet) == self.registered_at
+        ):
+            if self.streams:
+                served = time.monotonic()
+            elif self.kubelet.exists() and time.monotonic() - served > LONG:
+                return
             await asyncio.sleep(POLL)
-            if len(self.streams):
-                continue
-            await super().until_lost()
-            break
-        began = time.monotonic()
-        while not self.kubelet.exists():
-            gone_since = began
-            await asyncio.sleep(POLL)
-        was_away = gone_since is not None and time.monotonic() - gone_since > 0.5
         lost = identity(self.path) is None and identity(self.kubelet) != self.registered_at
-        if lost and self.mark.exists() and not was_away:
+        if lost and self.mark.exists() and time.monotonic() - served < LONG:
             await asyncio.sleep(3600)
 
 

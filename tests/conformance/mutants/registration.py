@@ -192,7 +192,7 @@ class RegistersByATimer(GoodPlugin):
         try:
             return await super().register()
         except Refused:
-            await asyncio.sleep(4.9)
+            await asyncio.sleep(5.8)
             return False
 
 

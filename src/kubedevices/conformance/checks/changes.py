@@ -139,7 +139,7 @@ async def change(stage: Stage) -> Verdicts:
             await plugin.device_list()
             assert plugin.session.stream
             second = await stack.enter_async_context(plugin.another_stream())
-            await second.first(stage.timing.first_list)
+            await plugin.first_of(second, stage.timing.first_list)
             watched.append(Watched(plugin, plugin.session.stream, second))
         try:
             slowest = await _change_once(stage, watched)

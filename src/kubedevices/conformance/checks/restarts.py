@@ -113,7 +113,8 @@ async def _is_whole(
     async def judge(plugin: Plugin) -> str:
         took = max((plugin.arrival.accepted_at or 0) - began, 0)
         stream = plugin.session.stream
-        found = await plugin.first_of(stream, stage.timing.late_list) if stream else None
+        limit = stage.timing.late_list
+        found = await plugin.first_of(stream, limit, offers=bool(before)) if stream else None
         if found is None:
             raise Broken(f"registered after {took:.2f} s, but sent no list")
         lost = before - set(found.healthy)
