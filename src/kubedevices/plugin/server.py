@@ -356,18 +356,19 @@ class PluginServer:
 
     def _fail(self, call: str, ids: str, error: Exception) -> NoReturn:
         """Log why `call` failed and raise it as the status the node gets."""
+        text = _describe(error)
+        if not isinstance(error, RpcError) and (place := place_of(error)):
+            text += f" ({place})"
         _log.warning(
             "%s: %s %s failed: %s",
-            self.resource, call, ids, _describe(error), exc_info=_unexpected(error),
+            self.resource, call, ids, text, exc_info=_unexpected(error),
         )  # fmt: skip
         if isinstance(error, RpcError):
             raise error
         code = StatusCode.UNKNOWN
         if isinstance(error, AllocationRefused | HookTimedOut):
             code = error.code
-        place = place_of(error)
-        where = f" ({place})" if place else ""
-        raise RpcError(code, f"{_describe(error)}{where}") from error
+        raise RpcError(code, text) from error
 
 
 def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
