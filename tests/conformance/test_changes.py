@@ -7,6 +7,7 @@ import pytest
 
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import NUMBER_VARIABLE, Changes, Trigger
 from tests.conformance.good_plugin import GoodPlugin
 from tests.conformance.rig import FAST, HERE, MUTANT, hot_plug, target, widgets
@@ -23,13 +24,13 @@ def verdicts(results: list[Result]) -> dict[tuple[str, str], str]:
 
 
 async def changed(
-    habit: type[GoodPlugin], *ids: str, trigger: Trigger | None = None
+    habit: type[GoodPlugin], *ids: str, trigger: Trigger | None = None, timing: Timing = FAST
 ) -> tuple[list[Result], list[str]]:
     """Run the checks about changes; return what they say and the files that are left."""
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
         plugin = replace(plugin, trigger=trigger or hot_plug(directory))
-        results = await run_checks(plugin, [each for each in ALL if each.id in ids], FAST)
+        results = await run_checks(plugin, [each for each in ALL if each.id in ids], timing)
         return results, sorted(path.name for path in directory.iterdir())
 
 
@@ -63,7 +64,8 @@ def test_an_undo_follows_every_run() -> None:
 
 async def test_only_the_resource_that_changes_is_judged() -> None:
     """A second resource that the trigger does not touch is neither guilty nor praised."""
-    results, left = await changed(SecondNeverChanges, *CHANGES)
+    patient = replace(FAST, change=10, noticed_soon=10)
+    results, left = await changed(SecondNeverChanges, *CHANGES, timing=patient)
     said = verdicts(results)
     assert said[("list.change", WIDGET)] == "pass"
     assert said[("list.change", GADGET)] == "skip"
