@@ -4,7 +4,12 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-_TOGETHER = ("tests/deploy/test_image", "tests/kubernetes/")
+_TOGETHER = {
+    "tests/deploy/test_image": "image and cluster",
+    "tests/kubernetes/": "image and cluster",
+    "tests/conformance/test_matrix": "matrix",
+}
+"""Groups are started before single tests, so what takes longest is not begun last."""
 
 
 class WorkerSchedule(LoadScopeScheduling):  # type: ignore[misc]
@@ -16,7 +21,7 @@ class WorkerSchedule(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "image and cluster" if nodeid.startswith(_TOGETHER) else nodeid
+        return next((name for path, name in _TOGETHER.items() if nodeid.startswith(path)), nodeid)
 
     def remove_node(self, node: Any) -> Any:
         """Take a worker out; return the test in which it died."""
