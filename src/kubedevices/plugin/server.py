@@ -359,10 +359,8 @@ class PluginServer:
         text = _describe(error)
         if not isinstance(error, RpcError) and (place := place_of(error)):
             text += f" ({place})"
-        _log.warning(
-            "%s: %s %s failed: %s",
-            self.resource, call, ids, text, exc_info=_unexpected(error),
-        )  # fmt: skip
+        said = (self.resource, call, ids, text)
+        _log.warning("%s: %s %s failed: %s", *said, exc_info=_unexpected(error))
         if isinstance(error, RpcError):
             raise error
         code = StatusCode.UNKNOWN
