@@ -64,7 +64,7 @@ def test_an_undo_follows_every_run() -> None:
 
 async def test_only_the_resource_that_changes_is_judged() -> None:
     """A second resource that the trigger does not touch is neither guilty nor praised."""
-    patient = replace(FAST, change=10, noticed_soon=10)
+    patient = replace(FAST, change=10, noticed_soon=10, settle=4)
     results, left = await changed(SecondNeverChanges, *CHANGES, timing=patient)
     said = verdicts(results)
     assert said[("list.change", WIDGET)] == "pass"
