@@ -1,9 +1,13 @@
-"""Every command configures logging: put it back afterwards."""
+"""A node to ask, and logging as it was: every command configures it."""
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from tests.fake_plugin import RESOURCE, healthy
+from tests.node_thread import NodeThread, node_thread
 
 _LOGGERS = ("", "asyncio", "hpack", "h2")
 
@@ -20,3 +24,13 @@ def logging_as_before() -> Iterator[None]:
             root.removeHandler(handler)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture
+def node(short_dir: Path) -> Iterator[NodeThread]:
+    """Give a node with four devices."""
+    with node_thread(short_dir / "p") as running:
+        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
+        running.call(running.plugin.register())
+        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
+        yield running

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.cli import main
 from kubedevices.device import DeviceSpec, Mount
-from tests.fake_plugin import RESOURCE, healthy
-from tests.node_thread import NodeThread, node_thread
+from tests.fake_plugin import RESOURCE
+from tests.node_thread import NodeThread
 
 MANIFEST = """\
     apiVersion: v1
@@ -36,16 +35,6 @@ MANIFEST = """\
         resources: {limits: {example.com/widget: 2000m}, requests: {cpu: 100m}}
       - name: idle
 """
-
-
-@pytest.fixture
-def node(short_dir: Path) -> Iterator[NodeThread]:
-    """Give a node with four devices."""
-    with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
-        yield running
 
 
 def allocate(node: NodeThread, *arguments: str) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from kubedevices.cdi import from_json
 from kubedevices.cli import main
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.runtimes import FORMATS
-from tests.fake_plugin import RESOURCE, healthy
-from tests.node_thread import NodeThread, node_thread
+from tests.fake_plugin import RESOURCE
+from tests.node_thread import NodeThread
 
 MANIFEST = """\
 metadata: {name: train}
@@ -28,16 +27,6 @@ spec:
   containers:
   - {name: main, resources: {limits: {example.com/widget: 2}}}
 """
-
-
-@pytest.fixture
-def node(short_dir: Path) -> Iterator[NodeThread]:
-    """Give a node with four devices."""
-    with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
-        yield running
 
 
 def answer_with(node: NodeThread, **parts: Any) -> None:

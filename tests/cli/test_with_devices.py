@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,11 @@ from kubedevices.cli.with_devices import chosen_format, placed
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import UsageError
 from tests.cli import commands
-from tests.fake_plugin import RESOURCE, healthy
+from tests.fake_plugin import RESOURCE
 from tests.node_thread import NodeThread, node_thread
 from tests.waiting import until_sync
 
 WAITING = "import os, sys; print(os.environ['IDS'], flush=True); sys.stdin.read()"
-
-
-@pytest.fixture
-def node(short_dir: Path) -> Iterator[NodeThread]:
-    """Give a node with four devices."""
-    with node_thread(short_dir / "p") as running:
-        running.call(running.plugin.send(healthy("a", "b", "c", "d")))
-        running.call(running.plugin.register())
-        running.call(running.manager.wait_for(RESOURCE, allocatable=4))
-        yield running
 
 
 def arguments(node: NodeThread, *options: str, command: tuple[str, ...]) -> list[str]:
