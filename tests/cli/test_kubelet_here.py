@@ -1,4 +1,4 @@
-"""`devices`, `allocate`, `release` and `with` in a directory that a kubelet serves."""
+"""`devices`, `wait`, `allocate`, `release` and `with` in a directory that a kubelet serves."""
 
 import os
 import subprocess
@@ -44,6 +44,17 @@ def test_devices_are_those_of_the_kubelet(
     assert shown.err.endswith(": it tells healthy devices and held ones only\n")
 
 
+def test_wait_counts_the_devices_of_the_kubelet(
+    where: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kubelet does not list a resource without healthy devices: this counts as 0."""
+    assert main(["wait", RESOURCE, "--allocatable", "2", "--timeout", "1m", *where]) == 0
+    assert main(["wait", "example.com/none", "--allocatable", "0", "--timeout", "1m", *where]) == 0
+    assert capsys.readouterr().out == (
+        f"{RESOURCE}: 2 allocatable devices\nexample.com/none: 0 allocatable devices\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("verb", "guess"),
     [
@@ -76,17 +87,18 @@ def test_a_command_is_not_started_on_a_kubelets_node(
     assert not started.exists()
 
 
-def test_who_may_not_look_is_told_so() -> None:
-    """A kubelet's directories are root's: for others it is no sign that a node is missing."""
+@pytest.mark.parametrize("verb", [["devices"], ["wait", RESOURCE, "--timeout", "1h"]])
+def test_a_user_without_permission_is_told_to_ask_as_root(verb: list[str]) -> None:
+    """At once: a kubelet's directories are root's, so nothing says that a node is missing."""
     need_root_and("unshare")
     prepare = (
         "mkdir -p /var/lib/kubelet && mount -t tmpfs -o mode=0700 tmpfs /var/lib/kubelet && "
         "mkdir /var/lib/kubelet/device-plugins && exec setpriv --reuid 65534 --clear-groups "
         '--inh-caps=-all --bounding-set=-all "$@"'
     )
-    code = "import sys; from kubedevices.cli import main; sys.exit(main(['devices']))"
+    code = "import sys; from kubedevices.cli import main; sys.exit(main(sys.argv[1:]))"
     ended = subprocess.run(
-        ["unshare", "--mount", "sh", "-ec", prepare, "sh", sys.executable, "-c", code],
+        ["unshare", "--mount", "sh", "-ec", prepare, "sh", sys.executable, "-c", code, *verb],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

@@ -35,6 +35,7 @@ VERBS = {
     "expose": "serve this host's devices, chosen in a YAML file",
     "node": "be the node: accept plugins, allocate their devices, without Kubernetes",
     "devices": "list devices: health, NUMA node, holder",
+    "wait": "wait until a resource has devices to allocate",
     "allocate": "give devices to a container, as the kubelet would",
     "with": "run a command with devices, and give them back at its end",
     "release": "take a pod's devices back",

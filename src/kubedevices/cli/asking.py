@@ -1,5 +1,4 @@
-"""What the verbs around a node share: where it is, and how to ask it. For node, devices, allocate,
-release.
+"""What the verbs around a node share: its directories, and how to ask it.
 
 The transport is loaded only when the arguments are in order.
 """
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from kubedevices.cli.serving import some_path
-from kubedevices.errors import NoNode
+from kubedevices.errors import NodeError, NoNode
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR, default_state_dir
+from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from kubedevices.node.control import ControlClient
 
@@ -40,6 +40,17 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_pod_resources_argument(parser: argparse.ArgumentParser) -> None:
+    """Add `--pod-resources`."""
+    parser.add_argument(
+        "--pod-resources",
+        type=absolute_path,
+        metavar="SOCKET",
+        help="ask this podresources socket, of a kubelet for example, instead of a `kubedevices "
+        "node`; it lists healthy and allocated devices only",
+    )
+
+
 def absolute_path(text: str) -> Path:
     """Take a path from the command line, and where it is from here."""
     return some_path(text).absolute()
@@ -62,6 +73,14 @@ def ask(
             return await question(client)
 
     return asyncio.run(connect_and_ask())
+
+
+def unknown_resource(resource: str, known: "Collection[str]") -> NodeError:
+    """Return the error for a resource that is not among the `known` resources of the node."""
+    return NodeError(
+        f"no plugin has registered {resource}; this node has {', '.join(known) or 'nothing'}"
+        f"{did_you_mean(resource, known)}"
+    )
 
 
 def ask_to_allocate(

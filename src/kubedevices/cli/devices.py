@@ -13,12 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import absolute_path, add_node_arguments, ask, ask_to_allocate
+from kubedevices.cli.asking import (
+    add_node_arguments,
+    add_pod_resources_argument,
+    ask,
+    ask_to_allocate,
+    unknown_resource,
+)
 from kubedevices.cli.kubelet_here import ask_kubelet_of, note
 from kubedevices.cli.output import Column, LiveListing, Row, add_output_argument, print_listing
-from kubedevices.errors import NodeError, NoNode, UsageError
+from kubedevices.errors import NoNode, UsageError
 from kubedevices.resource_name import ResourceName
-from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
     from kubedevices.node.control import ControlClient
@@ -77,13 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output_argument(parser)
     add_node_arguments(parser)
-    parser.add_argument(
-        "--pod-resources",
-        type=absolute_path,
-        metavar="SOCKET",
-        help="ask this podresources socket, a kubelet's for example, instead of a node of ours; "
-        "it knows healthy and held devices only",
-    )
+    add_pod_resources_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,10 +144,7 @@ def _only(document: Document, resource: str) -> Document:
     found = [each for each in document["resources"] if each["resource"] == resource]
     if not found:
         known = [each["resource"] for each in document["resources"]]
-        raise NodeError(
-            f"no plugin has registered {resource}; this node has {', '.join(known) or 'nothing'}"
-            f"{did_you_mean(resource, known)}"
-        )
+        raise unknown_resource(resource, known)
     return document | {"resources": found}
 
 

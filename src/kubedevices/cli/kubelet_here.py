@@ -1,6 +1,6 @@
-"""What the verbs around a node say where a kubelet serves the directory instead.
+"""What the verbs around a node do where a kubelet serves the directory instead.
 
-For devices, allocate, release and with: on a kubelet's node nobody has to start a node of ours.
+`devices` and `wait` ask the kubelet; `allocate`, `release` and `with` say that it allocates itself.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.errors import CannotAsk
+from kubedevices.errors import CannotAsk, NotPermitted
 from kubedevices.words import did_you_mean, some_of
 
 if TYPE_CHECKING:
@@ -22,21 +22,27 @@ def ask_kubelet_of(no_node: "NoNode") -> tuple[Path, Document]:
 
     Raises `no_node` itself where there is none, another `CannotAsk` where it does not answer.
     """
-    from kubedevices.explain.places import find_pod_resources
     from kubedevices.wire.kubelet_devices import ask_kubelet
+
+    socket = find_kubelet(no_node)
+    return socket, asyncio.run(ask_kubelet(socket))
+
+
+def find_kubelet(no_node: "NoNode") -> Path:
+    """Return the podresources socket beside the directory; raises `no_node` where there is none."""
+    from kubedevices.explain.places import find_pod_resources
 
     directory = Path(no_node.socket_dir)
     try:
         directory.stat()
     except PermissionError:
-        denied = f"no permission to look into {directory}: ask again as root"
-        raise CannotAsk(denied) from no_node
+        raise NotPermitted(f"look into {directory}") from no_node
     except OSError:
         raise no_node from None
     socket = find_pod_resources(directory)
     if socket is None:
         raise no_node
-    return socket, asyncio.run(ask_kubelet(socket))
+    return socket
 
 
 def refuse(no_node: "NoNode", wanted: Iterable[str] = ()) -> CannotAsk:

@@ -16,6 +16,7 @@
     │   ├── DirectoryInUse
     │   ├── CannotRead
     │   ├── NoNode                         of ours, in a directory
+    │   ├── NotPermitted                   to look at a file, to use a socket
     │   ├── KubeletSilent                  it accepts connections, and answers nothing
     │   ├── NoTopology                     of a device file
     │   ├── BadSocketPath
@@ -138,6 +139,7 @@ from kubedevices.errors.shared import (
     KubeletSilent,
     NoNode,
     NoTopology,
+    NotPermitted,
     ProtocolError,
     RpcError,
     SocketInUse,
@@ -215,6 +217,7 @@ __all__ = [
     "NotADeviceTree",
     "NotExpressible",
     "NotInTime",
+    "NotPermitted",
     "NothingAllocated",
     "NotifyFailed",
     "PluginError",

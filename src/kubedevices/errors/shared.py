@@ -114,6 +114,14 @@ class NoNode(CannotAsk):
         )
 
 
+class NotPermitted(CannotAsk):
+    """This user may not look at a file or use a socket; `what` says which."""
+
+    def __init__(self, what: str, advice: str = "ask again as root") -> None:
+        self.what = what
+        super().__init__(f"no permission to {what}: {advice}")
+
+
 class KubeletSilent(CannotAsk):
     """A kubelet accepts connections, and let `seconds` pass without an answer."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kubedevices.errors import CannotAsk
+from kubedevices.errors import NotPermitted
 from kubedevices.explain import ask
 from kubedevices.explain.facts import (
     NO_PERMISSION,
@@ -131,7 +131,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         or below_kubelet_root(places.socket_dir, own_roots, "plugins_registry")
     )
     if directory.refusal == NO_PERMISSION and not answers.source:
-        raise CannotAsk(f"no permission to look into {places.socket_dir}: ask again as root")
+        raise NotPermitted(f"look into {places.socket_dir}")
     if answers.topology_policy is None and answers.is_kubelet:
         answers = replace(answers, topology_policy=_policy(directory, running))
     if ask_plugins:

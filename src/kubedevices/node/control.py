@@ -20,6 +20,7 @@ from kubedevices.errors import (
     KubedevicesError,
     NodeError,
     NoNode,
+    NotPermitted,
     RpcError,
     StatusCode,
     UsageError,
@@ -255,7 +256,7 @@ class ControlClient:
             return cls(await GrpcChannel.dial(socket, timeout=10, max_receive=_ANSWER_LIMIT))
         except DialError as error:
             if _may_not_look(socket):
-                raise CannotAsk(f"no permission to use {socket}: ask as its owner") from error
+                raise NotPermitted(f"use {socket}", "ask as its owner") from error
             if error.errno == errno.ETIMEDOUT:
                 raise CannotAsk(
                     f"the node of {socket_dir} does not answer: {error.reason}"

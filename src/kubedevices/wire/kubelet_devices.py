@@ -16,6 +16,7 @@ from kubedevices.errors import (
     CannotAsk,
     DialError,
     KubeletSilent,
+    NotPermitted,
     RpcError,
     StatusCode,
     WireError,
@@ -45,8 +46,7 @@ async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, A
         if error.errno == errno.ETIMEDOUT:
             raise KubeletSilent(str(socket), timeout, error.reason) from error
         if error.errno in (errno.EACCES, errno.EPERM):
-            denied = f"no permission to ask the kubelet at {socket}: ask again as root"
-            raise CannotAsk(denied) from error
+            raise NotPermitted(f"ask the kubelet at {socket}") from error
         raise CannotAsk(f"no kubelet answers at {socket}: {error.reason}") from error
     except WireError as error:
         if isinstance(error, RpcError) and error.code is StatusCode.DEADLINE_EXCEEDED:

@@ -1,0 +1,140 @@
+"""`kubedevices wait`: returns as soon as a resource has the wanted number of allocatable devices.
+
+It asks again ten times a second. A node or a kubelet that does not run yet, or restarts meanwhile,
+is waited for as well.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+
+from kubedevices.cli.asking import (
+    add_node_arguments,
+    add_pod_resources_argument,
+    state_directory,
+    unknown_resource,
+)
+from kubedevices.cli.kubelet_here import find_kubelet
+from kubedevices.errors import CannotAsk, NodeError, NoNode, NotInTime, NotPermitted
+from kubedevices.resource_name import ResourceName
+from kubedevices.words import counted
+
+NAME = "wait"
+HELP = """\
+wait until a resource has devices to allocate
+
+Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
+A node, kubelet or plugin that has not started yet is waited for. Exit code 1 after --timeout.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices wait example.com/widget --socket-dir /tmp/kd
+  kubedevices wait example.com/widget --allocatable 4 --timeout 10s --socket-dir /tmp/kd
+"""
+
+PAUSE = 0.1
+"""Seconds between two questions."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("resource", metavar="RESOURCE", help="for example example.com/widget")
+    parser.add_argument(
+        "--allocatable",
+        type=_count,
+        metavar="N",
+        help="wait for exactly N healthy devices, allocated or not (default: for at least one)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_duration,
+        default=30.0,
+        metavar="TIME",
+        help="give up after this time: 500ms, 10s, 1m (default: 30s)",
+    )
+    add_node_arguments(parser)
+    add_pod_resources_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Wait, then print the number of devices."""
+    ResourceName.parse(args.resource)
+    number = asyncio.run(_wait(args))
+    print(f"{args.resource}: {counted(number, 'allocatable device')}")
+    return 0
+
+
+async def _wait(args: argparse.Namespace) -> int:
+    numbers: Mapping[str, int] | None = None
+    problem = CannotAsk(f"no answer within {args.timeout:g} s")
+    try:
+        async with asyncio.timeout(args.timeout):
+            while True:
+                try:
+                    numbers = await _ask(args)
+                except NotPermitted:
+                    raise
+                except CannotAsk as error:
+                    problem, numbers = error, None
+                else:
+                    number = numbers.get(args.resource)
+                    if number is not None and _is_wanted(number, args.allocatable):
+                        return number
+                await asyncio.sleep(PAUSE)
+    except TimeoutError:
+        if numbers is None:
+            raise problem from None
+        raise not_reached(args.resource, args.allocatable, args.timeout, numbers) from None
+
+
+def not_reached(
+    resource: str, wanted: int | None, timeout: float, numbers: Mapping[str, int]
+) -> NodeError:
+    """Return the error for a node that has the allocatable `numbers` after `timeout` seconds."""
+    if resource not in numbers:
+        return unknown_resource(resource, numbers)
+    number = "1 or more" if wanted is None else str(wanted)
+    seen = f"allocatable {numbers[resource]}"
+    return NotInTime(resource, f"allocatable {number}", timeout, seen)
+
+
+def _is_wanted(number: int, wanted: int | None) -> bool:
+    return number >= 1 if wanted is None else number == wanted
+
+
+async def _ask(args: argparse.Namespace) -> Mapping[str, int]:
+    """Return the number of allocatable devices of each resource."""
+    from kubedevices.node.control import ControlClient
+    from kubedevices.wire.kubelet_devices import ask_kubelet
+
+    socket = args.pod_resources
+    if socket is None:
+        try:
+            client = await ControlClient.connect(args.socket_dir, state_directory(args))
+        except NoNode as error:
+            socket = find_kubelet(error)
+        else:
+            async with client:
+                answer: Mapping[str, int] = (await client.capacity())["allocatable"]
+                return answer
+    listed = (await ask_kubelet(socket))["resources"]
+    # A kubelet does not list a resource without healthy devices.
+    return {args.resource: 0} | {each["resource"]: each["allocatable"] for each in listed}
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of devices")
+    return int(text[:20])
+
+
+def _duration(text: str) -> float:
+    from kubedevices.builtin.expose_checks import parse_duration
+
+    try:
+        seconds = parse_duration(text if text[-1:].isalpha() else f"{text}s")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, for example 10s") from None
+    if not seconds:
+        raise argparse.ArgumentTypeError("a time above 0 is needed, for example 10s")
+    return seconds
