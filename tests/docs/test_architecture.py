@@ -20,7 +20,7 @@ def test_the_layers_are_those_that_are_checked() -> None:
     contracts = project["tool"]["importlinter"]["contracts"]
     (layers,) = [each["layers"] for each in contracts if each["id"] == "direction"]
     checked = [re.sub(r"kubedevices\.|[()]", "", line) for line in layers]
-    assert [line.partition("←")[0].strip() for line in drawn("## Which way imports")] == checked
+    assert [line.partition("←")[0].strip() for line in drawn("## Import rules")] == checked
 
 
 def test_the_tree_has_every_package_and_module() -> None:

@@ -8,7 +8,7 @@ from tests.docs.named_tests import missing, named_tests, rows
 from tests.docs.pages import ROOT
 
 DIFFERENCES = ROOT / "docs/differences-from-kubelet.md"
-TEST_MAP = ROOT / "docs/test-map.md"
+TEST_MAP = ROOT / "docs/development/test-map.md"
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
