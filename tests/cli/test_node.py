@@ -22,6 +22,14 @@ from tests.waiting import until_sync
 
 Process = subprocess.Popen[str]
 
+NOT_NEEDED = {
+    *("cli.plugin_pages", "cli.process_samples", "wire.http_pages", "prometheus_client"),
+    *("node.pod_resources", "wire.pod_resources", "node.plugin_watcher", "plugin.timing"),
+    *("node.checkpoint", "node.checkpoint_reader", "node.json_syntax", "yaml", "rich"),
+    *("tempfile", "shutil", "fractions", "decimal", "multiprocessing", "importlib.resources"),
+}
+"""Modules of ours, of others and of Python that a plain `node` loads when it is asked for more."""
+
 
 @pytest.fixture
 def directory(short_dir: Path) -> Path:
@@ -74,6 +82,16 @@ def test_the_ready_line_says_how_to_ask(directory: Path) -> None:
         "ready",
         f"plugins register in {directory} (kubedevices devices --socket-dir {directory})\n",
     ]
+
+
+def test_a_start_loads_only_what_it_needs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pages, no podresources, no reader of checkpoints: who asks for them loads them."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
+    with node(directory):
+        lines = directory.with_name("log").read_text().splitlines()
+    loaded = {each.rpartition("|")[2].strip().removeprefix("kubedevices.") for each in lines}
+    assert "node.device_manager" in loaded
+    assert loaded & NOT_NEEDED == set()
 
 
 async def test_every_event_is_one_json_line(directory: Path) -> None:

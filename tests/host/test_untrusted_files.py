@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from kubedevices.errors import CdiWriteFailed
 from kubedevices.host import cdi_specs, untrusted_files
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry
-from kubedevices.host.untrusted_files import open_regular, read_bytes, remove_leftovers, replace
+from kubedevices.host.untrusted_files import read_bytes, remove_leftovers, replace
 from tests.host.test_cdi_inventory import FILE, KIND, a_device
 from tests.planted import PLANTS, Outside, clear, plant
 
@@ -140,17 +139,21 @@ def test_a_lock_of_somebody_else_does_not_stop_us(
 ) -> None:
     """Root in a pod may lock our unfinished file before we do."""
     others: list[int] = []
-    make = tempfile.mkstemp
+    make = os.open
 
-    def make_and_lock(*names: Any) -> tuple[int, str]:
-        file, name = make(*names)
-        others.append(open_regular(Path(name)))
-        fcntl.flock(others[0], fcntl.LOCK_EX)
-        return file, name
+    def make_and_lock(name: Any, flags: int, mode: int = 0o777) -> int:
+        file = make(name, flags, mode)
+        if flags & os.O_CREAT:
+            assert flags & os.O_EXCL, "the name may be a link that leads elsewhere"
+            others.append(make(name, os.O_RDONLY))
+            fcntl.flock(others[0], fcntl.LOCK_EX)
+        return file
 
-    monkeypatch.setattr(tempfile, "mkstemp", make_and_lock)
-    replace(tmp_path / "f", b"new")
-    os.close(others[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", make_and_lock)
+        replace(tmp_path / "f", b"new")
+    os.close(others.pop())
+    assert not others
     assert (tmp_path / "f").read_bytes() == b"new"
 
 

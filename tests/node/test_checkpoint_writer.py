@@ -214,13 +214,13 @@ async def test_a_bug_ends_neither_the_writer_nor_the_stop(
 ) -> None:
     """It is logged with its traceback, and the next change is tried again."""
     with monkeypatch.context() as broken:
-        broken.setattr("kubedevices.node.checkpoint_writer.format_checkpoint", lambda _: 1 / 0)
+        broken.setattr("kubedevices.node.checkpoint.format_checkpoint", lambda _: 1 / 0)
         rig.writer.start(())
         rig.report("a")
         await until(lambda: "ZeroDivisionError" in caplog.text)
     rig.report("a", "b")
     await until(rig.path.exists)
     with monkeypatch.context() as broken:
-        broken.setattr("kubedevices.node.checkpoint_writer.format_checkpoint", lambda _: 1 / 0)
+        broken.setattr("kubedevices.node.checkpoint.format_checkpoint", lambda _: 1 / 0)
         rig.report("a")
         await rig.writer.stop()

@@ -217,10 +217,19 @@ def _verb_parser(verb: ModuleType) -> Parser:
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
     """Keep line breaks of descriptions, and give options and their help enough room."""
-    import shutil
-
-    width = min(100, shutil.get_terminal_size().columns)
+    width = min(100, _columns())
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=34, width=width)
+
+
+def _columns() -> int:
+    """Return how wide the terminal is, as shutil says it, which loads four modules beside."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:
+        return 80
 
 
 def _add_log_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,11 +1,11 @@
-"""The services that run beside a node's kubelet.sock, started as its arguments say."""
+"""The services that run beside a node's kubelet.sock, started, and loaded, as its arguments say."""
 
 import argparse
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kubedevices.cli.process_samples import process_samples
 from kubedevices.metrics import (
     POD_RESOURCES_BY_METHOD,
     POD_RESOURCES_ERRORS,
@@ -16,20 +16,23 @@ from kubedevices.metrics import (
     PrometheusMetrics,
     Sample,
 )
-from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.plugin_watcher import PluginWatcher
-from kubedevices.node.pod_resources import PodResourcesServer
-from kubedevices.wire.http_pages import Page, PageServer, parse_address
+
+if TYPE_CHECKING:
+    from kubedevices.node.device_manager import DeviceManager
+    from kubedevices.node.plugin_watcher import PluginWatcher
+    from kubedevices.wire.http_pages import PageServer
 
 
 @contextlib.asynccontextmanager
 async def node_services(
-    args: argparse.Namespace, manager: DeviceManager, metrics: Metrics
+    args: argparse.Namespace, manager: "DeviceManager", metrics: Metrics
 ) -> AsyncIterator[dict[str, str]]:
     """Run them; yields what to say about them when all are ready. Raises `CannotAsk`."""
     ready: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as running:
         if args.pod_resources:
+            from kubedevices.node.pod_resources import PodResourcesServer
+
             server = PodResourcesServer(manager, args.pod_resources, count=_counter(metrics))
             await server.start()
             running.push_async_callback(server.stop)
@@ -41,6 +44,8 @@ async def node_services(
             running.push_async_callback(watcher.stop)
             ready["plugin registry"] = str(watcher.directory)
         if isinstance(metrics, PrometheusMetrics):
+            from kubedevices.cli.process_samples import process_samples
+
             metrics.collect_from(process_samples)
             pages = _metrics_pages(args.metrics, metrics)
             await pages.start()
@@ -49,12 +54,14 @@ async def node_services(
         yield ready
 
 
-def _watcher(manager: DeviceManager, directory: Path) -> PluginWatcher:
+def _watcher(manager: "DeviceManager", directory: Path) -> "PluginWatcher":
+    from kubedevices.node.plugin_watcher import PluginWatcher
+
     handler = manager.get_watcher_handler()
     return PluginWatcher(directory, handler.connect, handler.disconnect)
 
 
-def _watched(watcher: PluginWatcher) -> list[Sample]:
+def _watched(watcher: "PluginWatcher") -> list[Sample]:
     states = ("desired_state_of_world", "actual_state_of_world")
     return [
         Sample(WATCHED_PLUGINS, (str(path), state), number)
@@ -77,7 +84,9 @@ def _counter(metrics: Metrics) -> Callable[[str, str, bool], None]:
     return count
 
 
-def _metrics_pages(address: str, metrics: PrometheusMetrics) -> PageServer:
+def _metrics_pages(address: str, metrics: PrometheusMetrics) -> "PageServer":
+    from kubedevices.wire.http_pages import Page, PageServer, parse_address
+
     async def page() -> Page:
         return Page(metrics.text(), TEXT_FORMAT)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.errors import CannotAsk, UsageError
-from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" = "both") -> None:
     """Add the options of a serving plugin, see `runner_options`; `inject` is what is usual."""
+    from kubedevices.plugin.timing import HookTimeouts
+
     group = parser.add_argument_group("serving")
     group.add_argument(
         "--socket-dir",

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 _KINDS = {
@@ -76,7 +75,8 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
     Whatever has the name loses it, only a directory keeps it; without `overwrite` nothing does.
     Returns when it would survive a power cut. `remove_leftovers` knows what a killed writer leaves.
     """
-    file, temporary = tempfile.mkstemp(_ENDING, f"{path.name}.", path.parent)  # O_EXCL, O_NOFOLLOW
+    temporary = f"{path}.{os.urandom(8).hex()}{_ENDING}"
+    file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

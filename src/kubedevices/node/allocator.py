@@ -7,6 +7,7 @@ Taking what was chosen is for `reservation`, everything that awaits for the admi
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubedevices.allocation import ContainerPreferredRequest
 from kubedevices.device import natural_key
@@ -25,7 +26,7 @@ from kubedevices.numa import mask_of
 from kubedevices.words import counted, some_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DeviceRequest:
     """A container wants `count` devices of a resource.
 
@@ -43,8 +44,7 @@ class DeviceRequest:
     is_running: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The devices to take, `()` when there is nothing to do.
 
     `missed` are those of the plugin's preference that cannot be had, or not any more.
@@ -54,8 +54,7 @@ class Chosen:
     missed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AskPlugin:
+class AskPlugin(NamedTuple):
     """Ask the plugin what it would rather give away, then plan again with its answer."""
 
     request: ContainerPreferredRequest

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kubedevices.errors import CannotRead, NodeError
 from kubedevices.host import untrusted_files
-from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import Holding
 from kubedevices.node.pod_devices_store import AdmittedPod, Kept
@@ -52,6 +51,13 @@ def move_in(path: Path, boot_id: str, *, compat: bool = False) -> Kept:
             raise CannotRead(str(path), error.strerror or str(error)) from error
         # No kubelet wrote that: strangers must not keep us from starting.
         return Kept(damage=[set_aside(path, error.strerror or str(error))])
+    # Loaded only now: most nodes start without a kubelet's file.
+    from kubedevices.node.checkpoint import (  # noqa: PLC0415
+        BadCheckpoint,
+        parse_checkpoint,
+        restore,
+    )
+
     checkpoint = parse_checkpoint(data, compat=compat)
     if isinstance(checkpoint, BadCheckpoint):
         return Kept(damage=[set_aside(path, checkpoint.reason)])

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import CannotRead, KubedevicesError
-from kubedevices.node.checkpoint import checkpoint_of, format_checkpoint
 from kubedevices.node.checkpoint_file import read_bytes, replace
 from kubedevices.node.events import EventSource
 from kubedevices.node.inventory import Inventory
@@ -121,6 +120,9 @@ class CheckpointWriter:
 
 
 def _write(path: Path, content: _Content) -> None:
+    # Loaded only now: there is nothing to write right after a start.
+    from kubedevices.node.checkpoint import checkpoint_of, format_checkpoint  # noqa: PLC0415
+
     data = format_checkpoint(checkpoint_of(*content, container_response_to_wire))
     try:
         before = read_bytes(path)

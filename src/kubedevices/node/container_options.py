@@ -5,7 +5,6 @@ what lost is returned too, because only the caller may log. Nothing is validated
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from kubedevices.allocation import ContainerAllocateResponse, ContainerOptions
@@ -15,8 +14,7 @@ from kubedevices.node.pod_devices import HeldDevices
 Value = TypeVar("Value", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class OptionConflict:
+class OptionConflict(NamedTuple):
     """Two resources want different things in one place; `kept` is in the options."""
 
     kind: str

@@ -10,9 +10,8 @@ import contextlib
 import errno
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 from kubedevices.allocation import (
     AllocateRequest,
@@ -63,8 +62,7 @@ _NO_SOCKET_LIMIT = 1.0
 """Seconds to wait for a socket that is not there; a plugin that dies leaves none."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginTimeouts:
+class PluginTimeouts(NamedTuple):
     """How long a plugin may take to answer, in seconds. A kubelet waits for ever on most."""
 
     dial: float = 10

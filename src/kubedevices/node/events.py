@@ -7,9 +7,9 @@ events and is told how many; it never holds up the device manager.
 import asyncio
 import enum
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import Any, Self
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 BACKLOG = 10_000
 
@@ -30,19 +30,18 @@ class EventKind(enum.StrEnum):
     MISSED = "missed"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeEvent:
+class NodeEvent(NamedTuple):
     """One event; `details` holds what the kind has beside the resource or the pod, JSON-ready."""
 
     kind: EventKind
     resource: str = ""
     pod: str = ""
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = MappingProxyType({})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as JSON would have it; what is empty is left out."""
         parts = {"event": str(self.kind), "resource": self.resource, "pod": self.pod}
-        return {key: value for key, value in parts.items() if value} | self.details
+        return {key: value for key, value in parts.items() if value} | {**self.details}
 
 
 class EventStream:

@@ -8,7 +8,6 @@ sent a list counts; only when the last one ends is the resource lost.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kubedevices.allocation import PluginOptions
@@ -22,16 +21,21 @@ GRACE_PERIOD = 300.0
 _REMEMBERED = 64
 
 
-@dataclass(slots=True)
 class Instance:
     """One registration of a plugin, counted by `generation`; `options` is None when unknown."""
 
-    resource: str
-    generation: int
-    socket: str = ""
-    options: PluginOptions | None = None
-    is_live: bool = True
-    listed: Sequence[ReportedDevice] | None = None
+    def __init__(
+        self,
+        resource: str,
+        generation: int,
+        socket: str = "",
+        options: PluginOptions | None = None,
+        *,
+        is_live: bool = True,
+    ) -> None:
+        self.resource, self.generation, self.socket = resource, generation, socket
+        self.options, self.is_live = options, is_live
+        self.listed: Sequence[ReportedDevice] | None = None
 
 
 class Connected(NamedTuple):
@@ -49,7 +53,6 @@ class Capacity(NamedTuple):
     removed: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
 class ResourceRecord:
     """What is known about one resource.
 
@@ -57,13 +60,12 @@ class ResourceRecord:
     `has_reported`: a plugin sent a list since our start, so its devices can be trusted.
     """
 
-    name: str
-    devices: ResourceDevices
-    instances: dict[int, Instance] = field(default_factory=dict)
-    serving: Instance | None = None
-    stopped_at: float | None = None
-    is_listed: bool = False
-    has_reported: bool = False
+    def __init__(self, name: str, devices: ResourceDevices) -> None:
+        self.name, self.devices = name, devices
+        self.instances: dict[int, Instance] = {}
+        self.serving: Instance | None = None
+        self.stopped_at: float | None = None
+        self.is_listed = self.has_reported = False
 
     @property
     def live(self) -> list[Instance]:

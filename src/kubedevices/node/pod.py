@@ -5,8 +5,9 @@ alone. For admission, topology and listings. Reading the YAML is for the caller.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.node.quantity import BadQuantity, whole_units
@@ -26,19 +27,18 @@ _NATIVE_DOMAIN = "kubernetes.io/"
 _RESOURCE_KEYS = ("limits", "requests", "claims")
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """A container and the whole units of extended resources it may use.
 
     `is_sidecar`: an init container that is restarted always, so it runs beside what follows it.
     """
 
     name: str
-    limits: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, int] = MappingProxyType({})
     is_sidecar: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pod:
     """A pod; `uid` identifies it for ever, `namespace` and `name` only while it lives."""
 

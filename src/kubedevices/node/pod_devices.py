@@ -6,7 +6,6 @@ reserved always follows from what is held.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kubedevices.allocation import ContainerAllocateResponse
@@ -15,8 +14,7 @@ NO_NUMA_NODE = -1
 """The key of devices without a NUMA node."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDevices:
+class HeldDevices(NamedTuple):
     """Devices of one resource that one container holds, and what the plugin answered for them.
 
     A device on two NUMA nodes is listed under both.

@@ -5,7 +5,6 @@ the API server refuses it ("must be an integer"), as this does.
 """
 
 import re
-from fractions import Fraction
 
 from kubedevices.errors import UsageError
 
@@ -35,12 +34,15 @@ def whole_units(value: object) -> int:
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise BadQuantity(value, "is not a quantity such as 2")
-    amount = Fraction(match["number"].rstrip(".")) * _factor(match["suffix"] or "")
-    if match["sign"] == "-" and amount:
+    whole, _, decimals = match["number"].partition(".")
+    dividend, divisor = _ratio(match["suffix"] or "")
+    dividend, divisor = dividend * int(whole + decimals), divisor * 10 ** len(decimals)
+    if match["sign"] == "-" and dividend:
         raise BadQuantity(value, "must not be negative")
-    if amount > _LARGEST:
+    if dividend > _LARGEST * divisor:
         raise BadQuantity(value, f"is too large, at most {_LARGEST} fit")
-    if amount.denominator != 1:
+    amount, rest = divmod(dividend, divisor)
+    if rest:
         raise BadQuantity(value, "is a fraction, and only whole devices can be given")
     return int(amount)
 
@@ -53,8 +55,9 @@ def _shown(value: object) -> str:
     return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
 
 
-def _factor(suffix: str) -> Fraction:
+def _ratio(suffix: str) -> tuple[int, int]:
+    """Return what a suffix multiplies by and divides by. Not as a Fraction: slow to load."""
     if suffix in _BINARY:
-        return Fraction(2 ** _BINARY[suffix])
+        return 2 ** _BINARY[suffix], 1
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:] or 0)
-    return Fraction(10) ** exponent
+    return 10 ** max(exponent, 0), 10 ** max(-exponent, 0)

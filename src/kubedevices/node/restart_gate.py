@@ -11,7 +11,7 @@ waiting is for `after_restart`.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubedevices.node.pod import Pod
 
@@ -22,8 +22,7 @@ Running = Collection[tuple[str, str]]
 """Pod uid and container name of everything that runs."""
 
 
-@dataclass(slots=True)
-class _Restored:
+class _Restored(NamedTuple):
     is_of_this_boot: bool
     unverified: set[Part]
 

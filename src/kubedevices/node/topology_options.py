@@ -5,7 +5,8 @@ For `topology_policy`, which decides, and for the command line, which reports wh
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from kubedevices.errors import UsageError
 
@@ -97,15 +98,14 @@ class NoNumaDistances(TopologyError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TopologySettings:
+class TopologySettings(NamedTuple):
     """Checked settings; `distances[a][b]` is how far node b is from node a."""
 
     policy: str = "none"
     scope: str = "container"
     numa_nodes: tuple[int, ...] = ()
     prefer_closest: bool = False
-    distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    distances: Mapping[int, Mapping[int, int]] = MappingProxyType({})
 
 
 def check_settings(
