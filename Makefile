@@ -64,7 +64,7 @@ imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
 tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/pytest -n 4 $(PYTEST_ARGS)
 
-proto: $(VENV)/dev.done  ## src/kubedevices/wire/generated from wire/proto
+proto: $(VENV)/dev.done  ## tests/wire/descriptors.binpb from src/kubedevices/wire/proto
 	$(BIN)/python -m tests.wire.generate_descriptors
 
 bench: $(VENV)/dev.done  ## what docs/performance.md quotes

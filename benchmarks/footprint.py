@@ -37,10 +37,7 @@ from tests.waiting import until
 DEADLINE = 60
 DEVICES = 8
 PYTHON, TRANSPORT = "bare Python", "bare imports"
-IMPORTS = (
-    "asyncio, logging, argparse, ctypes, h2.connection, "
-    "google.protobuf.message_factory, google.protobuf.descriptor_pb2"
-)
+IMPORTS = "asyncio, logging, argparse, ctypes, h2.connection"
 BARE = """\
 import {modules}
 open({path!r} + ".at", "w").write(str(time.time_ns()))

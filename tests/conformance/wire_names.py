@@ -5,31 +5,14 @@ Only the descriptors are the same file, because they are the interface.
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import grpc
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-DESCRIPTORS = Path(__file__).parents[2] / "src/kubedevices/wire/generated/descriptors.binpb"
+from tests.wire.protobuf_classes import POOL, message_class
 
-
-def _load_pool() -> DescriptorPool:
-    pool = DescriptorPool()
-    for file in FileDescriptorSet.FromString(DESCRIPTORS.read_bytes()).file:
-        pool.Add(file)
-    return pool
-
-
-_POOL = _load_pool()
-
-
-def message(name: str) -> Any:
-    """Return the class of a message, for example `v1beta1.Device`."""
-    return GetMessageClass(_POOL.FindMessageTypeByName(name))
-
+message = message_class
 
 Empty = message("v1beta1.Empty")
 DevicePluginOptions = message("v1beta1.DevicePluginOptions")
@@ -44,7 +27,7 @@ RegistrationStatusResponse = message("pluginregistration.RegistrationStatusRespo
 
 def handlers(service: str, methods: Mapping[str, Callable[..., Any]]) -> Any:
     """Return what `add_generic_rpc_handlers` takes: one coroutine or async generator per method."""
-    described = _POOL.FindServiceByName(service)
+    described = POOL.FindServiceByName(service)
     made = {}
     for name, function in methods.items():
         method = described.methods_by_name[name]

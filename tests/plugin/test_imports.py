@@ -35,7 +35,7 @@ async def main():
 
 asyncio.run(main())
 """
-THIRD_PARTY = {"google", "h2", "hpack", "hyperframe"}
+THIRD_PARTY = {"h2", "hpack", "hyperframe"}
 OURS = {
     "allocation",
     "device",
@@ -125,10 +125,10 @@ PARTS = {
         plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
         wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection
         wire.grpc_events wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
-        wire.header_codec wire.http2_limits wire.http2_session wire.messages wire.server_connection
+        wire.header_codec wire.http2_limits wire.http2_session wire.protobuf wire.server_connection
         wire.services wire.device_lists unblocked_output wire.unix_grpc wire.unix_socket
         """,
-        "google h2 hpack hyperframe",
+        "h2 hpack hyperframe",
         """
         abc argparse array ast asyncio atexit base64 binascii bisect builtins bz2 calendar codecs
         collections concurrent contextlib contextvars copy copyreg ctypes dataclasses datetime dis

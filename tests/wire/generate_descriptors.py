@@ -1,12 +1,13 @@
-"""Makes `wire/generated/descriptors.binpb` from `wire/proto`; `make proto` and a test run it."""
+"""Makes `descriptors.binpb` from `src/kubedevices/wire/proto`; `make proto` and a test run it."""
 
 import tempfile
 from pathlib import Path
 
 from grpc_tools import protoc
 
+from tests.wire.protobuf_classes import DESCRIPTORS
+
 PACKAGE = Path(__file__).parents[2] / "src" / "kubedevices" / "wire"
-TARGET = PACKAGE / "generated" / "descriptors.binpb"
 
 
 def generate() -> bytes:
@@ -21,5 +22,5 @@ def generate() -> bytes:
 
 
 if __name__ == "__main__":
-    TARGET.write_bytes(generate())
-    print(f"{TARGET.name}: {TARGET.stat().st_size} bytes")
+    DESCRIPTORS.write_bytes(generate())
+    print(f"{DESCRIPTORS.name}: {DESCRIPTORS.stat().st_size} bytes")

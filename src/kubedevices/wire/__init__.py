@@ -8,7 +8,7 @@ kubelet_devices    what a kubelet says by podresources, as `kubedevices devices`
 pod_resources      the podresources API: values, messages, service and client
 convert            messages ⇄ our values
 device_lists       lists of devices from bytes, a few devices at a time
-messages           message classes from our descriptors, in a private pool
+protobuf           messages field by field, as bytes
 
 unix_grpc          the two ends everybody uses: GrpcServer and GrpcChannel
 grpc_server        answers calls on a socket file

@@ -1,12 +1,11 @@
 """Messages of the device plugin API ⇄ our values, as bytes on one side and values on the other.
 
 `*_to_wire` returns the bytes of one message, `*_from_wire` takes them and raises `ProtocolError`
-for bytes that are no such message.
+for bytes that are no such message. The numbers are those of the fields in `proto/`.
 """
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from kubedevices.allocation import (
     AllocateRequest,
@@ -22,16 +21,21 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
-from kubedevices.wire.messages import message_class, parse, serialize
+from kubedevices.wire.protobuf import (
+    Fields,
+    block,
+    integer,
+    read,
+    text,
+    text_map,
+    texts,
+)
 
 EMPTY = b""
 """Empty, InfoRequest and their like: a message without fields is no bytes at all."""
 
 
 # ---------------------------------------------------------------- device lists
-#
-# The one message that comes with a hundred thousand parts: written by hand here, read in
-# `device_lists`. Tests hold both to what protobuf says.
 
 
 def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
@@ -45,30 +49,20 @@ def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
 
 def reported_to_wire(device: ReportedDevice) -> bytes:
     """Return one list entry for exactly what `device` says, however odd; for tests and probes."""
-    device_id = device.id.encode()
-    name = b"\x0a" + _length(len(device_id)) + device_id if device_id else b""
-    message = name + _health_and_topology(device.health, device.numa_nodes)
-    return b"\x0a" + _length(len(message)) + message
-
-
-def _length(size: int) -> bytes:
-    written = bytearray()
-    while size > 127:
-        written.append(size & 127 | 128)
-        size >>= 7
-    written.append(size)
-    return bytes(written)
+    return block(1, text(1, device.id) + _health_and_topology(device.health, device.numa_nodes))
 
 
 @lru_cache(maxsize=1024)
 def _health_and_topology(health: str, numa_nodes: tuple[int, ...] | None) -> bytes:
     """Return what devices have in common: a message without its ID."""
-    message = message_class("v1beta1.Device")(health=health)
-    if numa_nodes is not None:
-        message.topology.SetInParent()
-        for node in numa_nodes:
-            message.topology.nodes.add(ID=node)
-    return serialize(message)
+    return text(2, health) + topology_to_wire(3, numa_nodes)
+
+
+def topology_to_wire(number: int, numa_nodes: tuple[int, ...] | None) -> bytes:
+    """Return a TopologyInfo as a field; nothing for None, which is not the same as no nodes."""
+    if numa_nodes is None:
+        return b""
+    return block(number, b"".join([block(1, integer(1, node)) for node in numa_nodes]))
 
 
 def device_list_to_wire(entries: Iterable[bytes]) -> bytes:
@@ -79,45 +73,40 @@ def device_list_to_wire(entries: Iterable[bytes]) -> bytes:
 # ---------------------------------------------------------------- registration and options
 
 
-def _options_message(options: PluginOptions) -> Any:
-    return message_class("v1beta1.DevicePluginOptions")(
-        pre_start_required=options.pre_start_required,
-        get_preferred_allocation_available=options.get_preferred_allocation_available,
+def options_to_wire(options: PluginOptions) -> bytes:
+    """DevicePluginOptions."""
+    return integer(1, options.pre_start_required) + integer(
+        2, options.get_preferred_allocation_available
     )
 
 
-def _options_value(message: Any) -> PluginOptions:
-    return PluginOptions(message.pre_start_required, message.get_preferred_allocation_available)
-
-
-def options_to_wire(options: PluginOptions) -> bytes:
-    """DevicePluginOptions."""
-    return serialize(_options_message(options))
+def _options(message: Fields) -> PluginOptions:
+    return PluginOptions(message.flag(1), message.flag(2))
 
 
 def options_from_wire(data: bytes) -> PluginOptions:
     """DevicePluginOptions."""
-    return _options_value(parse("v1beta1.DevicePluginOptions", data))
+    return read("v1beta1.DevicePluginOptions", data, _options)
 
 
 def register_request_to_wire(request: RegisterRequest) -> bytes:
     """RegisterRequest."""
-    return serialize(
-        message_class("v1beta1.RegisterRequest")(
-            version=request.version,
-            endpoint=request.endpoint,
-            resource_name=request.resource_name,
-            options=_options_message(request.options),
-        )
+    return (
+        text(1, request.version)
+        + text(2, request.endpoint)
+        + text(3, request.resource_name)
+        + block(4, options_to_wire(request.options))
     )
 
 
 def register_request_from_wire(data: bytes) -> RegisterRequest:
     """RegisterRequest."""
-    message = parse("v1beta1.RegisterRequest", data)
-    return RegisterRequest(
-        message.version, message.endpoint, message.resource_name, _options_value(message.options)
-    )
+
+    def value(message: Fields) -> RegisterRequest:
+        options = _options(message.message(4))
+        return RegisterRequest(message.text(1), message.text(2), message.text(3), options)
+
+    return read("v1beta1.RegisterRequest", data, value)
 
 
 # ---------------------------------------------------------------- Allocate
@@ -125,76 +114,70 @@ def register_request_from_wire(data: bytes) -> RegisterRequest:
 
 def allocate_request_to_wire(request: AllocateRequest) -> bytes:
     """AllocateRequest."""
-    message = message_class("v1beta1.AllocateRequest")()
-    for container in request.containers:
-        message.container_requests.add(devices_ids=container.device_ids)
-    return serialize(message)
+    return b"".join([block(1, texts(1, each.device_ids)) for each in request.containers])
 
 
 def allocate_request_from_wire(data: bytes) -> AllocateRequest:
     """AllocateRequest."""
-    message = parse("v1beta1.AllocateRequest", data)
-    return AllocateRequest(
-        tuple(
-            ContainerAllocateRequest(tuple(container.devices_ids))
-            for container in message.container_requests
+
+    def value(message: Fields) -> AllocateRequest:
+        return AllocateRequest(
+            tuple([ContainerAllocateRequest(each.texts(1)) for each in message.messages(1)])
         )
-    )
 
-
-def _fill_container_response(message: Any, response: ContainerAllocateResponse) -> None:
-    message.envs.update(response.env)
-    message.annotations.update(response.annotations)
-    for mount in response.mounts:
-        message.mounts.add(
-            host_path=mount.host_path,
-            container_path=mount.container_path,
-            read_only=mount.read_only,
-        )
-    for spec in response.devices:
-        message.devices.add(
-            host_path=spec.host_path,
-            container_path=spec.container_path,
-            permissions=spec.permissions,
-        )
-    for name in response.cdi_devices:
-        message.cdi_devices.add(name=name)
-
-
-def _container_response_value(message: Any) -> ContainerAllocateResponse:
-    return ContainerAllocateResponse(
-        env=dict(sorted(message.envs.items())),  # a map has no order of its own
-        mounts=[Mount(m.host_path, m.container_path, m.read_only) for m in message.mounts],
-        devices=[DeviceSpec(d.host_path, d.container_path, d.permissions) for d in message.devices],
-        annotations=dict(sorted(message.annotations.items())),
-        cdi_devices=[device.name for device in message.cdi_devices],
-    )
+    return read("v1beta1.AllocateRequest", data, value)
 
 
 def allocate_response_to_wire(response: AllocateResponse) -> bytes:
     """AllocateResponse; map entries in a fixed order, so equal responses are equal bytes."""
-    message = message_class("v1beta1.AllocateResponse")()
-    for container in response.containers:
-        _fill_container_response(message.container_responses.add(), container)
-    return serialize(message)
+    return b"".join([block(1, container_response_to_wire(each)) for each in response.containers])
 
 
 def allocate_response_from_wire(data: bytes) -> AllocateResponse:
     """AllocateResponse."""
-    message = parse("v1beta1.AllocateResponse", data)
-    return AllocateResponse([_container_response_value(c) for c in message.container_responses])
+
+    def value(message: Fields) -> AllocateResponse:
+        return AllocateResponse([_container_response(each) for each in message.messages(1)])
+
+    return read("v1beta1.AllocateResponse", data, value)
 
 
 def container_response_to_wire(response: ContainerAllocateResponse) -> bytes:
-    """ContainerAllocateResponse alone: `AllocResp` of a kubelet's checkpoint."""
-    message = message_class("v1beta1.ContainerAllocateResponse")()
-    _fill_container_response(message, response)
-    return serialize(message)
+    """ContainerAllocateResponse; alone it is `AllocResp` of a kubelet's checkpoint."""
+    return b"".join(
+        [
+            text_map(1, response.env),
+            *[block(2, _mount_to_wire(mount)) for mount in response.mounts],
+            *[block(3, _spec_to_wire(spec)) for spec in response.devices],
+            text_map(4, response.annotations),
+            *[block(5, text(1, name)) for name in response.cdi_devices],
+        ]
+    )
+
+
+def _mount_to_wire(mount: Mount) -> bytes:
+    paths = text(1, mount.container_path) + text(2, mount.host_path)
+    return paths + integer(3, mount.read_only)
+
+
+def _spec_to_wire(spec: DeviceSpec) -> bytes:
+    paths = text(1, spec.container_path or "") + text(2, spec.host_path)
+    return paths + text(3, spec.permissions)
 
 
 def container_response_from_wire(data: bytes) -> ContainerAllocateResponse:
     """ContainerAllocateResponse alone: `AllocResp` of a kubelet's checkpoint."""
-    return _container_response_value(parse("v1beta1.ContainerAllocateResponse", data))
+    return read("v1beta1.ContainerAllocateResponse", data, _container_response)
+
+
+def _container_response(message: Fields) -> ContainerAllocateResponse:
+    return ContainerAllocateResponse(
+        env=message.text_map(1),
+        mounts=[Mount(m.text(2), m.text(1), m.flag(3)) for m in message.messages(2)],
+        devices=[DeviceSpec(d.text(2), d.text(1), d.text(3)) for d in message.messages(3)],
+        annotations=message.text_map(4),
+        cdi_devices=[device.text(1) for device in message.messages(5)],
+    )
 
 
 # ---------------------------------------------------------------- the other two calls
@@ -202,58 +185,53 @@ def container_response_from_wire(data: bytes) -> ContainerAllocateResponse:
 
 def preferred_request_to_wire(request: PreferredAllocationRequest) -> bytes:
     """PreferredAllocationRequest."""
-    message = message_class("v1beta1.PreferredAllocationRequest")()
-    for container in request.containers:
-        message.container_requests.add(
-            available_deviceIDs=container.available,
-            must_include_deviceIDs=container.must_include,
-            allocation_size=container.size,
-        )
-    return serialize(message)
+    return b"".join(
+        [
+            block(1, texts(1, each.available) + texts(2, each.must_include) + integer(3, each.size))
+            for each in request.containers
+        ]
+    )
 
 
 def preferred_request_from_wire(data: bytes) -> PreferredAllocationRequest:
     """PreferredAllocationRequest."""
-    message = parse("v1beta1.PreferredAllocationRequest", data)
-    return PreferredAllocationRequest(
-        tuple(
-            ContainerPreferredRequest(
-                tuple(container.available_deviceIDs),
-                tuple(container.must_include_deviceIDs),
-                container.allocation_size,
+
+    def value(message: Fields) -> PreferredAllocationRequest:
+        return PreferredAllocationRequest(
+            tuple(
+                [
+                    ContainerPreferredRequest(each.texts(1), each.texts(2), each.int32(3))
+                    for each in message.messages(1)
+                ]
             )
-            for container in message.container_requests
         )
-    )
+
+    return read("v1beta1.PreferredAllocationRequest", data, value)
 
 
 def preferred_response_to_wire(response: PreferredAllocationResponse) -> bytes:
     """PreferredAllocationResponse."""
-    message = message_class("v1beta1.PreferredAllocationResponse")()
-    for device_ids in response.containers:
-        message.container_responses.add(deviceIDs=device_ids)
-    return serialize(message)
+    return b"".join([block(1, texts(1, device_ids)) for device_ids in response.containers])
 
 
 def preferred_response_from_wire(data: bytes) -> PreferredAllocationResponse:
     """PreferredAllocationResponse."""
-    message = parse("v1beta1.PreferredAllocationResponse", data)
-    return PreferredAllocationResponse(
-        tuple(tuple(container.deviceIDs) for container in message.container_responses)
-    )
+
+    def value(message: Fields) -> PreferredAllocationResponse:
+        return PreferredAllocationResponse(tuple([each.texts(1) for each in message.messages(1)]))
+
+    return read("v1beta1.PreferredAllocationResponse", data, value)
 
 
 def pre_start_request_to_wire(request: PreStartContainerRequest) -> bytes:
     """PreStartContainerRequest."""
-    return serialize(
-        message_class("v1beta1.PreStartContainerRequest")(devices_ids=request.device_ids)
-    )
+    return texts(1, request.device_ids)
 
 
 def pre_start_request_from_wire(data: bytes) -> PreStartContainerRequest:
     """PreStartContainerRequest."""
-    message = parse("v1beta1.PreStartContainerRequest", data)
-    return PreStartContainerRequest(tuple(message.devices_ids))
+    ids = read("v1beta1.PreStartContainerRequest", data, lambda message: message.texts(1))
+    return PreStartContainerRequest(ids)
 
 
 # ---------------------------------------------------------------- plugins found by a watcher
@@ -261,34 +239,28 @@ def pre_start_request_from_wire(data: bytes) -> PreStartContainerRequest:
 
 def plugin_info_to_wire(info: PluginInfo) -> bytes:
     """PluginInfo."""
-    return serialize(
-        message_class("pluginregistration.PluginInfo")(
-            type=info.type,
-            name=info.name,
-            endpoint=info.endpoint,
-            supported_versions=info.supported_versions,
-        )
-    )
+    name = text(1, info.type) + text(2, info.name) + text(3, info.endpoint)
+    return name + texts(4, info.supported_versions)
 
 
 def plugin_info_from_wire(data: bytes) -> PluginInfo:
     """PluginInfo."""
-    message = parse("pluginregistration.PluginInfo", data)
-    return PluginInfo(
-        message.type, message.name, message.endpoint, tuple(message.supported_versions)
-    )
+
+    def value(message: Fields) -> PluginInfo:
+        return PluginInfo(message.text(1), message.text(2), message.text(3), message.texts(4))
+
+    return read("pluginregistration.PluginInfo", data, value)
 
 
 def registration_status_to_wire(registered: bool, error: str = "") -> bytes:
     """RegistrationStatus."""
-    return serialize(
-        message_class("pluginregistration.RegistrationStatus")(
-            plugin_registered=registered, error=error
-        )
-    )
+    return integer(1, registered) + text(2, error)
 
 
 def registration_status_from_wire(data: bytes) -> tuple[bool, str]:
     """RegistrationStatus, as whether it went well and the error if not."""
-    message = parse("pluginregistration.RegistrationStatus", data)
-    return message.plugin_registered, message.error
+
+    def value(message: Fields) -> tuple[bool, str]:
+        return message.flag(1), message.text(2)
+
+    return read("pluginregistration.RegistrationStatus", data, value)

@@ -5,9 +5,11 @@ Which pod holds which device, as a kubelet tells its neighbours. `node.pod_resou
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from kubedevices.wire.messages import message_class, parse, serialize
+from kubedevices.wire.convert import topology_to_wire
+from kubedevices.wire.device_lists import topology_value
+from kubedevices.wire.protobuf import Fields, block, read, text, texts
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods, UnaryMethod
 
 LIST = "/v1.PodResourcesLister/List"
@@ -65,9 +67,11 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
         return b"".join(await service.list_pods())
 
     async def get_pod(payload: bytes) -> bytes:
-        request = parse("v1.GetPodResourcesRequest", payload)
+        name, namespace = read(
+            "v1.GetPodResourcesRequest", payload, lambda message: (message.text(1), message.text(2))
+        )
         # Field 1 of the answer is the pod, as it is of the list: the same bytes serve both.
-        return await service.get_pod(request.pod_name, request.pod_namespace)
+        return await service.get_pod(name, namespace)
 
     async def get_allocatable(_payload: bytes) -> bytes:
         return allocatable_to_wire(await service.get_allocatable())
@@ -92,26 +96,29 @@ class PodResourcesClient:
     async def list_pods(self, *, timeout: float) -> tuple[PodEntry, ...]:
         """v1.List; raises `RpcError`, `ProtocolError`."""
         answer = await self._channel.unary(LIST, b"", timeout=timeout)
-        message = parse("v1.ListPodResourcesResponse", answer)
-        return tuple(_pod_value(pod) for pod in message.pod_resources)
+        return read("v1.ListPodResourcesResponse", answer, _pods)
 
     async def get_pod(self, name: str, namespace: str, *, timeout: float) -> PodEntry:
         """v1.Get."""
-        request = message_class("v1.GetPodResourcesRequest")(pod_name=name, pod_namespace=namespace)
-        answer = await self._channel.unary(GET, serialize(request), timeout=timeout)
-        return _pod_value(parse("v1.GetPodResourcesResponse", answer).pod_resources)
+        request = text(1, name) + text(2, namespace)
+        answer = await self._channel.unary(GET, request, timeout=timeout)
+        return read(
+            "v1.GetPodResourcesResponse", answer, lambda message: _pod_value(message.message(1))
+        )
 
     async def get_allocatable(self, *, timeout: float) -> tuple[DeviceEntry, ...]:
         """v1.GetAllocatableResources."""
         answer = await self._channel.unary(GET_ALLOCATABLE, b"", timeout=timeout)
-        message = parse("v1.AllocatableResourcesResponse", answer)
-        return tuple(_device_value(device) for device in message.devices)
+        return read(
+            "v1.AllocatableResourcesResponse",
+            answer,
+            lambda message: tuple([_device_value(device) for device in message.messages(1)]),
+        )
 
     async def list_pods_v1alpha1(self, *, timeout: float) -> tuple[PodEntry, ...]:
         """v1alpha1.List; entries without NUMA nodes."""
         answer = await self._channel.unary(LIST_V1ALPHA1, b"", timeout=timeout)
-        message = parse("v1alpha1.ListPodResourcesResponse", answer)
-        return tuple(_pod_value(pod) for pod in message.pod_resources)
+        return read("v1alpha1.ListPodResourcesResponse", answer, _pods)
 
 
 # ---------------------------------------------------------------- messages
@@ -119,62 +126,55 @@ class PodResourcesClient:
 
 def pod_to_wire(pod: PodEntry) -> bytes:
     """Return `pod` as one ready entry of v1.List: a list is a join of these."""
-    message = message_class("v1.ListPodResourcesResponse")()
-    _fill_pod(message.pod_resources.add(), pod)
-    return serialize(message)
+    containers = [
+        block(3, text(1, each.name) + _devices_to_wire(2, each.devices)) for each in pod.containers
+    ]
+    return block(1, text(1, pod.name) + text(2, pod.namespace) + b"".join(containers))
 
 
 def allocatable_to_wire(devices: Iterable[DeviceEntry]) -> bytes:
     """v1 AllocatableResourcesResponse."""
-    message = message_class("v1.AllocatableResourcesResponse")()
-    for device in devices:
-        _fill_device(message.devices.add(), device)
-    return serialize(message)
+    return _devices_to_wire(1, devices)
 
 
 def pods_v1alpha1_to_wire(pods: Iterable[PodEntry]) -> bytes:
-    """v1alpha1 ListPodResourcesResponse, which knows no NUMA nodes."""
-    message = message_class("v1alpha1.ListPodResourcesResponse")()
-    for pod in pods:
-        entry = message.pod_resources.add(name=pod.name, namespace=pod.namespace)
-        for container in pod.containers:
-            listed = entry.containers.add(name=container.name)
-            for device in container.devices:
-                listed.devices.add(resource_name=device.resource, device_ids=device.device_ids)
-    return serialize(message)
+    """v1alpha1 ListPodResourcesResponse: that of v1, but without NUMA nodes."""
+    return b"".join([pod_to_wire(_without_numa_nodes(pod)) for pod in pods])
 
 
-def _fill_pod(message: Any, pod: PodEntry) -> None:
-    message.name, message.namespace = pod.name, pod.namespace
-    for container in pod.containers:
-        entry = message.containers.add(name=container.name)
-        for device in container.devices:
-            _fill_device(entry.devices.add(), device)
+def _without_numa_nodes(pod: PodEntry) -> PodEntry:
+    containers = [
+        ContainerEntry(each.name, tuple([one._replace(numa_nodes=None) for one in each.devices]))
+        for each in pod.containers
+    ]
+    return pod._replace(containers=tuple(containers))
 
 
-def _fill_device(message: Any, device: DeviceEntry) -> None:
-    message.resource_name = device.resource
-    message.device_ids.extend(device.device_ids)
-    if device.numa_nodes is not None:
-        message.topology.SetInParent()
-        for node in device.numa_nodes:
-            message.topology.nodes.add(ID=node)
-
-
-def _pod_value(message: Any) -> PodEntry:
-    return PodEntry(
-        message.name,
-        message.namespace,
-        tuple(
-            ContainerEntry(
-                container.name, tuple(_device_value(device) for device in container.devices)
+def _devices_to_wire(number: int, devices: Iterable[DeviceEntry]) -> bytes:
+    return b"".join(
+        [
+            block(
+                number,
+                text(1, each.resource)
+                + texts(2, each.device_ids)
+                + topology_to_wire(3, each.numa_nodes),
             )
-            for container in message.containers
-        ),
+            for each in devices
+        ]
     )
 
 
-def _device_value(message: Any) -> DeviceEntry:
-    has_topology = "topology" in message.DESCRIPTOR.fields_by_name and message.HasField("topology")
-    nodes = tuple(node.ID for node in message.topology.nodes) if has_topology else None
-    return DeviceEntry(message.resource_name, tuple(message.device_ids), nodes)
+def _pods(message: Fields) -> tuple[PodEntry, ...]:
+    return tuple([_pod_value(pod) for pod in message.messages(1)])
+
+
+def _pod_value(message: Fields) -> PodEntry:
+    containers = [
+        ContainerEntry(each.text(1), tuple([_device_value(one) for one in each.messages(2)]))
+        for each in message.messages(3)
+    ]
+    return PodEntry(message.text(1), message.text(2), tuple(containers))
+
+
+def _device_value(message: Fields) -> DeviceEntry:
+    return DeviceEntry(message.text(1), message.texts(2), topology_value(message, 3))

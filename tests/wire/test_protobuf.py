@@ -1,16 +1,14 @@
-"""The message classes: from our own .proto files, in a pool of their own."""
-
-import importlib.util
-import subprocess
-import sys
-from pathlib import Path
+"""Our codec beside protobuf itself, and the .proto files beside the kubelet's APIs."""
 
 import pytest
-from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import DecodeError
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire import messages
-from tests.wire.generate_descriptors import PACKAGE, TARGET, generate
+from kubedevices.wire import protobuf
+from tests.wire.generate_descriptors import generate
+from tests.wire.protobuf_classes import DESCRIPTORS, message_class
 
 # Every message and field of the kubelet's APIs that we speak: name → number and type, with `*` for
 # repeated, `?` for optional. A slip here would be read as something else by a real kubelet.
@@ -75,7 +73,7 @@ TYPES = {3: "int64", 4: "uint64", 5: "int32", 8: "bool", 9: "string"}
 def described(full_name: str) -> str:
     """Return the fields of one of our messages as the table above has them."""
     fields = []
-    for field in messages.message_class(full_name).DESCRIPTOR.fields:
+    for field in message_class(full_name).DESCRIPTOR.fields:
         kind = field.message_type.name if field.message_type else TYPES[field.type]
         mark = "*" if field.is_repeated else ""
         if field.has_presence and not field.message_type:
@@ -93,76 +91,73 @@ def test_fields(line: str) -> None:
 
 def test_descriptors_are_those_of_the_proto_files() -> None:
     """`make proto` has been run since the .proto files were last changed."""
-    assert TARGET.read_bytes() == generate()
+    assert DESCRIPTORS.read_bytes() == generate()
 
 
-def test_ours_stay_out_of_the_default_pool() -> None:
-    """Nothing of ours is where every other copy would collide with it."""
-    messages.message_class("v1beta1.Device")
-    with pytest.raises(KeyError):
-        Default().FindMessageTypeByName("v1beta1.Device")
+varints = st.one_of(
+    st.integers(0, 2**64 - 1).map(protobuf.varint),
+    st.sampled_from(
+        [b"\x80\x00", b"\x81\x80\x80\x80\x80\x00", b"\xff" * 9 + b"\x7f", b"\xff" * 10]
+    ),
+)
+"""Numbers of every length, also those that are longer than need be, or than may be."""
+
+fields = st.one_of(
+    st.builds(lambda tag, rest: bytes((tag,)) + rest, st.integers(0, 63), st.binary(max_size=8)),
+    st.builds(lambda tag, number: bytes((tag,)) + number, st.integers(0, 63), varints),
+    st.builds(lambda tag, rest: tag + rest, varints, st.binary(max_size=4)),
+    st.binary(max_size=4).map(lambda text: bytes((0x0A, len(text))) + text),
+)
+PREFERRED = "v1beta1.ContainerPreferredAllocationRequest"
 
 
-COLLECT = """
-import gc, weakref
-from kubedevices.wire.messages import message_class
-device_spec = weakref.ref(type(message_class("v1beta1.ContainerAllocateResponse")().devices.add()))
-gc.collect()
-assert device_spec() is not None
-"""
+def preferred(data: bytes) -> tuple[object, ...] | None:
+    """Return what we read of two repeated strings and an int32; None for what we refuse."""
+    try:
+        return protobuf.read(PREFERRED, data, lambda f: (f.texts(1), f.texts(2), f.int32(3)))
+    except ProtocolError:
+        return None
 
 
-def test_classes_of_fields_outlive_a_garbage_collection() -> None:
-    """A thread that encodes while another collects must never meet a class half destroyed."""
-    subprocess.run([sys.executable, "-c", COLLECT], check=True, timeout=60)
+@example(b"\x0b\x13\x0a\x01x\x14\x0c\x0a\x01a")  # a group within a group, then a string
+@example(b"\x0b\x13\x0c\x14")  # their ends the wrong way round
+@example(b"\x18" + b"\xff" * 9 + b"\x01")  # -1
+@example(b"\x8a\x00\x01a")  # a tag of two bytes, where one would do
+@given(st.lists(fields, max_size=4).map(b"".join))
+def test_any_bytes_are_read_as_protobuf_reads_them(data: bytes) -> None:
+    """The same values or the same refusal: unknown, doubled, ill-typed, cut off, not UTF-8."""
+    try:
+        theirs = message_class(PREFERRED).FromString(data)
+    except DecodeError:
+        assert preferred(data) is None
+        return
+    values = (theirs.available_deviceIDs, theirs.must_include_deviceIDs, theirs.allocation_size)
+    assert preferred(data) == (tuple(values[0]), tuple(values[1]), values[2])
 
 
-SECOND_COPY = """
-import sys
-sys.path.insert(0, sys.argv[1])
-{first}
-{second}
-from kubedevices.wire.convert import device_list_to_wire, device_to_wire
-from kubedevices.wire.device_lists import device_list_from_wire
-from kubedevices.device import Device
-wire = device_list_to_wire([device_to_wire(Device("a"), (1,))])
-theirs = v1beta1_pb2.ListAndWatchResponse.FromString(wire)
-assert theirs.devices[0].ID == "a" and theirs.devices[0].topology.nodes[0].ID == 1
-assert device_list_from_wire(theirs.SerializeToString())[0].numa_nodes == (1,)
-assert not isinstance(theirs, type(message_class("v1beta1.ListAndWatchResponse")()))
-"""
-OURS = "from kubedevices.wire.messages import message_class"
-THEIRS = "import v1beta1_pb2"
+@given(st.lists(fields, max_size=4).map(b"".join))
+def test_numbers_are_read_as_protobuf_reads_them(data: bytes) -> None:
+    """An int64 and a bool of any length; the last of several counts."""
+    for name, field, read in (
+        ("v1beta1.NUMANode", "ID", lambda message: message.int64(1)),
+        ("v1beta1.DevicePluginOptions", "pre_start_required", lambda message: message.flag(1)),
+    ):
+        try:
+            theirs = message_class(name).FromString(data)
+        except DecodeError:
+            with pytest.raises(ProtocolError):
+                protobuf.read(name, data, read)
+        else:
+            assert protobuf.read(name, data, read) == getattr(theirs, field)
 
 
-@pytest.mark.parametrize("order", [(OURS, THEIRS), (THEIRS, OURS)], ids=["ours", "theirs"])
-def test_second_copy_in_the_same_process(tmp_path: Path, order: tuple[str, str]) -> None:
-    """A generated v1beta1 of somebody else lives beside ours, whichever is imported first."""
-    assert importlib.util.find_spec("grpc_tools")
-    copy = tmp_path / "v1beta1.proto"
-    copy.write_text((PACKAGE / "proto" / "deviceplugin_v1beta1.proto").read_text())
-    protoc = [
-        sys.executable,
-        "-m",
-        "grpc_tools.protoc",
-        f"-I{tmp_path}",
-        f"--python_out={tmp_path}",
-    ]
-    subprocess.run([*protoc, str(copy)], check=True, timeout=60)
-    script = SECOND_COPY.format(first=order[0], second=order[1])
-    run = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_foreign_fields_are_ignored() -> None:
-    """A newer kubelet's fields, which only ever get added, do no harm."""
-    unknown = b"\xfa\x3e\x05hello"  # field 1007, a string
-    parsed = messages.parse("v1beta1.Device", b"\x0a\x01a" + unknown)
-    assert parsed.ID == "a"
-
-
-def test_text_that_is_no_utf8() -> None:
-    """A string that is none is a broken message."""
+def test_a_broken_message_is_named() -> None:
+    """A string that is no UTF-8 is a broken message, and the error says of which type."""
     with pytest.raises(ProtocolError, match=r"3 bytes are no v1beta1\.Device message"):
-        messages.parse("v1beta1.Device", b"\x0a\x01\xff")
+        protobuf.read("v1beta1.Device", b"\x0a\x01\xff", lambda message: message.text(1))
+
+
+def test_groups_within_groups_need_no_stack() -> None:
+    """A hostile peer that opens a million groups gets a refusal, not a RecursionError."""
+    with pytest.raises(ProtocolError):
+        protobuf.read("v1beta1.Device", b"\x0b" * 1_000_000, lambda message: message.text(1))
