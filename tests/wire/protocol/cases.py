@@ -55,6 +55,7 @@ CLOSED, COMPRESSION, REFUSED = Code.STREAM_CLOSED, Code.COMPRESSION_ERROR, Code.
 
 Until = Callable[["RawEnd"], bool]
 Step = bytes | Until
+PREFACE = CLIENT_HELLO[:24]
 HELLO = CLIENT_HELLO + raw(SETTINGS, ACK)
 
 

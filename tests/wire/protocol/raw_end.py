@@ -33,8 +33,9 @@ PATIENCE = 20.0
 class RawEnd:
     """One connection by hand."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, *, is_server: bool = False) -> None:
         self.reader, self.writer = streams
+        self._is_server = is_server
         self._decoder = Decoder()
         self.ended: dict[int, str] = {}
         self.resets: list[str] = []
@@ -54,7 +55,7 @@ class RawEnd:
                     if isinstance(step, bytes):
                         self.writer.write(step)
                     else:
-                        await self._until(step)
+                        await self.until(step)
                 return await self._judged(case)
         except TimeoutError:
             return f"{self.goaway}, not ended" if self.goaway else "silence"
@@ -64,11 +65,11 @@ class RawEnd:
         answers = any(word.startswith(("answer ", "http ")) for word in case.allowed)
         if not answers:
             self.writer.write(ping(PROBE))
-        await self._until(
+        await self.until(
             lambda _: bool(self.resets) or (self.is_alive if not answers else bool(self.ended))
         )
         if self.goaway is not None:
-            await self._until(lambda _: self.is_over)
+            await self.until(lambda _: self.is_over)
             return self.goaway
         if self.resets:
             return self.resets[0]
@@ -78,7 +79,7 @@ class RawEnd:
             return f"data {self.data}"
         return next(iter(self.ended.values())) if answers else "alive"
 
-    async def _until(self, condition: Until) -> None:
+    async def until(self, condition: Until) -> None:
         while not (condition(self) or self.is_over):
             try:
                 first = await self.reader.readexactly(9)
@@ -94,7 +95,7 @@ class RawEnd:
             if code:
                 self.goaway = f"goaway {Code(code).name}"
         elif frame.kind == RST_STREAM:
-            if frame.stream not in self.ended:
+            if self._is_server or frame.stream not in self.ended:
                 self.resets.append(f"reset {Code(int.from_bytes(frame.payload, 'big')).name}")
                 self.ended[frame.stream] = self.resets[-1]
         elif frame.kind == PING:
