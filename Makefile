@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+# The tests start thousands of processes: each would compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What `make image` builds and `make deploy` deploys; KUBECONFIG chooses the cluster. The variables
 # of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) are taken from the environment.

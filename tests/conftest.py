@@ -25,9 +25,11 @@ IN_CI = os.environ.get("CI") == "true"
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
     """Give a directory whose path leaves room for a Unix socket name (107 bytes in all)."""
-    directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
+    parent = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
+    directory = parent / "d"  # a node puts its state beside its directory: that goes too
+    directory.mkdir()
     yield directory
-    shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(parent, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

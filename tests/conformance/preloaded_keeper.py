@@ -1,18 +1,26 @@
-"""A keeper that has the misbehaving plugins of this folder loaded, and forks instead of executing.
+"""Keepers that have the misbehaving plugins of this folder loaded, and fork instead of executing.
 
-A check of a mutant starts some thirty plugin processes. Loading Python and grpcio for each of them
-took most of the time of the whole test suite. Any other command is executed as ever.
+A check of a mutant starts a keeper and some thirty plugin processes. Loading Python and grpcio for
+each of them took most of the time of the whole test suite. So one process loads all of it once and
+forks a keeper for each check. Any other command is executed as ever.
 """
 
+import gc
 import os
+import select
 import signal
+import socket
+import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from kubedevices.conformance.keeper import KeeperProcess, leave_keeper, main
+from kubedevices.conformance.processes import Keeper
 from tests.conformance import mutant
 
 
@@ -40,5 +48,59 @@ class PreloadedKeeper(KeeperProcess):
             os._exit(code)
 
 
+class Forked:
+    """A keeper that was forked, as a process to wait for."""
+
+    def __init__(self, ended: socket.socket) -> None:
+        self._ended = ended
+
+    def wait(self, timeout: float) -> object:
+        """Wait until the process has closed its end."""
+        if not select.select([self._ended], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("a forked keeper", timeout)
+        self._ended.close()
+        return None
+
+
+@contextmanager
+def preloaded_keepers() -> Iterator[None]:
+    """Let every check of this process fork its keeper from one process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+    loaded = subprocess.Popen(command, pass_fds=(theirs.fileno(),), cwd="/")
+    theirs.close()
+
+    def fork(control: socket.socket) -> Forked:
+        alive, ended = socket.socketpair()
+        with ended:
+            socket.send_fds(ours, [b"fork"], [control.fileno(), ended.fileno()])
+        return Forked(alive)
+
+    usual, Keeper.start_keeper = Keeper.start_keeper, staticmethod(fork)
+    try:
+        yield
+    finally:
+        Keeper.start_keeper = staticmethod(usual)
+        ours.close()
+        loaded.wait(30)
+
+
+def fork_keepers(orders: socket.socket) -> None:
+    """Fork a keeper for each order, until nobody is left to give orders."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a keeper ended
+    gc.freeze()  # a collection in a child would copy the pages of all that is loaded
+    while received := socket.recv_fds(orders, 16, 2):
+        _, descriptors, *_ = received
+        if not descriptors:
+            return
+        if os.fork() == 0:
+            orders.close()
+            os.setsid()
+            main(descriptors[0], PreloadedKeeper)  # the other descriptor closes with the process
+            os._exit(0)
+        for each in descriptors:
+            os.close(each)
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), PreloadedKeeper)
+    fork_keepers(socket.socket(fileno=int(sys.argv[1])))

@@ -1,13 +1,14 @@
 """Every mutant fails exactly the checks it names, and every check can fail alone."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
 from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.processes import Keeper
 from tests.conformance.mutants.registry import Mutation, all_mutations
-from tests.conformance.rig import HERE, MUTANT, check, found
+from tests.conformance.preloaded_keeper import preloaded_keepers
+from tests.conformance.rig import MUTANT, check, found
 
 AT_ONCE = 8
 """How many runs share the machine. One test for all, so that workers do not multiply it."""
@@ -19,44 +20,47 @@ MUTATIONS = sorted(all_mutations().values(), key=lambda mutation: mutation.name)
 
 
 @pytest.mark.timeout(1800)
-async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mutant_fails_what_it_breaks() -> None:
     """The set of checks that a broken plugin fails is the one it names, severities included.
 
     On a machine that stalls for seconds a plugin looks slow, so what differs is tried again almost
     alone: a mutant that really differs does so each time.
     """
-    monkeypatch.setattr(Keeper, "program", ("-P", str(HERE / "preloaded_keeper.py")))
-    turn = asyncio.Semaphore(AT_ONCE)
+    with preloaded_keepers():
+        differ = await try_all(MUTATIONS, AT_ONCE)
+        for _ in range(AGAIN):
+            differ = await try_all(differ, FEW)
+    assert not differ, "\n\n".join(differ.values())
 
-    async def try_one(mutation: Mutation) -> str:
+
+async def try_all(mutations: Iterable[Mutation], at_once: int) -> dict[Mutation, str]:
+    """Check the mutants; return those that differ from their description, and how."""
+    turn = asyncio.Semaphore(at_once)
+
+    async def in_turn(mutation: Mutation) -> str:
         async with turn:
-            results = await check(MUTANT, "--mutation", mutation.name, *mutation.options)
-        seen = found(results)
-        said = {each.check.id: "\n".join(each.verdict[1:]) for each in results}
-        wrong = [name for name, words in mutation.says.items() if words not in said[name]]
-        wrong += [name for name in seen if mutation.never and mutation.never in said[name]]
-        if seen == mutation.breaks and not wrong:
-            return ""
-        notes = [
-            f"  {each.status} {each.check.id}: {each.verdict.evidence}\n{each.verdict.story}"
-            for each in results
-            if each.check.id in {*seen, *mutation.breaks, *wrong}
-        ]
-        return "\n".join([f"{mutation.name}: {mutation.breaks} expected, {seen} found", *notes])
+            return await difference(mutation)
 
-    said = await asyncio.gather(*map(try_one, MUTATIONS))
-    again = [mutation for mutation, text in zip(MUTATIONS, said, strict=True) if text]
-    few = asyncio.Semaphore(FEW)
+    mutations = [*mutations]
+    said = await asyncio.gather(*map(in_turn, mutations))
+    return {each: text for each, text in zip(mutations, said, strict=True) if text}
 
-    async def insist(mutation: Mutation) -> str:
-        async with few:
-            for _ in range(AGAIN):
-                if not (text := await try_one(mutation)):
-                    break
-        return text
 
-    wrong = [text for text in await asyncio.gather(*map(insist, again)) if text]
-    assert not wrong, "\n\n".join(wrong)
+async def difference(mutation: Mutation) -> str:
+    """Check one mutant; return how the verdicts differ from its description, or nothing."""
+    results = await check(MUTANT, "--mutation", mutation.name, *mutation.options)
+    seen = found(results)
+    said = {each.check.id: "\n".join(each.verdict[1:]) for each in results}
+    wrong = [name for name, words in mutation.says.items() if words not in said[name]]
+    wrong += [name for name in seen if mutation.never and mutation.never in said[name]]
+    if seen == mutation.breaks and not wrong:
+        return ""
+    notes = [
+        f"  {each.status} {each.check.id}: {each.verdict.evidence}\n{each.verdict.story}"
+        for each in results
+        if each.check.id in {*seen, *mutation.breaks, *wrong}
+    ]
+    return "\n".join([f"{mutation.name}: {mutation.breaks} expected, {seen} found", *notes])
 
 
 def test_every_check_fails_alone() -> None:

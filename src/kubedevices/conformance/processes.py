@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from kubedevices.conformance.last_words import is_crash, last_words
 from kubedevices.errors import CannotAsk, PluginNotStarted
@@ -91,13 +91,31 @@ class Process:
         return last_words(self.output(), lines)
 
 
+class Waitable(Protocol):
+    """A process whose end can be waited for."""
+
+    def wait(self, timeout: float) -> object:
+        """Wait for the end, some seconds at most."""
+
+
+def _start_keeper(control: socket.socket) -> Waitable:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", f"{__package__}.keeper", str(control.fileno())],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=(control.fileno(),),
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": str(_SOURCES)},
+    )
+
+
 class Keeper:
     """The connection to the keeper process of one run. Closing it ends everything it started."""
 
-    program: ClassVar[tuple[str, ...]] = ("-P", "-m", f"{__package__}.keeper")
-    """Python's arguments for the keeper process."""
+    start_keeper: ClassVar[Callable[[socket.socket], "Waitable"]] = staticmethod(_start_keeper)
+    """Starts the process; tests fork one that has its plugins loaded."""
 
-    def __init__(self, control: socket.socket, keeper: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, control: socket.socket, keeper: "Waitable") -> None:
         self._control = control
         self._keeper = keeper
         self._numbers = itertools.count(1)
@@ -111,16 +129,8 @@ class Keeper:
         """Start a keeper that removes `work` at its end, if it is there by then."""
         ours, theirs = socket.socketpair()
         with theirs:
-            keeper = subprocess.Popen(  # noqa: ASYNC220  a few milliseconds, once per run
-                [sys.executable, *cls.program, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=(theirs.fileno(),),
-                cwd="/",
-                env=os.environ | {"PYTHONPATH": str(_SOURCES)},
-            )
+            connection = cls(ours, cls.start_keeper(theirs))
         ours.setblocking(False)
-        connection = cls(ours, keeper)
         connection._reading = asyncio.create_task(connection._read(), name="keeper's answers")
         try:
             await connection.ask("remove", path=str(work))
