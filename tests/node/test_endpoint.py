@@ -416,13 +416,16 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def test_a_list_that_says_nothing_new_is_not_even_read(
-    short_dir: Path, pauses: list[float]
+    short_dir: Path, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin that sends the same bytes for ever is compared with what it said, and waits."""
+    monkeypatch.setattr(endpoint_module, "LoopSlices", partial(LoopSlices, clock=lambda: 0.0))
     plugin = FakePlugin(short_dir, devices=healthy("x" * 100_000))
     async with plugin:
         endpoint = await Hurried.connect(RESOURCE, plugin.socket)
         with following(endpoint) as seen:
+            await until(lambda: pauses)
+            monkeypatch.setattr(device_lists, "_read_block", None)
             await plugin.flood()
             await until(lambda: len(pauses) > 10, 60)
             assert len(seen.lists) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.node import list_plan
+from kubedevices.node import list_plan, loop_slices
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.overview import encode_node
@@ -42,6 +42,28 @@ async def test_others_have_a_turn_after_each_slice() -> None:
     assert slices.seconds == 4
 
 
+async def test_work_that_yields_more_often_is_not_interrupted_each_time() -> None:
+    """A slice has a length in time: a pass of the loop costs more than a short step."""
+    now, turns = 0.0, []
+
+    def work() -> Generator[None, None, None]:
+        nonlocal now
+        for step in range(4):
+            turns.append(f"step {step}")
+            now += 0.6 * loop_slices.SLICE
+            yield
+
+    async def other() -> None:
+        while True:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    await LoopSlices(clock=lambda: now).run(work())
+    task.cancel()
+    assert turns == ["step 0", "step 1", "other", "step 2", "step 3", "other"]
+
+
 async def test_a_huge_list_never_has_the_loop_for_more_than_some_devices(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +90,7 @@ async def test_a_huge_list_never_has_the_loop_for_more_than_some_devices(
             await asyncio.sleep(0)
 
     monkeypatch.setattr(LoopSlices, "run", run_counted)
+    monkeypatch.setattr(loop_slices, "SLICE", 0)
     ids = [f"device-{n}" for n in range(DEVICES)]
     task = asyncio.create_task(other())
     directory = short_dir / "p"

@@ -39,7 +39,7 @@ from kubedevices.errors import (
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.reopening import Reopening
 from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.device_lists import read_device_list
+from kubedevices.wire.device_lists import DeviceListReader
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 
 logger = logging.getLogger(__name__)
@@ -275,16 +275,15 @@ class Endpoint:
     async def _read_lists(self, listener: EndpointListener) -> str:
         """Return why the stream ended."""
         lists = self._client.list_messages()
-        before: bytes | None = None
+        reader, before = DeviceListReader(), None
         try:
             async for message in lists:
                 self.is_stopped, self.has_listed = False, True
                 slices, is_new = LoopSlices(), False
-                if message != before:
-                    devices = await slices.run(read_device_list(message))
+                devices = await slices.run(reader.read(message))
+                if devices is not before:
                     is_new = await listener.list_received(self, devices, slices)
-                    before = message
-                    del devices
+                    before = devices
                 pause = _PAUSE_SHARE * (slices.seconds + len(message) * _READING_A_BYTE)
                 await self._pause(pause if is_new else max(pause, _PAUSE_FOR_NOTHING))
         except RpcError as error:

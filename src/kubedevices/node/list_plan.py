@@ -84,15 +84,12 @@ class ListPlan:
         self.healths: dict[str, str] = {}
         """The health now of every device that `change.changed` names."""
         self.words: set[str] = set()
-        """Every word that the list has for a health."""
+        """Every word that the list has for the health of a device that appeared or changed."""
         self.touched: set[str] = set()
         """Devices that became reserved, or no longer are, since the plan was begun."""
 
     def steps(self) -> Generator[None, None, None]:
         """Work it out; stops early when the devices have changed meanwhile."""
-        for devices in parts(self.listed):
-            self.words.update([device.health for device in devices])
-            yield
         pairs: list[tuple[ReportedDevice, ReportedDevice]] | None = None
         if self._is_live and len(self.listed) == len(self._before):
             pairs = yield from self._pairs()
@@ -115,7 +112,7 @@ class ListPlan:
         for start in range(0, len(self.listed), AT_ONCE):
             old = self._before[start : start + AT_ONCE]
             new = self.listed[start : start + AT_ONCE]
-            if list(old) != list(new):
+            if tuple(old) != tuple(new):
                 pairs += [each for each in zip(old, new, strict=True) if each[0] != each[1]]
             yield
         return pairs
@@ -130,9 +127,11 @@ class ListPlan:
             else:
                 changed.append(new.id)
                 self._note_health(new)
+        self._known = {}  # it stays, and must not be let go
         self.change = ListChange(changed=tuple(changed), moved=tuple(moved))
 
     def _note_health(self, device: ReportedDevice) -> None:
+        self.words.add(device.health)
         is_healthy = device.health == _HEALTHY
         self.healths[device.id] = str(Health.HEALTHY if is_healthy else Health.UNHEALTHY)
 
@@ -186,6 +185,7 @@ class ListPlan:
                 known = self._known.get(device.id)
                 if known is None:
                     appeared.append(device.id)
+                    self.words.add(device.health)
                 elif not self._is_live or known.health != device.health:
                     changed.append(device.id)
                     self._note_health(device)

@@ -1,4 +1,4 @@
-"""Long work on the event loop in slices: everybody else has a turn between two of them.
+"""Long work on the event loop in slices of time: everybody else has a turn between two of them.
 
 For what must not be done in a thread, which would hold the interpreter for longer than a slice.
 """
@@ -7,6 +7,9 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 from typing import TypeVar
+
+SLICE = 0.0005
+"""Seconds that work has the loop for, if it yields often enough."""
 
 Result = TypeVar("Result")
 
@@ -18,17 +21,20 @@ class LoopSlices:
         self._clock, self.seconds = clock, 0.0
 
     async def run(self, work: Generator[None, None, Result]) -> Result:
-        """Run `work` to its end and return what it returns; others are let in at each `yield`."""
-        while True:
-            began = self._clock()
-            try:
+        """Run `work` to its end and return what it returns; others are let in at its yields."""
+        began = self._clock()
+        try:
+            while True:
                 next(work)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            finally:
-                self.seconds += self._clock() - began
-            await asyncio.sleep(0)
+                taken = self._clock() - began
+                if taken >= SLICE:
+                    self.seconds += taken
+                    await asyncio.sleep(0)
+                    began = self._clock()
+        except StopIteration as end:
+            self.seconds += self._clock() - began
+            result: Result = end.value
+            return result
 
 
 def at_once(work: Generator[None, None, Result]) -> Result:

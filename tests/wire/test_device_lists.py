@@ -1,0 +1,119 @@
+"""Lists of one stream, of which each is mostly the list before; `test_convert` has single lists."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import ProtocolError
+from kubedevices.node.loop_slices import at_once
+from kubedevices.wire import device_lists
+from kubedevices.wire.convert import device_list_to_wire, reported_to_wire
+from kubedevices.wire.device_lists import DEVICES_AT_ONCE, DeviceListReader, device_list_from_wire
+
+Devices = tuple[ReportedDevice, ...]
+
+entries = st.sampled_from(
+    [
+        *(reported_to_wire(ReportedDevice(each, "Healthy", (0,))) for each in "abcdef"),
+        *(reported_to_wire(ReportedDevice(each, "Unhealthy")) for each in "abc"),
+        b"\x12\x01x",  # a field that no list has
+        b"\x0a\x00",  # a device without anything
+    ]
+)
+lists = st.lists(entries, max_size=12)
+
+
+def healthy(numbers: Iterable[int]) -> list[ReportedDevice]:
+    return [ReportedDevice(f"widget-{number}", "Healthy", (number % 2,)) for number in numbers]
+
+
+def wire(devices: Sequence[ReportedDevice]) -> bytes:
+    return device_list_to_wire(map(reported_to_wire, devices))
+
+
+def new_objects(before: Devices, after: Devices) -> int:
+    known = {*map(id, before)}
+    return sum(id(device) not in known for device in after)
+
+
+@given(st.lists(lists, max_size=8), st.integers(1, 4), st.integers(1, 80))
+def test_a_list_is_the_same_whatever_came_before(
+    sent: list[list[bytes]], at_most: int, block_bytes: int
+) -> None:
+    """Each says what it says alone, wherever blocks are cut."""
+    reader = DeviceListReader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device_lists, "DEVICES_AT_ONCE", at_most)
+        patch.setattr(device_lists, "_BLOCK_BYTES", block_bytes)
+        for each in sent:
+            data = b"".join(each)
+            assert at_once(reader.read(data)) == device_list_from_wire(data)
+
+
+COUNT = 20 * DEVICES_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("change", "most"),
+    [
+        pytest.param(lambda devices: None, 0, id="nothing"),
+        pytest.param(
+            lambda devices: devices.__setitem__(2000, devices[2000]._replace(health="Bad")),
+            DEVICES_AT_ONCE,
+            id="one changes",
+        ),
+        pytest.param(
+            lambda devices: devices.__setitem__(-1, devices[-1]._replace(numa_nodes=None)),
+            DEVICES_AT_ONCE,
+            id="the last changes",
+        ),
+        pytest.param(lambda devices: devices.pop(2000), DEVICES_AT_ONCE, id="one goes"),
+        pytest.param(lambda devices: devices.pop(0), DEVICES_AT_ONCE, id="the first goes"),
+        pytest.param(
+            lambda devices: devices.insert(0, ReportedDevice("new", "Healthy")), 2, id="one comes"
+        ),
+        pytest.param(
+            lambda devices: devices.extend(healthy(range(COUNT, COUNT + 5))), 5, id="some come"
+        ),
+    ],
+)
+def test_only_what_is_around_a_change_is_read_again(
+    change: Callable[[list[ReportedDevice]], None], most: int
+) -> None:
+    """Of all other devices the very objects of the list before are there."""
+    devices = healthy(range(COUNT))
+    reader = DeviceListReader()
+    before = at_once(reader.read(wire(devices)))
+    change(devices)
+    after = at_once(reader.read(wire(devices)))
+    assert after == tuple(devices)
+    assert new_objects(before, after) <= most
+    assert (after is before) == (most == 0)
+
+
+def test_devices_that_come_and_go_do_not_cut_a_list_into_ever_shorter_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or every list would be compared device by device in the end."""
+    monkeypatch.setattr(device_lists, "DEVICES_AT_ONCE", 10)
+    entries = [*map(reported_to_wire, healthy(range(500)))]
+    reader = DeviceListReader()
+    blocks = []
+    for number in range(200):
+        entries.insert(number * 97 % 500, reported_to_wire(ReportedDevice("new", str(number))))
+        blocks.append(sum(1 for _ in reader.read(b"".join(entries))))
+    assert blocks[0] == 51
+    assert 100 < max(blocks) <= 300
+
+
+def test_a_list_that_cannot_be_read_changes_nothing() -> None:
+    """The next is compared with what was last understood."""
+    reader = DeviceListReader()
+    good = wire(healthy(range(300)))
+    before = at_once(reader.read(good))
+    with pytest.raises(ProtocolError, match="are no v1beta1"):
+        at_once(reader.read(good[:-1]))
+    assert at_once(reader.read(good)) is before
