@@ -94,8 +94,9 @@ class KeeperProcess:
 
     # ------------------------------------------------------------ requests
 
-    def _do_remove(self, request: dict[str, Any]) -> None:
+    def _do_remove(self, request: dict[str, Any]) -> dict[str, Any]:
         self._remove = request["path"]
+        return {"keeper": os.getpid()}
 
     def _do_enter_view(self, request: dict[str, Any]) -> None:
         enter_private_view(Bind(*bind) for bind in request["binds"])

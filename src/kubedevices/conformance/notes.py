@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kubedevices.conformance.patience import Patience
 from kubedevices.conformance.trigger import Changes
 
 LOG_LIMIT = 100_000
@@ -34,6 +35,7 @@ class Notes:
     resources: tuple[str, ...] = ()  # known when the plugin was met; more may come
     usual_start: float = 0.0  # seconds from launch to Register, seen at the first start
     is_watched: bool = False  # found by the plugin watcher alone, it never calls Register
+    patience: Patience = field(default_factory=Patience)
     deaths: list[Death] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
 

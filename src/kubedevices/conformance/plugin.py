@@ -6,11 +6,13 @@ Made anew for every check by the `Stage`, which knows the processes; this knows 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.conformance.check import Broken, NotTried
+from kubedevices.conformance.patience import until_set
 from kubedevices.device import Health, natural_key
 from kubedevices.errors import RpcError, WireError
 from kubedevices.probe.arrival import Arrival
@@ -50,7 +52,7 @@ class Plugin:
     async def device_list(self) -> DeviceList:
         """Return the latest list of the kubelet's stream, waiting for a first one."""
         stream = self.session.stream
-        if stream is None or await stream.first(self.timing.late_list) is None:
+        if stream is None or await self.first(stream, self.timing.late_list) is None:
             raise NotTried("it never sent a list of devices")
         if not stream.lists[0].devices:  # the first may be empty, and the devices follow
             await self.stage.wait_for(lambda: len(stream.lists) > 1, self.timing.hold)
@@ -75,7 +77,7 @@ class Plugin:
         """Ask nothing until the kubelet's stream has been watched long enough, or ended."""
         stream = self.session.stream
         assert stream
-        left = stream.opened_at + self.timing.quiet - asyncio.get_running_loop().time()
+        left = self.timing.quiet - self.stage.spent(stream.opened_at)
         await self.stage.wait_for(lambda: not stream.is_open, max(left, 0))
 
     def times_registered(self) -> int:
@@ -155,15 +157,21 @@ class Plugin:
         except OSError as error:
             raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
         if not is_silent:
-            seen, ended = connection.settings_seen.wait(), connection.ended.wait()
-            await self.stage.until_any(self.timing.dial, seen, ended)
-            if not connection.settings_seen.is_set():
+            await self.stage.notes.patience.wait(
+                partial(until_set, connection.met), self.timing.dial
+            )
+            if not connection.is_greeted:
                 is_lost = connection.ended.is_set()
                 connection.hang_up()
                 if is_lost:
                     raise Broken("it hung up on a new connection")
                 raise Broken(f"no HTTP/2 SETTINGS within {self.timing.dial:g} s")
         return connection
+
+    async def first(self, stream: Stream, limit: float) -> DeviceList | None:
+        """Wait for the first list of a stream, for `limit` of the plugin's own seconds."""
+        await self.stage.until(lambda: stream.lists or not stream.is_open, limit)
+        return stream.lists[0] if stream.lists else None
 
     async def first_of(
         self, stream: Stream, timeout: float, *, offers: bool | None = None
@@ -173,7 +181,7 @@ class Plugin:
         `offers` says whether the resource has devices. By default the kubelet's stream tells it,
         which `stream` must not be then: it would be compared with itself.
         """
-        found, usual = await stream.first(timeout), self.session.latest
+        found, usual = await self.first(stream, timeout), self.session.latest
         if offers is None:
             offers = usual is None or bool(usual.devices)
         if found is not None and not found.devices and offers:
@@ -190,7 +198,7 @@ class Plugin:
             async with self.another_stream() as stream:
                 first = await self.first_of(stream, self.timing.first_list)
                 if first is None:
-                    waited = loop.time() - began
+                    waited = self.stage.spent(began)
                     raise Broken(f"{after}, a new stream got no list within {waited:.1f} s")
                 if set(ids) - set(first.healthy):
                     raise Broken(f"{after}, a new stream got a list without {ids[0]}")

@@ -29,6 +29,15 @@ def figures_of(pid: int) -> Figures | None:
     return Figures(descriptors, int(status.get("Threads", 0)), int(status.get("VmRSS", 0)))
 
 
+def is_there(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody collected yet has."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
 def listening_process(path: Path) -> int:
     """Return the process that listens on a Unix socket, 0 when nobody does."""
     with socket.socket(socket.AF_UNIX) as question, contextlib.suppress(OSError):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from kubedevices.conformance.last_words import is_crash, last_words
+from kubedevices.conformance.patience import until_set
 from kubedevices.errors import CannotAsk, PluginNotStarted
 from kubedevices.probe.mounts import Bind
 
@@ -54,12 +55,7 @@ class Process:
 
     async def wait(self, timeout: float) -> bool:
         """Wait for the end; False when it did not come in time."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self.exited.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await until_set(self.exited, timeout)
 
     def set_ended(self, code: int) -> None:
         """Note the end; for the keeper's connection."""
@@ -123,6 +119,7 @@ class Keeper:
         self._processes: dict[int, Process] = {}
         self._reading: asyncio.Task[None] | None = None
         self.on_end: Callable[[], None] = lambda: None
+        self.pid = 0
 
     @classmethod
     async def open(cls, work: Path) -> "Keeper":
@@ -133,7 +130,8 @@ class Keeper:
         ours.setblocking(False)
         connection._reading = asyncio.create_task(connection._read(), name="keeper's answers")
         try:
-            await connection.ask("remove", path=str(work))
+            answer = await connection.ask("remove", path=str(work))
+            connection.pid = answer["keeper"]
         except BaseException:
             await connection.close()
             raise

@@ -8,10 +8,10 @@ import asyncio
 import os
 import stat
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
 from kubedevices.conformance.notes import Notes
@@ -67,6 +67,7 @@ async def open_stage(
         )
         keeper.on_end = probe.bell.ring
         notes = notes or Notes(Changes(target.trigger))
+        notes.patience.roots.add(keeper.pid)
         stage = Stage(target, timing, notes, probe=probe, keeper=keeper, place=place, view=view)
         async with probe:
             try:
@@ -190,10 +191,9 @@ class Stage:
             self.probe.manner = KIND
             await self.probe.start()
         self.is_suspect = False
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
         if not await self.wait_for(self.is_connected, self.timing.start):
-            raise PluginLost(self.why_missing(loop.time() - began, began))
+            raise PluginLost(self.why_missing(self.spent(began), began))
 
     async def calm(self) -> None:
         """Let a moment pass since Register: some plugins begin to watch only then.
@@ -201,7 +201,7 @@ class Stage:
         A resource that comes meanwhile belongs to the plugin as well.
         """
         accepted = [each.accepted_at or 0 for each in self.probe.accepted().values()]
-        past = asyncio.get_running_loop().time() - max(accepted, default=0)
+        past = self.spent(max(accepted, default=0))
         if past < self.timing.calm:
             await self.pause(self.timing.calm - past)
         self.resources = tuple(sorted({*self.resources, *self.latecomers()}))
@@ -234,7 +234,7 @@ class Stage:
             return answered() or bool(self.probe.old_calls and not self.probe.arrivals)
 
         if not await self.wait_for(came, self.timing.start) and not self.probe.arrivals:
-            waited = asyncio.get_running_loop().time() - began
+            waited = self.spent(began)
             if self.process and not self.process.running:
                 words = self.process.last_words()
                 raise PluginNotStarted(
@@ -248,7 +248,7 @@ class Stage:
                 self.last_words(),
             )
         # The process may have died of what the kubelet asks before it answers.
-        await self.probe.bell.until(answered, self.timing.dial)
+        await self.until(answered, self.timing.dial)
         wanted = self.target.resource
         if wanted:
             await self.wait_for(lambda: wanted in self._names(), self.timing.start)
@@ -258,7 +258,7 @@ class Stage:
         names = self._names()
         if wanted and wanted not in names:
             raise Broken(f"{wanted} did not register, only {', '.join(sorted(names))}")
-        await self.probe.bell.until(lambda: self._answered(all), self.timing.dial)
+        await self.until(lambda: self._answered(all), self.timing.dial)
         self.resources = (wanted,) if wanted else tuple(sorted(names))
         notes = self.notes
         notes.resources = self.resources
@@ -289,31 +289,37 @@ class Stage:
         def over() -> bool:
             return bool(condition()) or (process is not None and not process.running)
 
-        await self.probe.bell.until(over, timeout)
+        await self.until(over, timeout)
         return bool(condition())
 
-    async def pause(self, seconds: float) -> None:
-        """Let time pass, as long as the plugin's process lives."""
-        await self.wait_for(lambda: False, seconds)
+    async def until(self, condition: Callable[[], object], limit: float) -> bool:
+        """Wait until `condition()`, but no longer than `limit` of the plugin's own seconds."""
+        return await self.notes.patience.wait(partial(self.probe.bell.until, condition), limit)
 
-    @staticmethod
-    async def until_any(timeout: float, *things: Coroutine[Any, Any, object]) -> None:
-        """Wait until one of several things came, or none in time."""
-        tasks = [asyncio.create_task(each) for each in things]
-        try:
-            await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async def until_ended(self, process: Process, limit: float) -> bool:
+        """Wait for the end of a process, for `limit` of its own seconds."""
+        return await self.notes.patience.wait(process.wait, limit)
+
+    async def pause(self, seconds: float) -> None:
+        """Let a time of the plugin pass, as long as its process lives; at most twice as long."""
+        began, process = asyncio.get_running_loop().time(), self.process
+
+        def over() -> bool:
+            return process is not None and not process.running
+
+        if seconds > 0 and not await self.probe.bell.until(over, seconds):
+            await self.probe.bell.until(over, max(seconds - self.spent(began), 0))
+
+    def spent(self, since: float, until: float | None = None) -> float:
+        """Return the plugin's own seconds between two times of the loop, until now by default."""
+        return self.notes.patience.spent(since, until)
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource registered (again); return how long it took, or be `Broken`."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
         if await self.wait_for(lambda: not self.missing(since), timeout):
-            return loop.time() - began
-        raise Broken(self.why_missing(loop.time() - began, since))
+            return self.spent(began)
+        raise Broken(self.why_missing(self.spent(began), since))
 
     def missing(self, since: float = 0) -> list[str]:
         """Return the resources that did not register `since` a time of the loop."""

@@ -9,7 +9,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What a plugin gets time for, and how long we watch it.
+    """What a plugin gets time for, and how long we watch it: in its own time, see `patience`.
 
     Plugins have timers of 5, 10, 30 and 60 s; a limit that sits on one makes a verdict a lottery.
 
@@ -19,7 +19,7 @@ class Timing:
 
     start: float = 40  # from the start of the process to Register
     dial: float = 10
-    call: float = 10
+    call: float = 14
     first_list: float = 2
     late_list: float = 20  # when a missing list ends the wait of the other checks
     registered_soon: float = 8  # later than this after a kubelet's return is a warning
@@ -31,8 +31,8 @@ class Timing:
 
     settle: float = 2  # silence after which we go on; a resource that comes later is taken in
     quiet: float = 12  # two rounds of the slowest usual scan
-    slow_register: float = 9
-    absent: float = 4
+    slow_register: float = 7.5
+    absent: float = 7
     refusing: float = 8
     overlap: float = 3
     away: float = 20

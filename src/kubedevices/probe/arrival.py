@@ -77,7 +77,7 @@ class Reception:
                 raise RpcError(StatusCode.UNKNOWN, manner.refusal)
             await self._connect(arrival, manner)
             if manner.delay:
-                await asyncio.sleep(manner.delay)
+                await asyncio.sleep(max(arrival.at + manner.delay - loop.time(), 0))
         except RpcError as error:
             arrival.refused_with = error.message
             raise

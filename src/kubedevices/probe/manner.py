@@ -16,7 +16,7 @@ DIAL_FAILED = "failed to dial device plugin: context deadline exceeded"
 class Manner:
     """A well-behaved kubelet, and what may be different.
 
-    delay        seconds between the connection to the plugin and the answer
+    delay        seconds from Register to the answer, at least
     refusal      the text of the error every Register gets, `""` for none
     on_arrival   called first of all, for example to remove the plugin's socket
     dial_limit   seconds to try to reach the plugin, None for the probe's own limit

@@ -58,7 +58,8 @@ class RawConnection:
         self._answers: dict[int, RawAnswer] = {}
         self._next_stream = 1
         self._is_mute = False
-        self.settings_seen = asyncio.Event()
+        self.is_greeted = False  # by the peer's SETTINGS
+        self.met = asyncio.Event()  # it did, or it hung up
         self.ended = asyncio.Event()
         self._reading = asyncio.create_task(self._read(), name="raw connection")
 
@@ -120,6 +121,7 @@ class RawConnection:
             pass
         finally:
             self.ended.set()
+            self.met.set()
             for answer in self._answers.values():
                 answer.ended.set()
 
@@ -127,7 +129,8 @@ class RawConnection:
         answer = self._answers.get(stream_id)
         if kind == SETTINGS and not flags & _ACK:
             self.write(http2_frame(SETTINGS, _ACK, 0))
-            self.settings_seen.set()
+            self.is_greeted = True
+            self.met.set()
         elif kind == PING and not flags & _ACK:
             self.write(http2_frame(PING, _ACK, 0, payload))
         elif kind == HEADERS:

@@ -29,7 +29,7 @@ async def answers(plugin: Plugin) -> str:
     name = (await plugin.healthy_ids())[0]
     began = loop.time()
     await plugin.answer_for([name])
-    took = loop.time() - began
+    took = plugin.stage.spent(began)
     if took > plugin.timing.call / 2:
         raise Fragile(f"{name} was answered after {took:.1f} s")
     return f"{name} in {1000 * took:.1f} ms"
@@ -185,7 +185,7 @@ async def concurrent(plugin: Plugin) -> str:
     session = await plugin.session.dial_again(timing.dial)
     streams = [session.open_stream() for _ in range(timing.streams_beside)]
     try:
-        silent = [each for each in streams if await each.first(timing.first_list) is None]
+        silent = [each for each in streams if await plugin.first(each, timing.first_list) is None]
         if silent:
             raise Broken(
                 f"{len(silent)} of {len(streams)} streams got no list within "
@@ -204,7 +204,7 @@ async def concurrent(plugin: Plugin) -> str:
             raise Broken(f"{len(failed)} of {len(results)} calls failed: {failed[0]}")
     finally:
         await session.close()
-    return f"{len(results)} calls in {1000 * (loop.time() - began):.0f} ms"
+    return f"{len(results)} calls in {1000 * plugin.stage.spent(began):.0f} ms"
 
 
 @theme.check(

@@ -87,7 +87,7 @@ async def _undo(stage: Stage) -> None:
 async def _run_in_shell(stage: Stage, call: Call, what: str) -> None:
     log = stage.place.root / f"{what}-output"
     process = await stage.keeper.start(call.argv(), env=call.environment(), log=log)
-    if not await process.wait(stage.timing.call) or process.code != 0:
+    if not await stage.until_ended(process, stage.timing.call) or process.code != 0:
         raise NotTried(f"the {what} failed: {process.how_it_ended()} {process.last_words(1)}")
 
 
@@ -161,20 +161,19 @@ async def change(stage: Stage) -> Verdicts:
 
 async def _change_once(stage: Stage, watched: list[Watched]) -> float:
     """Trigger one change; return how long it took until no stream was behind another."""
-    loop = asyncio.get_running_loop()
     for each in watched:
         each.look()
-    began = loop.time()
+    began = asyncio.get_running_loop().time()
     await _run_trigger(stage)
     await stage.wait_for(lambda: any(each.is_touched() for each in watched), stage.timing.change)
-    took = loop.time() - began
+    took = stage.spent(began)
     # What else changes comes at about the same time; who is behind gets the whole time.
     await stage.pause(stage.timing.hold)
     if any(each.is_torn() for each in watched):
         await stage.wait_for(
             lambda: not any(each.is_torn() for each in watched), stage.timing.change
         )
-        took = loop.time() - began
+        took = stage.spent(began)
     return took
 
 
@@ -288,7 +287,7 @@ async def recovers(stage: Stage) -> str:
         await _undo(stage)
     began = asyncio.get_running_loop().time()
     if await stage.wait_for(is_as_before, stage.timing.change):
-        return f"as before {asyncio.get_running_loop().time() - began:.2f} s after the undo"
+        return f"as before {stage.spent(began):.2f} s after the undo"
     limit = f"{stage.timing.change:g} s after the undo"
     for stream, old in zip(streams, before, strict=True):
         if lost := old - _healthy(stream):
@@ -368,4 +367,4 @@ async def _change_arrives(stage: Stage, names: tuple[str, ...]) -> tuple[tuple[s
     await stage.wait_for(reached, stage.timing.change)
     if reached() and len(reached()) < len(names):
         await stage.wait_for(lambda: reached() == names, stage.timing.hold)
-    return reached(), asyncio.get_running_loop().time() - began
+    return reached(), stage.spent(began)

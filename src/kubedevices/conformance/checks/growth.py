@@ -38,11 +38,10 @@ class Growth:
         known = stage.memory.get(cls)
         if isinstance(known, cls):
             return known
-        loop = asyncio.get_running_loop()
         await _restart(stage, 1)
-        began = loop.time()
+        began = asyncio.get_running_loop().time()
         await _restart(stage, 2)
-        each = loop.time() - began
+        each = stage.spent(began)
         rounds = min(stage.timing.rounds, int(stage.timing.often / each) // 2 * 2)
         if rounds < FEWEST:
             raise NotTried(f"it takes {each:.1f} s to come back: too long for many restarts")

@@ -63,13 +63,12 @@ async def unknown_method(plugin: Plugin) -> str:
 )
 async def ping(plugin: Plugin) -> str:
     """A PING is answered."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = asyncio.get_running_loop().time()
     try:
         await plugin.session.channel.ping(timeout=plugin.timing.call)
     except WireError as error:
         raise Broken(str(error)) from error
-    return f"in {1000 * (loop.time() - began):.1f} ms"
+    return f"in {1000 * plugin.stage.spent(began):.1f} ms"
 
 
 @theme.check(

@@ -1,6 +1,5 @@
 """The lists of devices a plugin sends, judged by their content; `streams` has their coming."""
 
-import asyncio
 from collections import Counter
 from itertools import pairwise
 
@@ -31,11 +30,11 @@ async def first_message(plugin: Plugin) -> str:
     """The first list comes within 2 s after the stream was opened."""
     stream = plugin.session.stream
     assert stream
-    found = await stream.first(plugin.timing.late_list)
+    found = await plugin.first(stream, plugin.timing.late_list)
     if found is None:
-        waited = asyncio.get_running_loop().time() - stream.opened_at
+        waited = plugin.stage.spent(stream.opened_at)
         raise Broken(f"no list within {waited:.0f} s {stream.end}".rstrip())
-    took = found.at - stream.opened_at
+    took = plugin.stage.spent(stream.opened_at, found.at)
     if took > plugin.timing.first_list:
         raise Broken(f"the first list came after {took:.1f} s")
     return f"{counted(len(found.devices), 'device')} after {1000 * took:.0f} ms"
@@ -60,10 +59,11 @@ async def complete(plugin: Plugin) -> str:
     if not lists[0].devices:
         limit = plugin.timing.first_list
         await plugin.stage.wait_for(lambda: len(plugin.session.lists) > 1, limit)
-    early = [each for each in lists if each.at - lists[0].at < plugin.timing.first_list]
+    spent = plugin.stage.spent
+    early = [each for each in lists if spent(lists[0].at, each.at) < plugin.timing.first_list]
     for before, after in pairwise(early):
         if not before.devices and after.devices:
-            lasted = after.at - before.at
+            lasted = spent(before.at, after.at)
             text = f"an empty list, and {1000 * lasted:.0f} ms later one of {len(after.devices)}"
             if lasted > SHORT:
                 raise Broken(f"{text} devices")

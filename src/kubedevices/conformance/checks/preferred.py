@@ -152,14 +152,13 @@ def _need_pre_start(plugin: Plugin) -> None:
 async def pre_start(plugin: Plugin) -> str:
     """Where PreStartContainer is required, it succeeds within 30 s."""
     _need_pre_start(plugin)
-    loop = asyncio.get_running_loop()
     ids = await plugin.some_ids()
-    began = loop.time()
+    began = asyncio.get_running_loop().time()
     try:
         await plugin.session.pre_start(ids, timeout=plugin.timing.pre_start)
     except RpcError as error:
         raise Broken(f"{shorten(ids)}: {error}") from error
-    took = loop.time() - began
+    took = plugin.stage.spent(began)
     if took > plugin.timing.pre_start * 2 / 3:
         raise Fragile(f"{shorten(ids)}: {took:.1f} s of {plugin.timing.pre_start:g} s")
     return f"{len(ids)} devices in {1000 * took:.1f} ms"

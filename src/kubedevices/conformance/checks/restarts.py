@@ -84,7 +84,7 @@ async def must_return(
         except WireError as error:
             verdicts[name] = Verdict(Status.FAIL, str(error))
             continue
-        took = _accepted(stage, name, since) - began
+        took = stage.spent(began, _accepted(stage, name, since))
         late = took > (stage.timing.registered_soon if soon is None else soon)
         verdicts[name] = Verdict(Status.WARN if late else Status.PASS, evidence)
     return verdicts
@@ -106,12 +106,12 @@ async def _is_whole(
     stage: Stage, resource: str, since: float, began: float, before: set[str]
 ) -> str:
     """Return the evidence that a resource is back with its list and its answers, or raise."""
-    waited = asyncio.get_running_loop().time() - began
+    waited = stage.spent(began)
     if resource in stage.missing(since):
         raise Broken(stage.why_missing(waited, since), stage.last_words())
 
     async def judge(plugin: Plugin) -> str:
-        took = max((plugin.arrival.accepted_at or 0) - began, 0)
+        took = stage.spent(began, plugin.arrival.accepted_at)
         stream = plugin.session.stream
         limit = stage.timing.late_list
         found = await plugin.first_of(stream, limit, offers=bool(before)) if stream else None
@@ -131,11 +131,11 @@ async def _is_whole(
         await plugin.answer_for(sorted(before)[:1])
         return f"{text}, Allocate works"
 
-    return await _on_the_last(stage, resource, judge, began + stage.timing.registered_at_all)
+    return await _on_the_last(stage, resource, judge, began)
 
 
 async def _on_the_last(
-    stage: Stage, resource: str, ask: Callable[[Plugin], Awaitable[T]], deadline: float
+    stage: Stage, resource: str, ask: Callable[[Plugin], Awaitable[T]], since: float
 ) -> T:
     """Ask a resource that came back; again where it failed because it registers once more.
 
@@ -149,7 +149,7 @@ async def _on_the_last(
         except (Finding, WireError):
             if not await stage.wait_for(partial(_is_over, plugin), stage.timing.hold):
                 raise
-            left = deadline - asyncio.get_running_loop().time()
+            left = stage.timing.registered_at_all - stage.spent(since)
             if not await stage.wait_for(partial(_is_back, plugin), max(left, 0)):
                 raise
 
@@ -324,5 +324,5 @@ async def restart_once(stage: Stage, number: int) -> None:
 
 async def list_of(stage: Stage, resource: str) -> DeviceList:
     """Return the list of a resource that came back, waiting for it."""
-    deadline = asyncio.get_running_loop().time() + stage.timing.registered_at_all
-    return await _on_the_last(stage, resource, Plugin.device_list, deadline)
+    now = asyncio.get_running_loop().time()
+    return await _on_the_last(stage, resource, Plugin.device_list, now)

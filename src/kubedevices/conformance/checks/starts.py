@@ -30,7 +30,7 @@ theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options"
     mend="Give Register a deadline of 30 s.",
 )
 async def slow_kubelet(stage: Stage) -> str:
-    """A kubelet that takes 9 s to answer Register is waited for."""
+    """A kubelet that takes 7.5 s to answer Register is waited for."""
     _by_register(stage)
     delay = stage.timing.slow_register
     process = await stage.start_fresh(manner=Manner(delay=delay))
@@ -50,6 +50,8 @@ async def slow_kubelet(stage: Stage) -> str:
     while stage.missing() and not gave_up() and await one_more():
         pass
     if gave_up():
+        if min(gave_up()) > delay:
+            raise NotTried(f"this machine did not answer after {delay:g} s, it stood still")
         raise Broken(f"gave up after {gave_up()[0]:.1f} s of {delay:g} s")
     if stage.missing() or not process.running:
         raise Broken(stage.why_missing(stage.age()), stage.last_words())
@@ -73,14 +75,13 @@ async def slow_kubelet(stage: Stage) -> str:
 )
 async def absent_kubelet(stage: Stage) -> str:
     """Started without a kubelet, it waits for one and registers."""
-    loop = asyncio.get_running_loop()
     process = await stage.start_fresh(kubelet=False)
-    if await process.wait(stage.timing.absent + 2 * stage.notes.usual_start):
+    if await stage.until_ended(process, stage.timing.absent + 2 * stage.notes.usual_start):
         raise Fragile(f"ended without a kubelet: {process.how_it_ended()}", process.last_words())
     await stage.probe.start()
-    began = loop.time()
+    began = asyncio.get_running_loop().time()
     await stage.until_registered(stage.timing.registered_at_all)
-    took = loop.time() - began
+    took = stage.spent(began)
     text = f"registered {took:.2f} s after the kubelet appeared"
     if took > stage.timing.registered_soon:
         raise Fragile(text)
@@ -104,7 +105,7 @@ async def refused(stage: Stage) -> str:
     process = await stage.start_fresh(manner=Manner(refusal=text))
     if not await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start):
         raise Broken(stage.why_missing(stage.age()), stage.last_words())
-    ended = await process.wait(stage.timing.refusing)
+    ended = await stage.until_ended(process, stage.timing.refusing)
     tries = len(stage.probe.arrivals)
     if ended and process.code == 0:
         raise Broken("ended with exit code 0, as if nothing were wrong")
@@ -113,11 +114,10 @@ async def refused(stage: Stage) -> str:
     if _is_storm(tries, stage):
         raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
     stage.probe.manner = KIND
-    loop = asyncio.get_running_loop()
-    since, limit = loop.time(), stage.timing.registered_at_all
+    since, limit = asyncio.get_running_loop().time(), stage.timing.registered_at_all
     if not await stage.wait_for(lambda: not stage.missing(since), limit):
         raise Broken(f"{tries} tries, then it stays up and does not register within {limit:g} s")
-    took = loop.time() - since
+    took = stage.spent(since)
     text = f"{tries} tries within {stage.timing.refusing:g} s, registered {took:.1f} s after that"
     if took > stage.timing.noticed_soon:
         raise Fragile(text)
@@ -236,7 +236,7 @@ async def two_instances(stage: Stage) -> str:
     await stage.until_registered(stage.timing.start)
     second = await stage.launch_another()
     since = stage.launched_at
-    await stage.probe.bell.until(
+    await stage.until(
         lambda: not second.running or not stage.missing(since),
         stage.timing.overlap + 2 * stage.notes.usual_start,
     )
@@ -246,7 +246,7 @@ async def two_instances(stage: Stage) -> str:
     if not second.running:
         return f"{while_both}, the first serves on"
     await first.send_signal(15)
-    await first.wait(2 * stage.timing.stop)
+    await stage.until_ended(first, 2 * stage.timing.stop)
     stage.process = second
     await stage.pause(stage.timing.hold)
     await _must_be_served(stage, "after the first ended")
@@ -260,7 +260,7 @@ async def _must_be_served(stage: Stage, when: str) -> None:
         sessions = [stage.probe.plugins.get(name) for name in stage.resources]
         return all(each and each.stream and each.stream.is_open for each in sessions)
 
-    if not await stage.probe.bell.until(served, stage.timing.registered_at_all):
+    if not await stage.until(served, stage.timing.registered_at_all):
         raise Broken(f"nobody serves {when}")
     for name in stage.resources:
         try:
@@ -318,7 +318,7 @@ async def watcher_refused(stage: Stage) -> str:
     await stage.wait_for(
         lambda: any(a.answered_at for a in stage.probe.arrivals), stage.timing.start
     )
-    await process.wait(stage.timing.refusing)
+    await stage.until_ended(process, stage.timing.refusing)
     tries = stage.probe.arrivals
     if problems := [each.notify_problem for each in tries if each.notify_problem]:
         raise Broken(f"NotifyRegistrationStatus: {problems[0]}", process.last_words())

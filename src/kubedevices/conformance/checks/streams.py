@@ -1,6 +1,5 @@
 """How a plugin's ListAndWatch streams behave: beside each other and over time."""
 
-import asyncio
 from itertools import pairwise
 
 from kubedevices.conformance.check import Broken, Phase, Severity, Theme
@@ -36,7 +35,7 @@ async def abandoned_stream(plugin: Plugin) -> str:
     """A client that cancels its stream harms nobody."""
     await plugin.device_list()
     async with plugin.another_stream() as stream:
-        await stream.first(plugin.timing.first_list)
+        await plugin.first(stream, plugin.timing.first_list)
         await stream.cancel()
         await plugin.stage.pause(plugin.timing.hold)
         took = await plugin.must_still_work("after a cancelled stream")
@@ -98,7 +97,7 @@ async def order(plugin: Plugin) -> str:
     await plugin.device_list()
     for _ in range(3):
         async with plugin.another_stream() as stream:
-            if found := await stream.first(plugin.timing.first_list):
+            if found := await plugin.first(stream, plugin.timing.first_list):
                 known.append(found)
     for one, other in pairwise(known):
         shared = {device.id for device in one.devices} & {device.id for device in other.devices}
@@ -127,7 +126,7 @@ async def stays_open(plugin: Plugin) -> str:
     stream = plugin.session.stream
     assert stream
     await plugin.watch_quietly()
-    lived = asyncio.get_running_loop().time() - stream.opened_at
+    lived = plugin.stage.spent(stream.opened_at)
     if not stream.is_open:
         ended = f"after {stream.lists[-1].at - stream.opened_at:.1f} s or later"
         raise Broken(f"it ended {ended}: {stream.end}")

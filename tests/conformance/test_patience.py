@@ -1,0 +1,117 @@
+"""A plugin's own time: what a busy machine, or one that stands still, took does not count."""
+
+import asyncio
+import os
+import re
+import time
+from asyncio.subprocess import PIPE
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kubedevices.conformance import checks, patience
+from kubedevices.conformance.checks import find
+from kubedevices.conformance.patience import MOST, Patience, waited_below
+from kubedevices.conformance.runner import run_checks
+from kubedevices.conformance.stage import open_stage
+from kubedevices.conformance.target import Target
+from tests.conformance.rig import FAST, GOOD_PLUGIN, target, widgets
+from tests.waiting import until
+
+SECOND = 10**9
+
+
+def noted(*looks: tuple[float, dict[int, dict[int, int]]]) -> Patience:
+    found = Patience()
+    for now, waited in looks:
+        found.note(now, waited)
+    return found
+
+
+def test_what_threads_waited_for_a_processor_is_not_counted() -> None:
+    """Every thread below a root counts, new ones from their beginning; between looks evenly."""
+    found = noted(
+        (10, {1: {1: 5 * SECOND}}),
+        (10.5, {1: {1: 5 * SECOND + SECOND // 5, 2: SECOND // 10}}),
+        (11, {1: {2: SECOND // 10}}),
+    )
+    assert found.spent(10, 11) == pytest.approx(0.7)
+    assert found.spent(10.25, 11) == pytest.approx(0.6)
+
+
+def test_the_copy_that_waited_most_counts_for_all() -> None:
+    """Copies may wait for each other; what they lost at the same time was lost once."""
+    before = {1: {1: 0}, 2: {2: 0}}
+    found = noted((1, before), (1.5, {1: {1: SECOND // 4}, 2: {2: SECOND // 5}}))
+    assert found.spent(1, 1.5) == pytest.approx(0.25)
+
+
+def test_no_more_is_lost_than_time_passed() -> None:
+    """Many threads that wait at once are one wait, and even then the time is not endless."""
+    found = noted((1, {1: {}}), (1.5, {1: dict.fromkeys(range(9), SECOND)}))
+    assert found.spent(1, 1.5) == pytest.approx(0.5 / MOST)
+
+
+def test_a_stand_still_is_not_counted() -> None:
+    """A look that comes late says that nothing ran meanwhile, neither we nor the plugin."""
+    found = noted((1, {}), (4, {}), (4.5, {}))
+    assert found.spent(1, 4) == pytest.approx(patience.LOOK_EVERY)
+    assert found.spent(4, 4.5) == pytest.approx(0.5)
+
+
+async def test_a_look_sees_the_process_of_a_process() -> None:
+    """Engines and shells start plugins; theirs is the time that counts."""
+    inner = "read line <&3; :"
+    outer = f"sh -c '{inner}' & echo $!; wait"
+    shell = await asyncio.create_subprocess_exec(
+        "sh", "-c", f"exec 3<&0; {outer}", stdin=PIPE, stdout=PIPE
+    )
+    assert shell.stdout
+    below = int(await shell.stdout.readline())
+    assert {shell.pid, below} <= waited_below(shell.pid).keys()
+    await shell.communicate(b"done\n")
+    assert waited_below(shell.pid) == {}
+
+
+@pytest.mark.parametrize("is_starved", [True, False])
+async def test_a_limit_is_the_own_time_of_a_plugin(
+    is_starved: bool, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that got no processor all the time has not had its time when the clock says so."""
+
+    def waited(root: int) -> dict[int, int]:
+        return {root: time.monotonic_ns() if is_starved else 0}
+
+    monkeypatch.setattr(patience, "waited_below", waited)
+    loop, limit, end = asyncio.get_running_loop(), 1, short_dir / "end"
+    async with open_stage(Target(directory=short_dir), FAST) as stage:
+        stage.notes.patience.look()
+        command = ("sh", "-c", f"while [ ! -e {end} ]; do sleep 0.1; done")
+        process = await stage.keeper.start(command, env=os.environ, log=short_dir / "log")
+        began = loop.time()
+        waiting = asyncio.create_task(stage.until_ended(process, limit))
+        if is_starved:
+            await until(lambda: loop.time() > began + 1.5 * limit)
+            end.touch()
+        assert await waiting is is_starved
+
+
+async def test_the_command_of_an_engine_may_tidy_up() -> None:
+    """It ends some time after the plugin in its container: the plugin did end in time."""
+    with widgets() as directory:
+        plugin = target(GOOD_PLUGIN, directory)
+        engine = "trap 'kill $c; wait $c; sleep 3; exit 0' TERM; \"$@\" & c=$!; wait $c; wait"
+        plugin = replace(plugin, command=("sh", "-c", engine, "engine", *plugin.command))
+        checks = [find("life.stop-time"), find("life.stop-code"), find("life.stop-socket")]
+        results = await run_checks(plugin, checks, replace(FAST, stop=2))
+    assert {each.check.id: each.status.value for each in results} == {
+        each.id: "pass" for each in checks
+    }
+
+
+def test_checks_measure_and_wait_by_a_plugins_own_time() -> None:
+    """None subtracts times of a clock, or waits by it: `stage.spent` and its waits do that."""
+    by_the_clock = r"time\(\) - |asyncio\.(wait|timeout)|bell\.until|process\.wait|stream\.first\("
+    for path in Path(checks.__file__).parent.glob("*.py"):
+        assert not re.findall(by_the_clock, path.read_text()), path.name
