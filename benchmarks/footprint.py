@@ -37,7 +37,7 @@ from tests.waiting import until
 DEADLINE = 60
 DEVICES = 8
 PYTHON, TRANSPORT = "bare Python", "bare imports"
-IMPORTS = "asyncio, logging, argparse, ctypes, h2.connection"
+IMPORTS = "asyncio, logging, argparse, ctypes"
 BARE = """\
 import {modules}
 open({path!r} + ".at", "w").write(str(time.time_ns()))

@@ -250,7 +250,7 @@ async def memory_table(size: Size) -> None:
     """Print what a plugin process costs while nothing happens."""
     found = {name: await footprint(name, size) for name in PLUGINS}
     transports = {
-        "kubedevices": "asyncio, logging, argparse, ctypes, h2.connection",
+        "kubedevices": "asyncio, logging, argparse, ctypes",
         "minimal grpcio plugin": "grpc, google.protobuf.message_factory",
     }
     rows = []

@@ -9,7 +9,7 @@ import pytest
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 
-_LOGGERS = ("", "asyncio", "hpack", "h2")
+_LOGGERS = ("", "asyncio")
 
 
 @pytest.fixture(autouse=True)

@@ -304,7 +304,7 @@ def test_the_command_line_loads_no_verb_to_list_them() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20
     )
     loaded = {name.split(".")[0] for name in shown.stderr.split()}
-    assert not loaded & {"asyncio", "h2", "google", "yaml", "rich", "ctypes"}
+    assert not loaded & {"asyncio", "google", "yaml", "rich", "ctypes"}
     ours = {name for name in shown.stderr.split() if name.startswith("kubedevices.")}
     assert {name.split(".")[1] for name in ours} == {"cli", "errors", "words"}
 

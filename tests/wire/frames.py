@@ -1,7 +1,7 @@
 """HTTP/2 frames by hand, for peers that do what no library would, and two ends joined in memory."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from hpack import Encoder
@@ -9,9 +9,12 @@ from hpack import Encoder
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.client_connection import ClientConnection
 from kubedevices.wire.grpc_connection import GrpcConnection
-from kubedevices.wire.grpc_events import Event, Limits
-from kubedevices.wire.http2_limits import PREFACE
+from kubedevices.wire.http2_frames import PREFACE
+from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.server_connection import ServerConnection
+
+if TYPE_CHECKING:
+    from kubedevices.wire.grpc_events import Event
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = range(5)
 PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(5, 10)

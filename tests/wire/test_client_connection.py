@@ -8,10 +8,10 @@ from kubedevices.wire.grpc_events import (
     Call,
     CallEnded,
     CallRefused,
-    Limits,
     MessageReceived,
     PeerGoesAway,
 )
+from kubedevices.wire.http2_limits import Limits
 from tests.wire.frames import (
     CONTINUATION,
     DATA,
@@ -346,7 +346,7 @@ def test_answer_before_the_request_left() -> None:
 def test_stream_numbers_run_out() -> None:
     """A connection without stream numbers left is UNAVAILABLE, not broken."""
     client = new_client()
-    client._http2._h2.highest_outbound_stream_id = 2**31 - 1
+    client._next_id = 2**31 + 1
     started(client)
     assert code(ending(client)) is StatusCode.UNAVAILABLE
 

@@ -15,11 +15,11 @@ from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import (
     CallEnded,
     CallRefused,
-    Limits,
     MessageReceived,
     RequestReceived,
 )
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, PREFACE
+from kubedevices.wire.http2_frames import PREFACE
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.wire import frames
 from tests.wire.frames import METHOD, OK, REQUEST, RESPONSE, Clock

@@ -251,7 +251,7 @@ async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) ->
 async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> None:
     """When the connection has no stream numbers left, calls and streams say so at once."""
     async with dialled(short_dir) as channel:
-        channel._link.connection._http2._h2.highest_outbound_stream_id = 2**31 - 1
+        channel._link.connection._next_id = 2**31 + 1
         with pytest.raises(RpcError, match="used up"):
             await channel.unary(CALL, b"", timeout=60)
         with pytest.raises(RpcError, match="used up"):

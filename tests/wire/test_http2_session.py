@@ -4,8 +4,9 @@ import pytest
 
 from kubedevices.errors import ProtocolError, StatusCode
 from kubedevices.wire.client_connection import ClientConnection
-from kubedevices.wire.grpc_events import CallEnded, Limits, PeerReady, PongReceived
-from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, PREFACE
+from kubedevices.wire.grpc_events import CallEnded, PeerReady, PongReceived
+from kubedevices.wire.http2_frames import PREFACE
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.wire.frames import (
     ACK,
@@ -175,7 +176,7 @@ def test_hello() -> None:
     joined = Joined(server_limits=Limits(max_streams=7))
     assert joined.at_client == [PeerReady()]
     assert joined.at_server == [PeerReady()]
-    assert joined.client._http2.peer_max_streams == 7
+    assert joined.client.peer_max_streams == 7
 
 
 def test_ping_is_answered() -> None:

@@ -4,7 +4,8 @@ import pytest
 from hpack import Decoder
 
 from kubedevices.errors import StatusCode
-from kubedevices.wire.grpc_events import CallEnded, CallOpened, Drained, Limits, RequestReceived
+from kubedevices.wire.grpc_events import CallEnded, CallOpened, Drained, RequestReceived
+from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.server_connection import ServerConnection
 from tests.wire.frames import (
     DATA,

@@ -32,9 +32,8 @@ def configure_logging(level: str, log_format: str) -> None:
     root.addHandler(handler)
     root.setLevel(level.upper())
     describe_dropped(sys.stderr, lambda lines: handler.format(_dropped(lines)))
-    # Libraries tell of every frame and every selector; that is not what debug is asked for here.
-    for name in ("asyncio", "hpack", "h2"):
-        logging.getLogger(name).setLevel(max(logging.INFO, root.level))
+    # asyncio tells of its selectors; that is not what debug is asked for here.
+    logging.getLogger("asyncio").setLevel(max(logging.INFO, root.level))
 
 
 def _dropped(lines: int) -> logging.LogRecord:

@@ -214,7 +214,11 @@ class DialError(WireError):
 
 
 class ProtocolError(WireError):
-    """The peer sent what HTTP/2, gRPC or protobuf do not allow."""
+    """The peer sent what HTTP/2, gRPC or protobuf do not allow; `code` is HTTP/2's for it."""
+
+    def __init__(self, text: str = "", code: int = 1) -> None:
+        self.code = code
+        super().__init__(text)
 
 
 class RpcError(WireError):

@@ -20,9 +20,13 @@ grpc_connection    what both share: gRPC over HTTP/2, bytes in, events and bytes
 grpc_events        a call, its limits, and what is reported about it
 grpc_headers       methods, timeouts and statuses as headers
 grpc_framing       messages in a byte stream
-http2_session      the only module that calls h2
-header_codec       HPACK for a socket on the same host
-http2_limits       what h2 leaves unbounded
+http2_session      HTTP/2 without I/O: received bytes, the states of streams
+http2_output       the half of it that sends
+hpack              header blocks ⇄ header fields
+huffman            the code of strings in header blocks
+header_block       whether HTTP/2 allows the fields of a block
+http2_limits       what a peer may make us keep, and do for nothing
+http2_frames       frames as bytes
 acceptor           takes connections on a listening socket
 unix_socket        socket files: whose is it, bind, rename, unlink
 http_pages         a few pages over HTTP/1.1: metrics, health

@@ -3,15 +3,14 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-import h2.events
-from h2.errors import ErrorCodes
-
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
 from kubedevices.wire import grpc_headers
 from kubedevices.wire.grpc_connection import GrpcConnection
-from kubedevices.wire.grpc_events import Call, CallRefused, Limits, MessageReceived, PeerGoesAway
+from kubedevices.wire.grpc_events import Call, CallRefused, MessageReceived, PeerGoesAway
 from kubedevices.wire.grpc_framing import frame
-from kubedevices.wire.http2_limits import FloodGuard, GoAway
+from kubedevices.wire.header_block import HeaderBlock
+from kubedevices.wire.http2_frames import ErrorCode
+from kubedevices.wire.http2_limits import FloodGuard, Limits
 
 MAX_QUEUED_CALLS = 10_000
 MAX_REFUSALS = 10
@@ -27,9 +26,6 @@ class ClientConnection(GrpcConnection):
         self._queue: OrderedDict[Call, None] = OrderedDict()
         self._refused: set[Call] = set()
         self.peer_said_goodbye = False
-        self._handlers[h2.events.RequestReceived] = self._on_request
-        self._handlers[h2.events.ResponseReceived] = self._on_response
-        self._handlers[h2.events.TrailersReceived] = self._on_trailers
 
     def start_call(self, method: str, payload: bytes, *, deadline: float | None = None) -> Call:
         """Open a call, now or when the peer's limit of streams allows; `deadline` is clock time."""
@@ -55,7 +51,7 @@ class ClientConnection(GrpcConnection):
     def cancel(self, call: Call) -> None:
         """Give up: the peer is told, nothing more is reported."""
         if not call.ended:
-            self._reset(call, ErrorCodes.CANCEL)
+            self.reset(call, ErrorCode.CANCEL)
             self._forget(call)
         self._release(call, call.buffered)
         call.messages.clear()
@@ -69,15 +65,12 @@ class ClientConnection(GrpcConnection):
     def _start_queued(self) -> None:
         if not self._is_ready or self._over is not None:
             return
-        while self._queue and len(self._calls) < self._http2.peer_max_streams:
+        while self._queue and len(self.streams) < self.peer_max_streams:
             call, _ = self._queue.popitem(last=False)
             timeout = None
             if call.deadline is not None:
                 timeout = max(call.deadline - self._clock(), 1e-6)
-            headers = grpc_headers.request_headers(call.method, timeout)
-            call.stream_id = self._http2.open_stream(headers)
-            if call.stream_id:
-                self._calls[call.stream_id] = call
+            if self.open_stream(call, grpc_headers.request_headers(call.method, timeout)):
                 call.pending = call.request
                 self._ready[call] = None
             else:
@@ -95,61 +88,57 @@ class ClientConnection(GrpcConnection):
 
     # ------------------------------------------------------------ what the peer does
 
-    def _on_settings(self, event: h2.events.RemoteSettingsChanged) -> None:
-        super()._on_settings(event)
+    def on_settings(self) -> None:
+        """Open calls that wait, as many as the server now allows."""
+        super().on_settings()
         self._start_queued()
 
     def _on_drained(self, call: Call) -> None:
-        call.local_closed = True
+        """Nothing follows a request: its last frame has said so."""
 
     def _on_message(self, call: Call, message: bytes) -> None:
         call.messages.append(message)
         self._events.append(MessageReceived(call))
 
     def _refuse(self, call: Call, error: RpcError) -> None:
-        self._reset(call, ErrorCodes.CANCEL)
+        self.reset(call, ErrorCode.CANCEL)
         self._end(call, error)
 
-    def _on_request(self, _event: h2.events.RequestReceived) -> None:
-        raise ProtocolError("the server opens streams, which gRPC never does")
+    def new_stream(self) -> Call:
+        """Servers open no streams."""
+        raise ProtocolError("the server opens a stream, which gRPC never does")
 
-    def _on_response(self, event: h2.events.ResponseReceived) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        if call is None:
-            return
-        headers = event.headers or []
-        if event.stream_ended is not None:
-            self._finish(call, grpc_headers.parse_trailers_only(headers))
-        elif (problem := grpc_headers.response_problem(headers)) is not None:
+    def on_headers(self, call: Call, block: HeaderBlock, *, is_end: bool) -> None:
+        """End a call that is answered with a status alone, or not in gRPC's words."""
+        if is_end:
+            self._finish(call, grpc_headers.parse_trailers_only(block.named))
+        elif (problem := grpc_headers.response_problem(block.named)) is not None:
             self._refuse(call, problem)
 
-    def _on_trailers(self, event: h2.events.TrailersReceived) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        if call is not None:
-            self._finish(call, grpc_headers.parse_status(event.headers or []))
-
-    def _on_stream_ended(self, event: h2.events.StreamEnded) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        if call is not None:
+    def on_end(self, call: Call, trailers: HeaderBlock | None) -> None:
+        """End a call with the status in its trailers."""
+        if call.ended:
+            return
+        if trailers is None:
             text = "the peer ended the stream without a status"
             self._finish(call, RpcError(StatusCode.INTERNAL, text))
+        else:
+            self._finish(call, grpc_headers.parse_status(trailers.named))
 
     def _finish(self, call: Call, error: RpcError | None) -> None:
-        self._http2.guard.earn(FloodGuard.call_earns)
+        self.guard.earn(FloodGuard.call_earns)
         if error is None and call.reader.buffered:
             error = RpcError(StatusCode.INTERNAL, "the last message is cut off")
-        if not call.local_closed:
-            self._reset(call, ErrorCodes.CANCEL)
+        self.reset(call, ErrorCode.CANCEL)  # if the server has not waited for all of the request
         self._end(call, error)
 
-    def _on_reset(self, event: h2.events.StreamReset) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        if call is None:
-            return
-        code = event.error_code or 0
-        if code == ErrorCodes.REFUSED_STREAM and self._over is not None:
+    def on_reset(self, call: Call, code: int, fault: str) -> None:
+        """End a call, or let it be tried again when the server had no stream for it."""
+        if fault:
+            self._end(call, RpcError(StatusCode.UNKNOWN, fault))
+        elif code == ErrorCode.REFUSED_STREAM and self._over is not None:
             self._end_unseen(call, self._over)
-        elif code == ErrorCodes.REFUSED_STREAM and call.refusals < MAX_REFUSALS:
+        elif code == ErrorCode.REFUSED_STREAM and call.refusals < MAX_REFUSALS:
             # grpcio refuses while a call that just ended is not cleared away in its threads.
             call.refusals += 1
             self._forget_stream(call)
@@ -158,13 +147,13 @@ class ClientConnection(GrpcConnection):
         else:
             self._end(call, grpc_headers.status_of_reset(code))
 
-    def _on_go_away(self, event: GoAway) -> None:
-        reason = event.reason
+    def on_go_away(self, last_stream_id: int, reason: str) -> None:
+        """Let the calls finish that the server looks at, and end the others."""
         if self._over is None:
             self._over = reason
         self.peer_said_goodbye = True
         self._events.append(PeerGoesAway(reason))
-        above = [each for each in self._calls.values() if each.stream_id > event.last_stream_id]
+        above = [each for each in self.streams.values() if each.stream_id > last_stream_id]
         for call in [*self._queue, *self._refused, *above]:
             self._end_unseen(call, reason)
 

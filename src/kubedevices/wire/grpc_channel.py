@@ -30,12 +30,12 @@ from kubedevices.wire.grpc_events import (
     CallEnded,
     CallRefused,
     Event,
-    Limits,
     MessageReceived,
     PeerReady,
     PongReceived,
 )
 from kubedevices.wire.grpc_link import READ_SIZE, GrpcLink
+from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.unix_socket import FileIdentity
 
 MAX_RECEIVE = 64 * 2**20

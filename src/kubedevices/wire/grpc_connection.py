@@ -7,59 +7,39 @@ sends, `receive` raises nothing but `ProtocolError`, after which the connection 
 no more than the limits allow.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
-import h2.events
-from h2.errors import ErrorCodes
-
-from kubedevices.errors import ProtocolError, RpcError, StatusCode
-from kubedevices.wire.grpc_events import Call, CallEnded, Event, Limits, PeerReady, PongReceived
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.wire.grpc_events import Call, CallEnded, Event, PeerReady, PongReceived
 from kubedevices.wire.grpc_framing import PREFIX
-from kubedevices.wire.http2_limits import GoAway
-from kubedevices.wire.http2_session import Http2Session, Windows
+from kubedevices.wire.http2_limits import Limits
+from kubedevices.wire.http2_session import Http2Session
 
 MAX_OUTPUT = 262144
 """How much DATA one `take_output` gathers."""
 
 
-class GrpcConnection(ABC):
+class GrpcConnection(Http2Session[Call]):
     """One end of one connection."""
 
-    is_client: bool
-
     def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
+        super().__init__(clock=clock, limits=limits or Limits())
         self._clock = clock
-        windows = Windows(
-            self.limits.stream_window, self.limits.connection_window, self.limits.max_streams
-        )
-        self._http2 = Http2Session(windows, is_client=self.is_client, clock=clock)
         self._events: list[Event] = []
-        self._calls: dict[int, Call] = {}
         self._ready: OrderedDict[Call, None] = OrderedDict()
         self._buffered = 0
         self._is_ready = False
         self._over: str | None = None
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            h2.events.DataReceived: self._on_data,
-            h2.events.StreamEnded: self._on_stream_ended,
-            h2.events.StreamReset: self._on_reset,
-            h2.events.WindowUpdated: self._on_window,
-            h2.events.RemoteSettingsChanged: self._on_settings,
-            h2.events.PingAckReceived: self._on_pong,
-            GoAway: self._on_go_away,
-        }
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} calls={len(self._calls)}>"
+        return f"<{type(self).__name__} calls={len(self.streams)}>"
 
     @property
     def open_calls(self) -> int:
         """Calls that have a stream now."""
-        return len(self._calls)
+        return len(self.streams)
 
     @property
     def is_over(self) -> bool:
@@ -69,21 +49,9 @@ class GrpcConnection(ABC):
     @property
     def buffered(self) -> int:
         """Received bytes that are kept: incomplete frames and messages, and messages not taken."""
-        return self._buffered + self._http2.buffered
+        return self._buffered + super().buffered
 
     # ------------------------------------------------------------ bytes and events
-
-    def receive(self, data: bytes) -> None:
-        """Work through bytes of the peer; raises `ProtocolError` when it broke the rules."""
-        try:
-            for event in self._http2.receive(data):
-                handler = self._handlers.get(type(event))
-                if handler is not None:
-                    handler(event)
-        except ProtocolError as error:
-            self._http2.fail(error)
-            self.lose(f"the peer broke the protocol: {error}")
-            raise
 
     def take_events(self) -> list[Event]:
         """Return what happened since the last time."""
@@ -98,22 +66,18 @@ class GrpcConnection(ABC):
         """
         if with_data and self._ready:
             self._pump()
-        return self._http2.take_output()
+        return super().take_output()
 
     def lose(self, reason: str, code: StatusCode = StatusCode.UNAVAILABLE) -> None:
         """End every call: the connection is gone, or about to be."""
         if self._over is None:
             self._over = reason
-        for call in list(self._calls.values()):
+        for call in list(self.streams.values()):
             self._end(call, RpcError(code, reason))
 
-    def ping(self) -> None:
-        """Ask the peer for a sign of life: `PongReceived`."""
-        self._http2.ping()
-
-    def go_away(self) -> None:
-        """Tell the peer that the connection ends."""
-        self._http2.go_away()
+    def on_failure(self, reason: str) -> None:
+        """End every call."""
+        self.lose(reason)
 
     def take_message(self, call: Call) -> bytes:
         """Return the oldest message of `call`; the peer may send on when it was the last."""
@@ -129,39 +93,28 @@ class GrpcConnection(ABC):
         budget = MAX_OUTPUT
         while self._ready and budget > 0:
             call, _ = self._ready.popitem(last=False)
-            size = min(self._http2.room(call.stream_id), len(call.pending))
+            size = min(self.sendable(call), len(call.pending))
             if size <= 0:
                 continue  # a WINDOW_UPDATE brings it back
             chunk, call.pending = call.pending[:size], call.pending[size:]
             call.is_cut = bool(call.pending)
-            is_last = self.is_client and not call.pending
-            self._http2.send_data(call.stream_id, chunk, end=is_last)
+            self.send_data(call, chunk, is_end=self.is_client and not call.pending)
             budget -= size
             if call.pending:
                 self._ready[call] = None
             else:
                 self._on_drained(call)
 
-    def _on_window(self, event: h2.events.WindowUpdated) -> None:
-        if not event.stream_id:
-            self._wake_senders()
-        elif (call := self._calls.get(event.stream_id)) is not None and call.pending:
-            self._ready[call] = None
-
-    def _wake_senders(self) -> None:
-        for call in self._calls.values():
+    def on_room(self, stream: Call | None) -> None:
+        """Go on with messages that wait for a window."""
+        for call in self.streams.values() if stream is None else (stream,):
             if call.pending:
                 self._ready[call] = None
 
     # ------------------------------------------------------------ receiving
 
-    def _on_data(self, event: h2.events.DataReceived) -> None:
-        size = event.flow_controlled_length or 0
-        self._http2.acknowledge_connection(size)
-        call = self._calls.get(event.stream_id or 0)
-        if call is None:
-            return
-        data = event.data or b""
+    def on_data(self, call: Call, data: bytes, size: int) -> None:
+        """Cut payload into messages, and refuse what is too much."""
         call.unacknowledged += size
         call.buffered += len(data)
         self._buffered += len(data)
@@ -182,29 +135,26 @@ class GrpcConnection(ABC):
     def _acknowledge(self, call: Call) -> None:
         # Only when everything complete has been taken: so a message larger than the window gets
         # through, and a reader that is slow still stops its sender.
-        is_due = call.unacknowledged >= self.limits.stream_window // 4
-        if is_due and not call.remote_closed and not call.ended:
-            self._http2.acknowledge_stream(call.stream_id, call.unacknowledged)
+        if call.unacknowledged >= self.limits.stream_window // 4:
+            self.acknowledge(call, call.unacknowledged)
             call.unacknowledged = 0
 
     def _release(self, call: Call, size: int) -> None:
         call.buffered -= size
         self._buffered -= size
 
-    def _on_settings(self, _event: h2.events.RemoteSettingsChanged) -> None:
-        self._wake_senders()
+    def on_settings(self) -> None:
+        """Say once that the peer is there."""
+        self.on_room(None)
         if not self._is_ready:
             self._is_ready = True
             self._events.append(PeerReady())
 
-    def _on_pong(self, _event: h2.events.PingAckReceived) -> None:
+    def on_pong(self) -> None:
+        """Say so."""
         self._events.append(PongReceived())
 
     # ------------------------------------------------------------ ends
-
-    def _reset(self, call: Call, code: ErrorCodes) -> None:
-        if call.stream_id:
-            self._http2.reset(call.stream_id, code)
 
     def _end(self, call: Call, error: RpcError | None) -> None:
         if not call.ended:
@@ -220,7 +170,7 @@ class GrpcConnection(ABC):
         self._release(call, call.buffered - sum(PREFIX + len(each) for each in call.messages))
 
     def _forget_stream(self, call: Call) -> None:
-        self._calls.pop(call.stream_id, None)
+        self.leave(call)
         self._ready.pop(call, None)
         call.pending = memoryview(b"")
         call.is_cut = False
@@ -235,12 +185,3 @@ class GrpcConnection(ABC):
 
     @abstractmethod
     def _refuse(self, call: Call, error: RpcError) -> None: ...
-
-    @abstractmethod
-    def _on_stream_ended(self, event: h2.events.StreamEnded) -> None: ...
-
-    @abstractmethod
-    def _on_reset(self, event: h2.events.StreamReset) -> None: ...
-
-    @abstractmethod
-    def _on_go_away(self, event: GoAway) -> None: ...

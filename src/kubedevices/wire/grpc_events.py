@@ -1,4 +1,4 @@
-"""A call, its limits, and everything a `GrpcConnection` can report about it.
+"""A call, and everything a `GrpcConnection` can report about it.
 
 Values between the sans-I/O layer (`grpc_connection`) and the one with sockets (`unix_grpc`).
 """
@@ -8,23 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kubedevices.errors import RpcError
 from kubedevices.wire.grpc_framing import MessageReader
+from kubedevices.wire.http2_output import Stream
 
 if TYPE_CHECKING:
-    from kubedevices.wire.grpc_headers import Headers
+    from kubedevices.wire.header_block import Fields
 
 
-class Limits(NamedTuple):
-    """What a peer may make us keep."""
-
-    max_receive: int = 4 * 2**20
-    max_streams: int = 1000
-    stream_window: int = 2**18
-    connection_window: int = 2**22
-    max_buffered: int = 2**24
-    """Of all calls together: incomplete messages and those nobody has taken yet."""
-
-
-class Call:
+class Call(Stream):
     """One RPC on one connection. Its owner keeps its own state in `owner`."""
 
     __slots__ = (
@@ -34,25 +24,22 @@ class Call:
         "headers_sent",
         "is_cut",
         "is_unseen",
-        "local_closed",
         "messages",
         "method",
         "owner",
         "pending",
         "reader",
         "refusals",
-        "remote_closed",
         "request",
-        "stream_id",
         "timeout",
         "trailers",
         "unacknowledged",
     )
 
     def __init__(self, method: str, max_receive: int) -> None:
+        super().__init__()
         self.method = method
         self.owner: Any = None
-        self.stream_id = 0  # none yet: the call waits for a free one
         self.timeout: float | None = None  # what the client sent, seconds
         self.deadline: float | None = None  # what we will send, clock time
         self.reader = MessageReader(max_receive)
@@ -64,8 +51,8 @@ class Call:
         self.is_unseen = False  # it ended before its server looked at it: it may go elsewhere
         self.pending = memoryview(b"")  # what is left of the message being sent
         self.is_cut = False  # a part of it has left
-        self.trailers: Headers | None = None  # sent after it
-        self.headers_sent = self.local_closed = self.remote_closed = self.ended = False
+        self.trailers: Fields | None = None  # sent after it
+        self.headers_sent = self.ended = False
 
     def __repr__(self) -> str:
         state = "ended" if self.ended else "open"

@@ -3,13 +3,12 @@
 Pure functions over header lists; `grpc_connection` calls them and nobody else does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from kubedevices.errors import RpcError, StatusCode
-
-Headers = list[tuple[bytes, bytes]]
+from kubedevices.wire.header_block import Fields
 
 CONTENT_TYPE = b"application/grpc"
 USER_AGENT = b"kubedevices"
@@ -19,7 +18,7 @@ AUTHORITY = b"localhost"
 MAX_MESSAGE = 4096
 """Bytes of an encoded status text; grpcio drops a call whose trailers exceed 8 KiB."""
 
-RESPONSE_HEADERS: Headers = [(b":status", b"200"), (b"content-type", CONTENT_TYPE)]
+RESPONSE_HEADERS: Fields = ((b":status", b"200"), (b"content-type", CONTENT_TYPE))
 
 _STATUS_OF_HTTP = {
     400: StatusCode.INTERNAL,
@@ -43,9 +42,9 @@ _SECONDS_OF_UNIT = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6,
 # ---------------------------------------------------------------- requests
 
 
-def request_headers(method: str, timeout: float | None) -> Headers:
+def request_headers(method: str, timeout: float | None) -> Fields:
     """Return what opens a call."""
-    headers: Headers = [
+    fields: Fields = (
         (b":method", b"POST"),
         (b":scheme", b"http"),
         (b":path", method.encode()),
@@ -53,10 +52,8 @@ def request_headers(method: str, timeout: float | None) -> Headers:
         (b"te", b"trailers"),
         (b"content-type", CONTENT_TYPE),
         (b"user-agent", USER_AGENT),
-    ]
-    if timeout is not None:
-        headers.append((b"grpc-timeout", format_timeout(timeout)))
-    return headers
+    )
+    return fields if timeout is None else (*fields, (b"grpc-timeout", format_timeout(timeout)))
 
 
 class Request(NamedTuple):
@@ -64,17 +61,16 @@ class Request(NamedTuple):
 
     method: str
     timeout: float | None
-    refusal: Headers | None = None
+    refusal: Fields | None = None
 
 
-def parse_request(headers: Iterable[tuple[bytes, bytes]]) -> Request:
+def parse_request(fields: Mapping[bytes, bytes]) -> Request:
     """Return what a client asks for, or why that is no gRPC."""
-    fields = dict(headers)
     path = fields.get(b":path", b"").decode("ascii", "replace")
     if fields.get(b":method") != b"POST":
-        return Request(path, None, [(b":status", b"405"), (b"allow", b"POST")])
+        return Request(path, None, ((b":status", b"405"), (b"allow", b"POST")))
     if not is_grpc(fields.get(b"content-type")):
-        return Request(path, None, [(b":status", b"415")])
+        return Request(path, None, ((b":status", b"415"),))
     timeout = None
     if b"grpc-timeout" in fields:
         timeout = parse_timeout(fields[b"grpc-timeout"])
@@ -117,17 +113,15 @@ def parse_timeout(text: bytes) -> float | None:
 # ---------------------------------------------------------------- statuses
 
 
-def trailers(code: StatusCode, message: str) -> Headers:
+def trailers(code: StatusCode, message: str) -> Fields:
     """Return what ends an answered call."""
-    fields: Headers = [(b"grpc-status", b"%d" % code)]
-    if message:
-        fields.append((b"grpc-message", encode_message(message)))
-    return fields
+    status = (b"grpc-status", b"%d" % code)
+    return (status, (b"grpc-message", encode_message(message))) if message else (status,)
 
 
-def trailers_only(code: StatusCode, message: str) -> Headers:
+def trailers_only(code: StatusCode, message: str) -> Fields:
     """Return the whole answer to a call that gets nothing but a status."""
-    return [*RESPONSE_HEADERS, *trailers(code, message)]
+    return (*RESPONSE_HEADERS, *trailers(code, message))
 
 
 def encode_message(message: str) -> bytes:
@@ -155,9 +149,8 @@ def decode_message(text: bytes) -> str:
     return unquote_to_bytes(text).decode("utf-8", "replace")
 
 
-def parse_status(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+def parse_status(fields: Mapping[bytes, bytes]) -> RpcError | None:
     """Return how trailers (or a response without a body) end a call; None means OK."""
-    fields = dict(headers)
     status = fields.get(b"grpc-status")
     if status is None:
         return RpcError(StatusCode.UNKNOWN, "the peer sent no grpc-status")
@@ -172,16 +165,13 @@ def parse_status(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
     return None if code is StatusCode.OK else RpcError(code, message)
 
 
-def parse_trailers_only(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+def parse_trailers_only(fields: Mapping[bytes, bytes]) -> RpcError | None:
     """Return how a response without a body ends a call; grpclib's has no content type."""
-    if all(name != b"grpc-status" for name, _ in headers):
-        return response_problem(headers) or parse_status(headers)
-    return parse_status(headers)
+    return (b"grpc-status" not in fields and response_problem(fields)) or parse_status(fields)
 
 
-def response_problem(headers: Iterable[tuple[bytes, bytes]]) -> RpcError | None:
+def response_problem(fields: Mapping[bytes, bytes]) -> RpcError | None:
     """Return why response headers are none of gRPC, None when they are."""
-    fields = dict(headers)
     status = fields.get(b":status", b"")
     if status != b"200":
         known = int(status) if status.isdigit() and len(status) == 3 else 0

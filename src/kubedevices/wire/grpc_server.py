@@ -13,11 +13,11 @@ from kubedevices.wire.grpc_events import (
     CallOpened,
     Drained,
     Event,
-    Limits,
     PeerReady,
     RequestReceived,
 )
 from kubedevices.wire.grpc_link import GrpcLink
+from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.server_connection import ServerConnection
 from kubedevices.wire.unix_socket import FileIdentity, listen, unlink_own
 

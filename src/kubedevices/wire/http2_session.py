@@ -1,218 +1,364 @@
-"""One h2 connection behind limits: the only module that calls h2.
+"""HTTP/2 as gRPC needs it (RFC 9113), without I/O: bytes in → `on_…` methods, bytes out.
 
-`grpc_connection` hands in bytes and gets h2's events (and `GoAway`); whatever goes wrong inside h2
-becomes `ProtocolError`. A leaner HTTP/2 engine would take the place of this module.
+`grpc_connection` builds on it. The session keeps the rules and the memory of one connection: the
+order of frames, the states of streams, windows in both directions, limits. Whatever bytes come,
+`receive` raises nothing but `ProtocolError`, after which the connection is over.
 """
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
-
-import h2.config
-import h2.connection
-import h2.events
-import h2.exceptions
-import h2.settings
-from h2.errors import ErrorCodes
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire.grpc_headers import Headers
-from kubedevices.wire.header_codec import RememberingDecoder, TablelessEncoder
-from kubedevices.wire.http2_limits import (
-    GOAWAY,
-    MAX_FRAME_SIZE,
-    MAX_HEADER_BLOCK,
+from kubedevices.wire import http2_frames as frames
+from kubedevices.wire.header_block import HeaderBlock, Part
+from kubedevices.wire.hpack import Decoder
+from kubedevices.wire.http2_frames import (
+    ACK,
+    CONTINUATION,
+    END_HEADERS,
+    END_STREAM,
+    HEAD,
+    MAX_31,
+    PADDED,
     PREFACE,
     SETTINGS,
-    FloodGuard,
-    FrameCutter,
-    GoAway,
-    goaway,
-    known_settings,
-    parse_goaway,
+    WINDOW_UPDATE,
+    ErrorCode,
 )
-
-MAX_DATA = 65536
-"""Our largest DATA frame, whatever more the peer allows: calls take turns."""
-_DEFAULT_WINDOW = 65535
-_Setting = h2.settings.SettingCodes
-Received = h2.events.Event | GoAway
+from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, FloodGuard, Limits
+from kubedevices.wire.http2_output import Http2Output, S
 
 
-class Windows(NamedTuple):
-    """How much a peer may send before we acknowledge, and in how many streams."""
+class Http2Session(Http2Output[S], ABC):
+    """One end of a connection."""
 
-    stream: int
-    connection: int
-    streams: int
-
-
-class _Settings(h2.settings.Settings):
-    """Tells the peer our limit of streams and h2 twice as many: one too many is refused, no error.
-
-    A peer may open streams before it has seen our settings.
-    """
-
-    def _get_max_streams(self) -> int:
-        return 2 * self[_Setting.MAX_CONCURRENT_STREAMS] + 2
-
-    max_concurrent_streams = property(_get_max_streams)
-
-
-class _Connection(h2.connection.H2Connection):
-    """h2 remembers how streams ended; a late frame is never 1024 streams late."""
-
-    MAX_CLOSED_STREAMS = 1024
-
-
-def _new_connection(windows: Windows, *, is_client: bool) -> _Connection:
-    # Headers are ours on one side and checked by grpc_headers on the other; h2's own checks take a
-    # third of a call's time.
-    config = h2.config.H2Configuration(
-        client_side=is_client,
-        header_encoding=None,
-        validate_inbound_headers=False,
-        normalize_inbound_headers=False,
-        validate_outbound_headers=False,
-        normalize_outbound_headers=False,
-    )
-    connection = _Connection(config)
-    connection.encoder = TablelessEncoder()
-    connection.decoder = RememberingDecoder()
-    connection.decoder.max_header_list_size = MAX_HEADER_BLOCK
-    settings = {
-        _Setting.ENABLE_PUSH: 0,
-        _Setting.MAX_CONCURRENT_STREAMS: windows.streams,
-        _Setting.INITIAL_WINDOW_SIZE: windows.stream,
-        _Setting.MAX_FRAME_SIZE: MAX_FRAME_SIZE,
-        _Setting.MAX_HEADER_LIST_SIZE: MAX_HEADER_BLOCK,
-    }
-    connection.local_settings = _Settings(client=is_client, initial_values=settings)
-    del connection.local_settings[_Setting.ENABLE_CONNECT_PROTOCOL]
-    connection.max_inbound_frame_size = MAX_FRAME_SIZE
-    connection.initiate_connection()
-    connection.increment_flow_control_window(windows.connection - _DEFAULT_WINDOW)
-    if not is_client:
-        connection.receive_data(PREFACE)  # FrameCutter has compared it
-    return connection
-
-
-class Http2Session:
-    """HTTP/2 as gRPC needs it; every method is safe to call at any time."""
-
-    def __init__(self, windows: Windows, *, is_client: bool, clock: Callable[[], float]) -> None:
-        self._h2 = _new_connection(windows, is_client=is_client)
-        self.guard = FloodGuard(clock)
-        self._cutter = FrameCutter(self.guard, expects_preface=not is_client)
-        self._windows = windows
-        self._unacknowledged = 0
-        self._goodbye = b""
-        self._failure: ProtocolError | None = None
+    def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
+        super().__init__(clock=clock, limits=limits)
+        self._decoder = Decoder(MAX_HEADER_BLOCK)
+        self._window, self._unacknowledged = limits.connection_window, 0
+        # What came and is not complete yet: the first words, a frame, a header block.
+        self._preface = b"" if self.is_client else PREFACE
+        self._rest, self._wanted = bytearray(), 0
+        self._block, self._block_stream, self._block_flags = bytearray(), 0, 0
+        self._only: int | None = SETTINGS  # the one kind of frame that may come next
+        self._readers = (
+            self._read_data,
+            self._read_headers,
+            self._read_priority,
+            self._read_rst_stream,
+            self._read_settings,
+            self._read_push_promise,
+            self._read_ping,
+            self._read_goaway,
+            self._read_window_update,
+            self._read_continuation,
+        )
 
     @property
     def buffered(self) -> int:
-        """Bytes of a frame that is not complete yet."""
-        return self._cutter.buffered
+        """Received bytes that are kept."""
+        return len(self._rest) + len(self._block)
 
-    @property
-    def peer_max_streams(self) -> int:
-        """How many streams the peer lets us have open at once."""
-        return self._h2.remote_settings.max_concurrent_streams
+    # ------------------------------------------------------------ what happens
 
-    # ------------------------------------------------------------ in
+    @abstractmethod
+    def new_stream(self) -> S:
+        """Return the stream that a client opens; called on servers."""
 
-    def receive(self, data: bytes) -> Iterator[Received]:
-        """Yield what the bytes mean, frame by frame; raises `ProtocolError`, then call `fail`."""
+    @abstractmethod
+    def on_headers(self, stream: S, block: HeaderBlock, *, is_end: bool) -> None:
+        """A request or a response begins, or is complete already."""
+
+    @abstractmethod
+    def on_data(self, stream: S, data: bytes, size: int) -> None:
+        """Payload came; `size` is what it takes from the window, with padding."""
+
+    @abstractmethod
+    def on_end(self, stream: S, trailers: HeaderBlock | None) -> None:
+        """The peer sends nothing more on a stream that had headers."""
+
+    @abstractmethod
+    def on_reset(self, stream: S, code: int, fault: str) -> None:
+        """A stream is over: by the peer, or by us for what the peer did (`fault`)."""
+
+    @abstractmethod
+    def on_room(self, stream: S | None) -> None:
+        """More may be sent on a stream, or on any."""
+
+    @abstractmethod
+    def on_settings(self) -> None:
+        """The peer's settings came."""
+
+    @abstractmethod
+    def on_pong(self) -> None:
+        """The peer answered a ping."""
+
+    @abstractmethod
+    def on_go_away(self, last_stream_id: int, reason: str) -> None:
+        """The peer takes no more streams, and does not look at those above the last."""
+
+    @abstractmethod
+    def on_failure(self, reason: str) -> None:
+        """The peer broke the protocol, and the connection is over."""
+
+    # ------------------------------------------------------------ in: frames
+
+    def receive(self, data: bytes) -> None:
+        """Work through bytes of the peer; raises `ProtocolError` when it broke the rules."""
         if self._failure is not None:
             raise self._failure
-        for frame in self._cutter.feed(data):
-            if frame.kind == GOAWAY:
-                # h2 would close its state, although the calls below the mark may finish.
-                yield parse_goaway(frame)
-            else:
-                whole = known_settings(frame) if frame.kind == SETTINGS else frame.data
-                yield from self._feed(whole)
-
-    def fail(self, error: ProtocolError) -> None:
-        """Tell the peer that it broke the rules; from now on nothing is received or sent."""
-        if self._failure is None:
+        try:
+            self._read_frames(data)
+        except ProtocolError as error:
+            text = str(error)[:200].encode()
+            self._output.append(frames.goaway(self._last_peer_id, error.code, text))
             self._failure = error
-            if self._h2.state_machine.state is not h2.connection.ConnectionState.CLOSED:
-                # h2 did not find it, so h2 has not said it.
-                self._goodbye += goaway(
-                    self._h2.highest_inbound_stream_id,
-                    ErrorCodes.PROTOCOL_ERROR,
-                    str(error)[:200].encode(),
-                )
+            self.on_failure(f"the peer broke the protocol: {error}")
+            raise
 
-    def _feed(self, frame: bytes) -> list[h2.events.Event]:
-        try:
-            return self._h2.receive_data(frame)
-        except h2.exceptions.H2Error as error:
-            raise ProtocolError(str(error) or type(error).__name__) from error
-        except Exception as error:
-            # h2 and hyperframe let more through than their own errors (assertions, KeyError);
-            # what a peer sends must never look like a fault of ours.
-            raise ProtocolError(f"{type(error).__name__}: {error}") from error
-
-    def acknowledge_connection(self, size: int) -> None:
-        """Let the peer send `size` more bytes on the connection as a whole."""
-        self._unacknowledged += size
-        if self._unacknowledged >= self._windows.connection // 4 and self._failure is None:
-            self._h2.increment_flow_control_window(self._unacknowledged)
-            self._unacknowledged = 0
-
-    def acknowledge_stream(self, stream_id: int, size: int) -> None:
-        """Let the peer send `size` more bytes on one stream that has not ended."""
-        if self._failure is None:
-            self._h2.increment_flow_control_window(size, stream_id)
-
-    # ------------------------------------------------------------ out
-
-    def open_stream(self, headers: Headers) -> int:
-        """Open a stream and return its number, 0 when the connection has no numbers left."""
-        try:
-            stream_id = self._h2.get_next_available_stream_id()
-        except h2.exceptions.NoAvailableStreamIDError:
-            return 0
-        self._h2.send_headers(stream_id, headers)
-        return stream_id
-
-    def send_headers(self, stream_id: int, headers: Headers, *, end: bool = False) -> None:
-        """Send response headers or trailers."""
-        if self._failure is None:
-            self._h2.send_headers(stream_id, headers, end_stream=end)
-
-    def room(self, stream_id: int) -> int:
-        """Return how many bytes one DATA frame may carry now; 0 or less means wait."""
-        if self._failure is not None:
-            return 0
-        window = self._h2.local_flow_control_window(stream_id)
-        return min(window, self._h2.max_outbound_frame_size, MAX_DATA)
-
-    def send_data(self, stream_id: int, data: memoryview, *, end: bool) -> None:
-        """Send one DATA frame within `room`."""
-        self._h2.send_data(stream_id, data, end_stream=end)
-        self.guard.earn(FloodGuard.payload_earns)
-
-    def reset(self, stream_id: int, code: ErrorCodes) -> None:
-        """End a stream at once; a stream that has ended stays as it is."""
-        if self._failure is None:
-            try:
-                self._h2.reset_stream(stream_id, code)
-            except h2.exceptions.ProtocolError:
+    def _read_frames(self, data: bytes) -> None:
+        if self._preface:
+            data = self._skip_preface(data)
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._wanted:
                 return
+            data = bytes(self._rest)
+        at, end = 0, len(data)
+        while end - at >= HEAD.size:
+            high, low, kind, flags, stream_id = HEAD.unpack_from(data, at)
+            size = high << 16 | low
+            stream_id &= MAX_31
+            if self._only is not None:
+                self._check_order(kind, flags, stream_id)
+            if size > MAX_FRAME_SIZE:
+                text = f"frame of {size} bytes, {MAX_FRAME_SIZE} are allowed"
+                raise ProtocolError(text, ErrorCode.FRAME_SIZE)
+            begin = at + HEAD.size
+            if begin + size > end:
+                self._wanted = HEAD.size + size
+                break
+            at = begin + size
+            if size and not kind:
+                self.guard.earn(FloodGuard.payload_earns)
+            else:
+                self.guard.spend()
+            if kind < len(self._readers):
+                self._readers[kind](flags, stream_id, data[begin:at])
+        else:
+            self._wanted = HEAD.size
+        self._rest = bytearray(data[at:])
 
-    def ping(self) -> None:
-        """Ask for a sign of life."""
-        if self._failure is None:
-            self._h2.ping(b"kubedevs")
+    def _skip_preface(self, data: bytes) -> bytes:
+        count = min(len(self._preface), len(data))
+        if data[:count] != self._preface[:count]:
+            raise ProtocolError("the peer does not speak HTTP/2")
+        self._preface = self._preface[count:]
+        return data[count:]
 
-    def go_away(self) -> None:
-        """Tell the peer that we take no more streams."""
-        if self._failure is None:
-            self._goodbye += goaway(self._h2.highest_inbound_stream_id, ErrorCodes.NO_ERROR)
+    def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
+        if self._only == CONTINUATION and (kind, stream_id) != (CONTINUATION, self._block_stream):
+            raise ProtocolError("a header block is interrupted")
+        if self._only == SETTINGS:
+            if kind != SETTINGS or flags & ACK:
+                raise ProtocolError(
+                    "the peer does not speak HTTP/2: its first frame is no SETTINGS"
+                )
+            self._only = None
 
-    def take_output(self) -> bytes:
-        """Return everything that is ready for the peer."""
-        goodbye, self._goodbye = self._goodbye, b""
-        return self._h2.data_to_send() + goodbye
+    # ------------------------------------------------------------ in: streams
+
+    def _read_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if flags & PADDED:
+            payload = frames.without_padding(payload)
+        if flags & frames.WITH_PRIORITY:
+            frames.check_priority(stream_id, payload[:5])
+            payload = payload[5:]
+        if flags & END_HEADERS:
+            self._take_block(stream_id, payload, bool(flags & END_STREAM))
+        else:
+            self._block += payload
+            self._block_stream, self._block_flags = stream_id, flags
+            self._only = CONTINUATION
+
+    def _read_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        if self._only is None:
+            raise ProtocolError("CONTINUATION of nothing")
+        self._block += payload
+        if len(self._block) > MAX_HEADER_BLOCK:
+            text = f"header block above {MAX_HEADER_BLOCK} bytes"
+            raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
+        if flags & END_HEADERS:
+            block = bytes(self._block)
+            self._block.clear()
+            self._only = None
+            self._take_block(stream_id, block, bool(self._block_flags & END_STREAM))
+
+    def _take_block(self, stream_id: int, data: bytes, is_end: bool) -> None:
+        block = self._decoder.decode(data)  # of any stream: the table changes with each
+        stream = self.streams.get(stream_id) or self._accept(stream_id)
+        if stream is None:
+            return
+        part = Part.RESPONSE if self.is_client else Part.REQUEST
+        if stream.is_ended:
+            self._fault(stream, ErrorCode.STREAM_CLOSED, "headers after the end")
+        elif stream.has_headers and not is_end:
+            raise ProtocolError("headers in the middle of a stream")
+        elif block.problem or block.part is not (Part.TRAILERS if stream.has_headers else part):
+            problem = block.problem or f"{block.part.value} out of place"
+            self._fault(stream, ErrorCode.PROTOCOL, f"malformed headers: {problem}")
+        elif stream.has_headers:
+            self._note_end(stream)
+            self.on_end(stream, block)
+        elif block.is_informational:
+            if is_end:
+                raise ProtocolError("an informational response ends the stream")
+        else:
+            stream.has_headers = True
+            stream.promised = block.content_length
+            if is_end:
+                self._note_end(stream)
+            self.on_headers(stream, block, is_end=is_end)
+
+    def _accept(self, stream_id: int) -> S | None:
+        """Return the new stream a client opens, None for headers that are to be left alone."""
+        if self.is_client or stream_id <= self._last_peer_id or stream_id % 2 == 0:
+            self._check_ended(stream_id)
+            return None
+        self._last_peer_id = stream_id
+        stream = self.new_stream()
+        self._begin(stream, stream_id)
+        if len(self.streams) > self.limits.max_streams:
+            # The client may have opened it before it saw our settings.
+            self.guard.spend(FloodGuard.reset_costs)
+            self.reset(stream, ErrorCode.REFUSED_STREAM)
+            return None
+        return stream
+
+    def _check_opened(self, stream_id: int) -> None:
+        next_id = self._next_id if self.is_client else self._last_peer_id + 1
+        if stream_id >= next_id or stream_id % 2 == 0:
+            raise ProtocolError(f"stream {stream_id} is not open")
+
+    def _check_ended(self, stream_id: int) -> None:
+        """Raise unless we left this stream, which the peer may not have known."""
+        self._check_opened(stream_id)
+        is_forgiven = self._past.get(stream_id)
+        if is_forgiven is None and stream_id > self._oldest_past:
+            raise ProtocolError(f"stream {stream_id} was left out")
+        if is_forgiven is False:
+            raise ProtocolError(f"stream {stream_id} has ended", ErrorCode.STREAM_CLOSED)
+
+    def _read_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        size = len(payload)
+        stream = self.streams.get(stream_id)
+        if size > self._window or (stream is not None and size > stream.window):
+            raise ProtocolError("flow control: more than the window", ErrorCode.FLOW_CONTROL)
+        # A slow reader slows its own stream and nobody else's.
+        self._window -= size
+        self._unacknowledged += size
+        if self._unacknowledged >= self.limits.connection_window // 4:
+            self._output.append(frames.number(WINDOW_UPDATE, 0, self._unacknowledged))
+            self._window += self._unacknowledged
+            self._unacknowledged = 0
+        if flags & PADDED:
+            payload = frames.without_padding(payload)
+        if stream is None:
+            self._check_ended(stream_id)
+            return
+        if stream.is_ended:
+            self._fault(stream, ErrorCode.STREAM_CLOSED, "data after the end")
+            return
+        if not stream.has_headers:
+            raise ProtocolError("data before headers")
+        stream.window -= size
+        if stream.promised is not None:
+            stream.promised -= len(payload)
+            if stream.promised < 0:
+                raise ProtocolError("more data than content-length says")
+        if flags & END_STREAM:
+            self._note_end(stream)
+        if size:
+            self.on_data(stream, payload, size)
+        if flags & END_STREAM:
+            self.on_end(stream, None)
+
+    def _note_end(self, stream: S) -> None:
+        """Note that the peer sends nothing more."""
+        if stream.promised:
+            raise ProtocolError("less data than content-length says")
+        stream.is_ended = True
+        if stream.is_closed:
+            self._drop(stream, is_forgiven=False)
+
+    def _fault(self, stream: S, code: ErrorCode, text: str) -> None:
+        """End a stream for what the peer did on it."""
+        self.guard.spend(FloodGuard.reset_costs)
+        self.reset(stream, code)
+        self.on_reset(stream, code, text)
+
+    def _read_rst_stream(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        frames.check(frames.RST_STREAM, stream_id, payload, 4, of_stream=True)
+        self._check_opened(stream_id)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self._drop(stream, is_forgiven=False)
+            self.on_reset(stream, int.from_bytes(payload, "big"), "")
+
+    def _read_priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        frames.check_priority(stream_id, payload)
+
+    def _read_push_promise(self, _flags: int, _stream_id: int, _payload: bytes) -> None:
+        raise ProtocolError("the peer pushes, which gRPC never does")
+
+    # ------------------------------------------------------------ in: the connection
+
+    def _read_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
+        size = 0 if flags & ACK else len(payload) // 6 * 6
+        frames.check(SETTINGS, stream_id, payload, size, of_stream=False)
+        if flags & ACK:
+            return
+        values = frames.read_settings(payload, from_server=self.is_client)
+        self._output.append(frames.frame(SETTINGS, ACK, 0))
+        self._peer_frame_size = values.get(frames.FRAME_SIZE, self._peer_frame_size)
+        self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
+        window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_window)
+        more, self._peer_window = window - self._peer_window, window
+        for stream in self.streams.values() if more else ():
+            stream.room += more
+            if stream.room > MAX_31:
+                text = "INITIAL_WINDOW_SIZE makes a window overflow"
+                raise ProtocolError(text, ErrorCode.FLOW_CONTROL)
+        self.on_settings()
+
+    def _read_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
+        frames.check(frames.PING, stream_id, payload, 8, of_stream=False)
+        if flags & ACK:
+            self.on_pong()
+        else:
+            self._output.append(frames.frame(frames.PING, ACK, 0, payload))
+
+    def _read_goaway(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        frames.check(frames.GOAWAY, stream_id, payload, max(8, len(payload)), of_stream=False)
+        self.on_go_away(*frames.read_goaway(payload))
+
+    def _read_window_update(self, _flags: int, stream_id: int, payload: bytes) -> None:
+        frames.check(WINDOW_UPDATE, stream_id, payload, 4, of_stream=bool(stream_id))
+        size = int.from_bytes(payload, "big") & MAX_31
+        stream = self.streams.get(stream_id)
+        if stream is None and stream_id:
+            self._check_opened(stream_id)
+            return
+        room = size + (self._room if stream is None else stream.room)
+        if not size or room > MAX_31:
+            text = f"WINDOW_UPDATE of {size} bytes"
+            code = ErrorCode.FLOW_CONTROL if size else ErrorCode.PROTOCOL
+            if stream is None:
+                raise ProtocolError(text, code)
+            self._fault(stream, code, text)
+            return
+        if stream is None:
+            self._room = room
+        else:
+            stream.room = room
+        self.on_room(stream)

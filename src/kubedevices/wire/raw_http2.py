@@ -9,23 +9,15 @@ import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import hpack
-
+from kubedevices.errors import ProtocolError
+from kubedevices.wire import hpack
+from kubedevices.wire import http2_frames as frames
 from kubedevices.wire.grpc_framing import PREFIX, frame
-from kubedevices.wire.http2_limits import DATA, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS
+from kubedevices.wire.grpc_headers import request_headers
+from kubedevices.wire.http2_frames import ACK, DATA, DEFAULT_WINDOW, END_STREAM, HEAD, HEADERS
+from kubedevices.wire.http2_frames import frame as http2_frame
 
-DEFAULT_WINDOW = 65535
-
-_ACK = END_STREAM = 1
-_END_HEADERS = 4
-_INITIAL_WINDOW_SIZE = 4
 _MAX_FRAME = 2**20
-
-
-def http2_frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """Return one frame."""
-    head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream_id.to_bytes(4, "big")
-    return head + payload
 
 
 @dataclass(slots=True)
@@ -54,7 +46,7 @@ class RawConnection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
+        self._decoder = hpack.Decoder(_MAX_FRAME)
         self._answers: dict[int, RawAnswer] = {}
         self._next_stream = 1
         self._is_mute = False
@@ -71,8 +63,8 @@ class RawConnection:
         connection = cls(*await asyncio.open_unix_connection(path))
         connection._is_mute = is_silent
         if not is_silent:
-            setting = _INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
-            connection.write(PREFACE + http2_frame(SETTINGS, 0, 0, setting))
+            settings = frames.settings({frames.INITIAL_WINDOW_SIZE: window})
+            connection.write(frames.PREFACE + settings)
         return connection
 
     def write(self, data: bytes) -> None:
@@ -89,18 +81,10 @@ class RawConnection:
         stream_id = self._next_stream
         self._next_stream += 2
         answer = self._answers[stream_id] = RawAnswer()
-        block = self._encoder.encode(
-            [
-                (b":method", b"POST"),
-                (b":scheme", b"http"),
-                (b":path", method.encode()),
-                (b":authority", authority.encode()),
-                (b"te", b"trailers"),
-                (b"content-type", b"application/grpc"),
-            ]
-        )
+        fields = dict(request_headers(method, None)) | {b":authority": authority.encode()}
+        block = hpack.encode(tuple(fields.items()))
         body = http2_frame(DATA, END_STREAM, stream_id, frame(payload))
-        self.write(http2_frame(HEADERS, _END_HEADERS, stream_id, block))
+        self.write(http2_frame(HEADERS, frames.END_HEADERS, stream_id, block))
         self.write(body[: len(body) - leave_out])
         self._is_mute = leave_out > 0  # whatever followed would be taken for the rest of the frame
         return answer
@@ -113,11 +97,11 @@ class RawConnection:
     async def _read(self) -> None:
         try:
             while True:
-                head = await self._reader.readexactly(9)
-                size = int.from_bytes(head[:3], "big")
-                payload = await self._reader.readexactly(min(size, _MAX_FRAME))
-                self._take(head[3], head[4], int.from_bytes(head[5:], "big"), payload)
-        except (OSError, EOFError, hpack.HPACKError):
+                head = await self._reader.readexactly(HEAD.size)
+                high, low, kind, flags, stream_id = HEAD.unpack(head)
+                payload = await self._reader.readexactly(min(high << 16 | low, _MAX_FRAME))
+                self._take(kind, flags, stream_id, payload)
+        except (OSError, EOFError, ProtocolError):
             pass
         finally:
             self.ended.set()
@@ -127,21 +111,23 @@ class RawConnection:
 
     def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         answer = self._answers.get(stream_id)
-        if kind == SETTINGS and not flags & _ACK:
-            self.write(http2_frame(SETTINGS, _ACK, 0))
+        if kind == frames.SETTINGS and not flags & ACK:
+            self.write(http2_frame(frames.SETTINGS, ACK, 0))
             self.is_greeted = True
             self.met.set()
-        elif kind == PING and not flags & _ACK:
-            self.write(http2_frame(PING, _ACK, 0, payload))
+        elif kind == frames.PING and not flags & ACK:
+            self.write(http2_frame(frames.PING, ACK, 0, payload))
         elif kind == HEADERS:
-            headers = {bytes(k): bytes(v) for k, v in self._decoder.decode(payload, raw=True)}
+            block = self._decoder.decode(payload)
             if answer:
-                answer.headers |= headers
-        elif kind == GOAWAY:
+                answer.headers |= block.named
+        elif kind == frames.GOAWAY:
             self._reader.feed_eof()
         elif answer and kind == DATA:
             answer.data += payload
-        elif answer and kind == RST_STREAM:
+        elif answer and kind == frames.RST_STREAM:
             answer.is_reset = True
-        if answer and (kind == RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM)):
+        if answer and (
+            kind == frames.RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM)
+        ):
             answer.ended.set()

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 
-import h2.events
-from h2.errors import ErrorCodes
-
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.wire import grpc_headers
 from kubedevices.wire.grpc_connection import GrpcConnection
@@ -13,12 +10,13 @@ from kubedevices.wire.grpc_events import (
     CallEnded,
     CallOpened,
     Drained,
-    Limits,
     PeerGoesAway,
     RequestReceived,
 )
 from kubedevices.wire.grpc_framing import frame
-from kubedevices.wire.http2_limits import FloodGuard, GoAway
+from kubedevices.wire.header_block import Fields, HeaderBlock
+from kubedevices.wire.http2_frames import ErrorCode
+from kubedevices.wire.http2_limits import FloodGuard, Limits
 
 
 class ServerConnection(GrpcConnection):
@@ -29,7 +27,6 @@ class ServerConnection(GrpcConnection):
     def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
         super().__init__(clock=clock, limits=limits)
         self._refuses_calls = False
-        self._handlers[h2.events.RequestReceived] = self._on_request
 
     def refuse_calls(self) -> None:
         """Take no more calls; those that are open go on.
@@ -43,7 +40,7 @@ class ServerConnection(GrpcConnection):
         if call.ended:
             return
         if not call.headers_sent:
-            self._http2.send_headers(call.stream_id, grpc_headers.RESPONSE_HEADERS)
+            self.send_headers(call, grpc_headers.RESPONSE_HEADERS)
             call.headers_sent = True
         call.pending = memoryview(frame(payload))
         self._ready[call] = None
@@ -57,19 +54,18 @@ class ServerConnection(GrpcConnection):
             return
         if call.is_cut:
             # A status after half a message would be a broken message for the client.
-            self._reset(call, ErrorCodes.CANCEL)
+            self.reset(call, ErrorCode.CANCEL)
         elif call.headers_sent:
             self._send_last(call, grpc_headers.trailers(code, message))
         else:
             self._send_last(call, grpc_headers.trailers_only(code, message))
         self._forget(call)
 
-    def _send_last(self, call: Call, headers: grpc_headers.Headers) -> None:
-        self._http2.send_headers(call.stream_id, headers, end=True)
-        if not call.remote_closed:
-            # The answer is complete; whatever the client still sends is of no interest.
-            self._reset(call, ErrorCodes.NO_ERROR)
-        self._http2.guard.earn(FloodGuard.call_earns)
+    def _send_last(self, call: Call, fields: Fields) -> None:
+        self.send_headers(call, fields, is_end=True)
+        # The answer is complete; whatever the client still sends is of no interest.
+        self.reset(call, ErrorCode.NO_ERROR)
+        self.guard.earn(FloodGuard.call_earns)
 
     def _forget(self, call: Call) -> None:
         call.messages.clear()
@@ -77,34 +73,33 @@ class ServerConnection(GrpcConnection):
 
     # ------------------------------------------------------------ what the peer does
 
-    def _on_request(self, event: h2.events.RequestReceived) -> None:
-        request = grpc_headers.parse_request(event.headers or [])
-        call = Call(request.method, self.limits.max_receive)
-        call.stream_id = event.stream_id or 0
-        call.timeout = request.timeout
-        call.remote_closed = event.stream_ended is not None
+    def new_stream(self) -> Call:
+        """Return a call that has no headers yet."""
+        return Call("", self.limits.max_receive)
+
+    def on_headers(self, call: Call, block: HeaderBlock, *, is_end: bool) -> None:
+        """Report a call, or refuse it."""
+        request = grpc_headers.parse_request(block.named)
         if self._refuses_calls:
             text = "the server is stopping"
             self._send_last(call, grpc_headers.trailers_only(StatusCode.UNAVAILABLE, text))
-        elif len(self._calls) >= self.limits.max_streams:
-            self._http2.guard.spend(FloodGuard.reset_costs)
-            self._reset(call, ErrorCodes.REFUSED_STREAM)
         elif request.refusal is not None:
             self._send_last(call, request.refusal)
         else:
-            self._calls[call.stream_id] = call
+            call.method, call.timeout = request.method, request.timeout
             self._events.append(CallOpened(call))
+            if is_end:
+                self.on_end(call, None)
 
     def _on_message(self, call: Call, message: bytes) -> None:
         if call.messages:
             raise RpcError(StatusCode.UNIMPLEMENTED, "every method here takes one message")
         call.messages.append(message)
 
-    def _on_stream_ended(self, event: h2.events.StreamEnded) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        if call is None:
+    def on_end(self, call: Call, trailers: HeaderBlock | None) -> None:
+        """Report the request; a client's trailers mean nothing."""
+        if call.ended:
             return
-        call.remote_closed = True
         if call.reader.buffered:
             self._refuse(call, RpcError(StatusCode.INTERNAL, "the message is cut off"))
         elif not call.messages:
@@ -123,11 +118,14 @@ class ServerConnection(GrpcConnection):
             self._send_last(call, call.trailers)
             self._end(call, None)
 
-    def _on_reset(self, event: h2.events.StreamReset) -> None:
-        call = self._calls.get(event.stream_id or 0)
-        if call is not None:
-            self._http2.guard.spend(FloodGuard.reset_costs)
-            self._end(call, RpcError(StatusCode.CANCELLED, "the client cancelled the call"))
+    def on_reset(self, call: Call, code: int, fault: str) -> None:
+        """End a call that was reported."""
+        if not fault:
+            self.guard.spend(FloodGuard.reset_costs)
+        if call.has_headers:
+            reason = fault or "the client cancelled the call"
+            self._end(call, RpcError(StatusCode.CANCELLED, reason))
 
-    def _on_go_away(self, event: GoAway) -> None:
-        self._events.append(PeerGoesAway(event.reason))
+    def on_go_away(self, last_stream_id: int, reason: str) -> None:
+        """Report that the connection ends with the last open call."""
+        self._events.append(PeerGoesAway(reason))

@@ -13,7 +13,6 @@ from tests.wire.conftest import dialled
 from tests.wire.echo_server import CALL
 from tests.wire.protocol.cases import PREFACE, ended, over
 from tests.wire.protocol.client_cases import CLIENT_CASES, ClientCase, answer
-from tests.wire.protocol.not_yet import NOT_YET
 from tests.wire.protocol.raw_end import RawEnd
 
 PATIENCE = 20.0
@@ -30,8 +29,6 @@ async def outcome(channel: GrpcChannel) -> str:
 @pytest.mark.parametrize("case", CLIENT_CASES, ids=lambda case: case.case.name)
 async def test_case(short_dir: Path, case: ClientCase) -> None:
     """The channel says what the RFC allows; its call ends as it should, and so does the next."""
-    if case.case.name in NOT_YET:
-        pytest.skip("h2 does otherwise")
     words: list[str] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

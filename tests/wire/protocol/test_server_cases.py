@@ -9,7 +9,6 @@ from kubedevices.wire.unix_grpc import GrpcServer, StreamMethod, UnaryMethod
 from tests.wire.by_hand import raw_client
 from tests.wire.echo_server import CALL, WATCH, echo, server_of, watch
 from tests.wire.protocol.cases import Case, acknowledged
-from tests.wire.protocol.not_yet import NOT_YET
 from tests.wire.protocol.raw_end import RawEnd
 from tests.wire.protocol.server_cases_fields import EXCHANGES, FIELDS, REPRESENTATIONS
 from tests.wire.protocol.server_cases_frames import FRAMES, GENERIC
@@ -37,8 +36,6 @@ async def path(short_dir: Path) -> AsyncIterator[Path]:
 @pytest.mark.parametrize("case", [*COUNTED, *MORE_CASES], ids=lambda case: case.name)
 async def test_case(path: Path, case: Case) -> None:
     """The server does one of the things that the RFC allows, or what is listed above."""
-    if case.name in NOT_YET:
-        pytest.skip("h2 does otherwise")
     async with raw_client(path) as streams:
         verdict = await RawEnd(streams).verdict(case)
     if case.name in DIFFERENT:

@@ -1,0 +1,105 @@
+"""The header fields of one block, and whether HTTP/2 allows them (RFC 9113, section 8.2 and 8.3).
+
+What is malformed is so for good, so a block that comes again is not looked at again: `hpack` keeps
+it together with the verdict.
+"""
+
+import re
+from enum import Enum
+
+Field = tuple[bytes, bytes]
+Fields = tuple[Field, ...]
+
+_NAME = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
+_VALUE = re.compile(rb"|[^\0\r\n \t](?:[^\0\r\n]*[^\0\r\n \t])?").fullmatch
+# grpc-go sends a text that begins or ends with a space as it is.
+_STATUS_TEXT = re.compile(rb"[^\0\r\n]*").fullmatch
+_OF_CONNECTIONS = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
+)
+_PSEUDO_OF_REQUESTS = frozenset((b":method", b":scheme", b":path", b":authority"))
+
+
+class Part(Enum):
+    """What of a message a block is, by its pseudo-header fields."""
+
+    REQUEST = "request"
+    RESPONSE = "response"
+    TRAILERS = "trailers"
+
+
+class HeaderBlock:
+    """`problem` is empty, or says why the block is malformed."""
+
+    __slots__ = ("content_length", "fields", "named", "part", "problem")
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self.named = dict(fields)
+        self.content_length: int | None = None
+        self.part = self._part()
+        self.problem = self._problem()
+
+    def __repr__(self) -> str:
+        return f"<HeaderBlock {self.part.value} {self.fields}>"
+
+    @property
+    def is_informational(self) -> bool:
+        """Whether the response itself is still to come (1xx)."""
+        return self.part is Part.RESPONSE and self.named[b":status"][:1] == b"1"
+
+    def _part(self) -> Part:
+        if b":status" in self.named:
+            return Part.RESPONSE
+        is_request = any(name.startswith(b":") for name in self.named)
+        return Part.REQUEST if is_request else Part.TRAILERS
+
+    def _problem(self) -> str:
+        pseudo: list[bytes] = []
+        seen_others = False
+        for name, value in self.fields:
+            if not _NAME(name):
+                return f"header name {_shown(name)}"
+            if not (_STATUS_TEXT if name == b"grpc-message" else _VALUE)(value):
+                return f"value of {_shown(name)}: {_shown(value)}"
+            if not name.startswith(b":"):
+                seen_others = True
+                if name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
+                    return f"field of HTTP/1.1 connections: {_shown(name)}: {_shown(value)}"
+            elif seen_others or name in pseudo:
+                return f"{_shown(name)} twice or after other fields"
+            else:
+                pseudo.append(name)
+        return self._problem_of_pseudo(set(pseudo)) or self._problem_of_length()
+
+    def _problem_of_pseudo(self, pseudo: set[bytes]) -> str:
+        if self.part is Part.RESPONSE:
+            unknown = pseudo - {b":status"}
+            # One that is no number is no HTTP/2 either, but says more as the status of a call.
+            missing: set[bytes] = set()
+        elif self.part is Part.REQUEST:
+            unknown = pseudo - _PSEUDO_OF_REQUESTS
+            missing = {b":method", b":scheme", b":path"} - pseudo
+            if not self.named.get(b":path", b"/"):
+                return "empty :path"
+        else:
+            return ""
+        for name in sorted(unknown):
+            return f"unexpected {_shown(name)}"
+        for name in sorted(missing):
+            return f"missing {_shown(name)}"
+        return ""
+
+    def _problem_of_length(self) -> str:
+        lengths = {value for name, value in self.fields if name == b"content-length"}
+        if not lengths:
+            return ""
+        length = lengths.pop()
+        if lengths or not length.isdigit() or len(length) > 19:
+            return f"content-length {_shown(length)}"
+        self.content_length = int(length)
+        return ""
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:80])[1:]
