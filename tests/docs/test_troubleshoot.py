@@ -1,4 +1,4 @@
-"""docs/troubleshoot.md knows every station that `kubedevices explain` looks at."""
+"""docs/troubleshoot.md has every step of `kubedevices explain`."""
 
 import re
 
@@ -8,11 +8,11 @@ from tests.docs.pages import ROOT
 PAGE = (ROOT / "docs/troubleshoot.md").read_text()
 
 
-def test_the_stations_are_those_of_the_page() -> None:
-    """In the order of the way."""
-    table = PAGE.partition("| Station |")[2].partition("\n\n")[0]
-    stations = [row.split(", ") for row in re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)]
-    assert [name for row in stations for name in row] == [str(step) for step in Step]
+def test_the_page_has_every_step() -> None:
+    """In the order of `kubedevices explain`."""
+    table = PAGE.partition("| Step of `explain` |")[2].partition("\n\n")[0]
+    steps = [row.split(", ") for row in re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)]
+    assert [name for row in steps for name in row] == [str(step) for step in Step]
 
 
 def test_links_within_the_page_lead_somewhere() -> None:
