@@ -24,7 +24,8 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
-from kubedevices.node.control import SERVICE, ControlClient, ControlService
+from kubedevices.node.control import ControlService
+from kubedevices.node.control_client import SERVICE, ControlClient
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pod import Container, Pod

@@ -20,7 +20,7 @@ import pytest
 
 from kubedevices.errors import KubedevicesError
 from kubedevices.node.checkpoint import Checkpoint, parse_checkpoint
-from kubedevices.node.control import ControlClient
+from kubedevices.node.control_client import ControlClient
 from kubedevices.node.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import COMMAND, NodeProcess, node_process

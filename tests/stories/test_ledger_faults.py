@@ -17,7 +17,7 @@ import pytest
 
 from kubedevices.errors import AdmissionRejected, NodeError
 from kubedevices.node.checkpoint import Checkpoint, parse_checkpoint
-from kubedevices.node.control import ControlClient
+from kubedevices.node.control_client import ControlClient
 from kubedevices.node.ledger_file import LedgerFile
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import NodeProcess, node_process

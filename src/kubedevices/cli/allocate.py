@@ -21,7 +21,7 @@ from kubedevices.resource_name import ResourceName
 from kubedevices.runtimes import FORMATS
 
 if TYPE_CHECKING:
-    from kubedevices.node.control import ControlClient
+    from kubedevices.node.control_client import ControlClient
     from kubedevices.node.pod import Pod
 
 NAME = "allocate"

@@ -104,7 +104,7 @@ def _is_wanted(number: int, wanted: int | None) -> bool:
 
 async def _ask(args: argparse.Namespace) -> Mapping[str, int]:
     """Return the number of allocatable devices of each resource."""
-    from kubedevices.node.control import ControlClient
+    from kubedevices.node.control_client import ControlClient
     from kubedevices.wire.kubelet_devices import ask_kubelet
 
     socket = args.pod_resources

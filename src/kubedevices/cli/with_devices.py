@@ -23,7 +23,7 @@ from kubedevices.errors import KubedevicesError, NodeError, UsageError
 if TYPE_CHECKING:
     from kubedevices.allocation import ContainerOptions
     from kubedevices.cli.foreground import Foreground
-    from kubedevices.node.control import ControlClient
+    from kubedevices.node.control_client import ControlClient
     from kubedevices.node.hold_owner import OwnedHold
     from kubedevices.node.pod import Pod
 

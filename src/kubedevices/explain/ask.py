@@ -32,7 +32,7 @@ from kubedevices.explain.facts import (
 )
 from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.checkpoint_file import read_bytes
-from kubedevices.node.control import ControlClient
+from kubedevices.node.control_client import ControlClient
 from kubedevices.node.plugin_watcher import find_sockets
 from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.wire.convert import container_response_from_wire

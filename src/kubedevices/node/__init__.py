@@ -52,5 +52,6 @@ pod_resources        the podresources service: which pod holds which device
 token_bucket         how often something may be done
 hold_owner           whose command a pod's devices are held for, and whether it still runs
 overview             what a node knows, as JSON-ready documents
-control              our own local service, and its client
+control              our own local service
+control_client       asks that service, for the command line
 """
