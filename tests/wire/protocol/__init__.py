@@ -1,9 +1,14 @@
 """RFC 9113 and RFC 7541 from outside: bytes go to a socket of ours, frames come back.
 
 cases                what a case is, and the pieces that many of them send
-server_cases_frames  frames, streams, flow control: 146 cases, counted as h2spec does, begin here
-server_cases_fields  header blocks and requests: the other ones of the 146
+server_cases_streams streams: with the two that follow 146 cases, counted as h2spec does
+server_cases_frames  kinds of frames, flow control
+server_cases_fields  header blocks and requests
 server_cases_more    what h2spec does not ask
 client_cases         the same asked of our channel by a hostile server
+conversations        frames from a seed, sensible and not, for the differential tests
+ends                 ours, h2 and libnghttp2 behind one face
+differential         one conversation with two of them, and in what they may differ
+hpack_differential   header blocks with our HPACK and that of the package hpack
 raw_end              the end of a socket that writes bytes and says in a word what came back
 """
