@@ -8,7 +8,7 @@ import asyncio
 from importlib import import_module
 
 TABLES = {
-    "plugin": ("benchmarks.plugin_process",),
+    "plugin": ("benchmarks.beside_go", "benchmarks.plugin_process"),
     "node": (
         "benchmarks.node_admission",
         "benchmarks.node_lists",

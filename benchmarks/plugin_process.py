@@ -31,21 +31,21 @@ class Size(NamedTuple):
     """How much is measured; `lists` with the number of updates of each."""
 
     rounds: int
-    starts: int
     restarts: int
     calls: int
     lists: Sequence[tuple[int, int]]
     settle: float
     idle: float
-    writes: int
 
 
-FULL = Size(3, 10, 20, 500, ((8, 100), (1_000, 50), (10_000, 20)), 2, 5, 1_000)
-QUICK = Size(1, 1, 1, 3, ((8, 2),), 0, 0.1, 5)
+FULL = Size(3, 20, 500, ((8, 100), (1_000, 50), (10_000, 20)), 2, 5)
+QUICK = Size(1, 1, 3, ((8, 2),), 0, 0.1)
 PLUGINS = {
     "kubedevices": [sys.executable, "-m", "benchmarks.our_plugin"],
     "minimal grpcio plugin": [sys.executable, str(HERE / "minimal_grpcio_plugin.py")],
 }
+
+COMPARED = tuple(PLUGINS)
 
 
 @dataclass
@@ -88,12 +88,16 @@ class RunningPlugin:
         assert self.process.stdin
         self.process.stdin.write(b"\n")
 
-    @contextlib.asynccontextmanager
-    async def client(self) -> AsyncIterator[DevicePluginClient]:
+    @property
+    def socket(self) -> Path:
         (path,) = (
             file for file in self.kubelet.directory.glob("*.sock") if file.name != "kubelet.sock"
         )
-        channel = await GrpcChannel.dial(path)
+        return path
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[DevicePluginClient]:
+        channel = await GrpcChannel.dial(self.socket)
         async with channel:
             yield DevicePluginClient(channel)
 
@@ -140,11 +144,6 @@ def generate_modules() -> None:
             "deviceplugin_v1beta1.proto",
         ]
     )
-
-
-async def start_up(name: str) -> float:
-    async with plugin(name, 8) as running:
-        return (running.registered - running.started) * 1e3
 
 
 async def re_registration(name: str, rounds: int) -> list[float]:
@@ -207,20 +206,6 @@ async def footprint(name: str, size: Size) -> tuple[dict[str, float], int, float
         return measure.memory(pid), measure.threads(pid), idle
 
 
-async def bystander(name: str, writes: int) -> float:
-    """Return what an idle plugin uses for each checkpoint that a kubelet writes: ms of CPU."""
-    async with plugin(name, 8) as running, running.client() as client:
-        stream = client.list_and_watch()
-        async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
-            await anext(stream)
-            before = measure.cpu(running.process.pid)
-            for _ in range(writes):
-                await asyncio.sleep(0.002)
-                write_checkpoint(running.kubelet.directory)
-            await asyncio.sleep(0.1)
-            return (measure.cpu(running.process.pid) - before) / writes * 1e3
-
-
 def write_checkpoint(directory: Path) -> None:
     """Do to the directory what a kubelet does to it at every admission."""
     with tempfile.NamedTemporaryFile(
@@ -234,9 +219,9 @@ async def side_by_side(
     title: str, run: Callable[[str], Awaitable[list[float]]], rounds: int
 ) -> list[str]:
     """Alternate between both plugins; return a row with p50 and p99 (or the maximum) of each."""
-    values: dict[str, list[float]] = {name: [] for name in PLUGINS}
+    values: dict[str, list[float]] = {name: [] for name in COMPARED}
     for _ in range(rounds):
-        for name in PLUGINS:
+        for name in COMPARED:
             values[name] += await run(name)
     ours, baseline = values.values()
     shown = [
@@ -248,7 +233,7 @@ async def side_by_side(
 
 async def memory_table(size: Size) -> None:
     """Print what a plugin process costs while nothing happens."""
-    found = {name: await footprint(name, size) for name in PLUGINS}
+    found = {name: await footprint(name, size) for name in COMPARED}
     transports = {
         "kubedevices": "asyncio, logging, argparse, ctypes",
         "minimal grpcio plugin": "grpc, google.protobuf.message_factory",
@@ -277,11 +262,7 @@ async def memory_table(size: Size) -> None:
 async def time_table(size: Size) -> None:
     """Print how long what a plugin does takes."""
 
-    async def one_start(name: str) -> list[float]:
-        return [await start_up(name)]
-
     rows = [
-        await side_by_side("start of the process to Register", one_start, size.starts),
         await side_by_side(
             f"kubelet.sock back to Register, {size.restarts} restarts",
             lambda name: re_registration(name, size.restarts),
@@ -306,17 +287,7 @@ async def time_table(size: Size) -> None:
     ]
     measure.table(
         "Plugin process: milliseconds, p50 / p99 / maximum",
-        ["", *PLUGINS, "ratio of p50"],
-        rows,
-    )
-
-
-async def bystander_table(size: Size) -> None:
-    """Print what the admissions of others cost a plugin that has nothing to do with them."""
-    rows = [[name, f"{await bystander(name, size.writes):.3f}"] for name in PLUGINS]
-    measure.table(
-        "Plugin process: an idle plugin while others are admitted",
-        ["", "CPU per admission, ms"],
+        ["", *COMPARED, "ratio of p50"],
         rows,
     )
 
@@ -326,5 +297,4 @@ async def main(*, quick: bool = False) -> None:
     size = QUICK if quick else FULL
     generate_modules()
     await memory_table(size)
-    await bystander_table(size)
     await time_table(size)

@@ -32,13 +32,15 @@ class Rig:
             names_only=True,
         )
         self.builder = DeviceListBuilder(RESOURCE)
-        self.server = PluginServer(RESOURCE, Hooks(None), self.builder.build(devices))
+        self.server = PluginServer(
+            RESOURCE, Hooks(None), self.builder.build({each.id: each for each in devices})
+        )
         kubelet = directory / "kubelet.sock" if options.pop("register", True) else None
         self.registrar = Registrar(self.server, self.socket, kubelet, self.watch, timing)
         self.task: asyncio.Task[None] | None = None
 
     def publish(self, *devices: Device) -> None:
-        self.server.publish(self.builder.build(devices))
+        self.server.publish(self.builder.build({each.id: each for each in devices}))
 
     @property
     def ended_early(self) -> bool:

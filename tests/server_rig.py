@@ -24,10 +24,15 @@ class Served:
 
     def __init__(self, plugin: object = None, devices: Iterable[kd.Device] = (), **options: Any):
         self._builder = DeviceListBuilder(RESOURCE)
-        self.server = PluginServer(RESOURCE, Hooks(plugin), self._builder.build(devices), **options)
+        self.server = PluginServer(
+            RESOURCE,
+            Hooks(plugin),
+            self._builder.build({each.id: each for each in devices}),
+            **options,
+        )
 
     def publish(self, *devices: kd.Device) -> None:
-        self.server.publish(self._builder.build(devices))
+        self.server.publish(self._builder.build({each.id: each for each in devices}))
 
 
 class Reader:

@@ -87,7 +87,7 @@ def _text_problem(text: str) -> str:
     return ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Device:
     """One unit that can be handed out, and what a container gets with it.
 
@@ -115,30 +115,52 @@ class Device:
     capacity: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Freeze what was given as lists and dictionaries, and check it."""
+        """Freeze what was given as lists and dictionaries, and check it.
+
+        Only what was given: there may be a hundred thousand devices of one path each.
+        """
         if not isinstance(self.id, str) or not self.id:
             raise InvalidDevice(str(self.id), "the ID must be a text that is not empty")
         if problem := _text_problem(self.id):
             raise InvalidDevice(self.id, problem)
+        if type(self.health) is not Health:
+            object.__setattr__(self, "health", _health(self.id, self.health))
+        if self.paths != ():
+            self._freeze_paths()
+        if self.specs != () or self.mounts != ():
+            self._freeze_parts()
+        if self.env is not _NOTHING or self.annotations is not _NOTHING:
+            self._freeze_texts()
+        if self.attributes is not _NOTHING or self.capacity is not _NOTHING:
+            for name in ("attributes", "capacity"):
+                object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        if self.numa_nodes is not None and self.numa_nodes != ():
+            object.__setattr__(self, "numa_nodes", _numa_nodes(self.id, self.numa_nodes))
+        if self.cdi is not None and (problem := _cdi_problem(self.cdi)):
+            raise InvalidDevice(self.id, problem)
+
+    def _freeze_paths(self) -> None:
+        paths = tuple([str(path) for path in _several(self, "paths")])
+        for path in paths:
+            if problem := _path_problem(path):
+                raise InvalidDevice(self.id, problem)
+        object.__setattr__(self, "paths", paths)
+
+    def _freeze_parts(self) -> None:
         put = object.__setattr__
-        put(self, "health", _health(self.id, self.health))
-        put(self, "paths", tuple(str(path) for path in _several(self, "paths")))
         put(self, "specs", _instances(self, "specs", DeviceSpec, "for a mere path there is paths="))
         put(self, "mounts", _instances(self, "mounts", Mount, "it takes two paths"))
-        parts: tuple[DeviceSpec | Mount, ...] = (*self.all_specs, *self.mounts)
+        parts: tuple[DeviceSpec | Mount, ...] = (*self.specs, *self.mounts)
         for part in parts:
             if problem := part.problem():
                 raise InvalidDevice(self.id, problem)
         if problem := place_problem(self.all_specs) or place_problem(self.mounts):
             raise InvalidDevice(self.id, problem)
+
+    def _freeze_texts(self) -> None:
         for name in ("env", "annotations"):
-            put(self, name, MappingProxyType(_texts(self.id, name, getattr(self, name))))
-        for name in ("attributes", "capacity"):
-            put(self, name, MappingProxyType(dict(getattr(self, name))))
-        if self.numa_nodes is not None:
-            put(self, "numa_nodes", _numa_nodes(self.id, self.numa_nodes))
-        if problem := _cdi_problem(self.cdi):
-            raise InvalidDevice(self.id, problem)
+            texts = _texts(self.id, name, getattr(self, name))
+            object.__setattr__(self, name, MappingProxyType(texts))
 
     def __hash__(self) -> int:
         """Hash by ID: equal devices have equal IDs, and mappings have no hash."""
@@ -148,8 +170,8 @@ class Device:
         """Copy and pickle through the constructor: a mapping proxy can do neither."""
         state = {
             name: dict(value) if isinstance(value, MappingProxyType) else value
-            for name, value in self.__dict__.items()
-            if name != "id"
+            for name in self.__slots__
+            if name != "id" and (value := getattr(self, name)) is not _NOTHING
         }
         return (_rebuild, (self.id, state))
 
@@ -187,8 +209,6 @@ def _health(device_id: str, given: str) -> Health:
 
 
 def _cdi_problem(cdi: object) -> str:
-    if cdi is None:
-        return ""
     # Only those who use CDI load it.
     from kubedevices.cdi import (  # noqa: PLC0415
         CdiDevice,
@@ -279,6 +299,23 @@ def natural_key(text: str) -> str:
 
 def _key(text: str) -> str:
     return _DIGITS.sub(_by_length, text) + "\0" + text
+
+
+def natural_order(texts: Iterable[str]) -> list[str]:
+    """Return different `texts` in the order of `natural_key`, most of it at the speed of C.
+
+    Many IDs are one word with a number that has no leading zeros: then the shorter is the smaller.
+    """
+    found = list(texts)
+    words = {text.rstrip("0123456789") for text in found}
+    if len(words) == 1:
+        (word,) = words
+        zero = f"{word}0"
+        if word.isascii() and not any(text.startswith(zero) and text != zero for text in found):
+            found.sort()
+            found.sort(key=len)
+            return found
+    return sorted(found, key=_key)
 
 
 _short_key = lru_cache(maxsize=65536)(_key)

@@ -4,11 +4,15 @@ Not for the node side, which knows reported devices only (`node.inventory`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
+from operator import attrgetter, is_not
 from types import MappingProxyType
 from typing import NamedTuple
 
 from kubedevices.device import Device
 from kubedevices.errors import InvalidDevice, InvalidResourceName
+
+_ID_OF = attrgetter("id")
 
 
 class DeviceTree:
@@ -22,8 +26,17 @@ class DeviceTree:
         self._types: dict[str, dict[str, Device]] = {}
         for device_type, members in (devices or {}).items():
             self.declare(device_type)
-            for device in members:
-                self.add(device_type, device)
+            self._add_all(device_type, list(members))
+
+    def _add_all(self, device_type: str, members: list[Device]) -> None:
+        """Add many at once if they are devices with an ID each, or say what is wrong with them."""
+        if set(map(type, members)) <= {Device}:
+            by_id = dict(zip(map(_ID_OF, members), members, strict=True))
+            if len(by_id) == len(members):
+                self._types[device_type] = by_id
+                return
+        for device in members:
+            self.add(device_type, device)
 
     def declare(self, device_type: str) -> None:
         """Make `device_type` known even if no device of it is ever added."""
@@ -62,11 +75,11 @@ class DeviceTree:
         """
         copy = DeviceTree()
         for device_type, devices in self._types.items():
+            copy._types[device_type] = dict(devices)
             known = reuse.devices(device_type) if reuse is not None else {}
-            copy._types[device_type] = {
-                device_id: known[device_id] if known.get(device_id) == device else device
-                for device_id, device in devices.items()
-            }
+            for device in changed_devices(known, devices):
+                if known.get(device.id) == device:
+                    copy._types[device_type][device.id] = known[device.id]
         return copy
 
     def __iter__(self) -> Iterator[str]:
@@ -90,6 +103,19 @@ class DeviceTree:
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}: {len(devices)}" for name, devices in self._types.items())
         return f"<DeviceTree {counts or 'empty'}>"
+
+
+def changed_devices(old: Mapping[str, Device], new: Mapping[str, Device]) -> list[Device]:
+    """Return the devices of `new` that are not the same objects in `old`.
+
+    Both are by ID. With the same IDs in the same order, only what changed takes time in Python.
+    """
+    if len(old) == len(new):
+        differs = map(is_not, old.values(), new.values())
+        pairs = list(compress(zip(old.values(), new.values(), strict=True), differs))
+        if all(before.id == now.id for before, now in pairs):
+            return [now for _, now in pairs]
+    return [device for device_id, device in new.items() if old.get(device_id) is not device]
 
 
 class TreeChange(NamedTuple):

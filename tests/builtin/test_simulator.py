@@ -179,7 +179,7 @@ def test_as_many_devices_as_a_list_holds() -> None:
         merge_resources(None, {}, {**given, "number_devices": "10000"})
     (most,) = re.findall(r"in one list: (\d+) devices with IDs such as aaa", str(caught.value))
     (config,) = merge_resources(None, {}, {**given, "number_devices": most})
-    devices = SimulatedDevices([config]).of("simple-device").values()
+    devices = SimulatedDevices([config]).of("simple-device")
     assert len(DeviceListBuilder("example.com/gpu").build(devices).devices) == int(most)
     with pytest.raises(ConfigError):
         merge_resources(None, {}, {**given, "number_devices": str(int(most) + 1)})

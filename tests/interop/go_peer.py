@@ -22,32 +22,38 @@ from tests.containers import need
 SOURCES = Path(__file__).parent / "go"
 ROOT = Path(__file__).parents[2]
 GOPATH = Path("/usr/share/gocode")
+LIBRARY = GOPATH / "src/google.golang.org/grpc"
 BUILD_TIMEOUT = 120
 
 
 @cache
 def binary() -> Path:
-    """Build the peer, once for all processes of all test runs until its sources change."""
+    """Build the peer; skips the test where there is no Go."""
     need(shutil.which("go"), "golang-go")
-    need((GOPATH / "src/google.golang.org/grpc").is_dir(), "golang-google-grpc-dev")
-    content = b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.go")))
-    built = ROOT / ".pytest_cache" / f"go-peer-{hashlib.sha256(content).hexdigest()[:16]}"
+    need(LIBRARY.is_dir(), "golang-google-grpc-dev")
+    return build(SOURCES, "go-peer")
+
+
+def build(sources: Path, name: str) -> Path:
+    """Build a Go program, once for all processes of all runs until its sources change."""
+    content = b"".join(path.read_bytes() for path in sorted(sources.glob("*.go")))
+    built = ROOT / ".pytest_cache" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
     built.parent.mkdir(exist_ok=True)
-    with (built.parent / "go-peer.lock").open("w") as lock:
+    with built.with_name(f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not built.exists():
-            _build(built)
+            _build(sources, name, built)
     return built
 
 
-def _build(built: Path) -> None:
-    for old in built.parent.glob("go-peer-*"):
+def _build(sources: Path, name: str, built: Path) -> None:
+    for old in built.parent.glob(f"{name}-*"):
         old.unlink()
-    unfinished = built.with_name("go-peer.new")
+    unfinished = built.with_name(f"{name}.new")
     environment = {**os.environ, "GO111MODULE": "off", "GOPATH": str(GOPATH), "CGO_ENABLED": "0"}
     done = subprocess.run(
         ["go", "build", "-o", unfinished, "."],
-        check=False, cwd=SOURCES, env=environment, timeout=BUILD_TIMEOUT,
+        check=False, cwd=sources, env=environment, timeout=BUILD_TIMEOUT,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ EDITS = ContainerEdits(env=("A=1",))
 
 
 def form(device: Device, inject: Inject) -> Device:
-    return AnswerForm(KIND, inject).complete([device])[0]
+    return AnswerForm(KIND, inject).complete({device.id: device})[device.id]
 
 
 def test_edits_become_a_device_named_after_the_id() -> None:
@@ -87,7 +87,7 @@ def test_a_device_seen_before_costs_nothing() -> None:
     """The same object gives the same object; a changed one is made again."""
     answers = AnswerForm(KIND, "both")
     device = Device("w", cdi=EDITS)
-    first = answers.complete([device])[0]
-    assert answers.complete([device])[0] is first
+    first = answers.complete({device.id: device})[device.id]
+    assert answers.complete({device.id: device})[device.id] is first
     changed = Device("w", cdi=CdiDevice("own", container_edits=EDITS))
-    assert answers.complete([changed])[0].cdi == f"{KIND}=own"
+    assert answers.complete({changed.id: changed})[changed.id].cdi == f"{KIND}=own"

@@ -8,6 +8,7 @@ devices loads nothing of CDI and pays one look into the directory.
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -26,6 +27,7 @@ Inject: TypeAlias = Literal["nodes", "cdi", "both"]
 CdiErrors: TypeAlias = Literal["fail", "log"]
 CDI_DIR = Path("/var/run/cdi")
 _OURS = "kubedevices_*"
+_HAS_CDI = attrgetter("cdi")
 
 _log = logging.getLogger(__name__)
 
@@ -78,12 +80,12 @@ class CdiFiles:
 
     def needs_form(self, devices: Iterable[Device]) -> bool:
         """Whether `answer_form` would change any of `devices`."""
-        return self._inject == "cdi" or any(each.cdi is not None for each in devices)
+        return self._inject == "cdi" or any(map(_HAS_CDI, devices))
 
     def _uses_cdi(self, tree: DeviceTree) -> bool:
         if self._inject == "cdi":
             return len(tree) > 0
-        return any(each.cdi is not None for kind in tree for each in tree.devices(kind).values())
+        return any(any(map(_HAS_CDI, tree.devices(kind).values())) for kind in tree)
 
     # ------------------------------------------------------------ in threads
 

@@ -3,7 +3,7 @@
 For `cdi_files` and `served_type`, and loaded only for devices that leave by CDI. Pure.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kubedevices.cdi import CdiDevice, CdiName, ContainerEdits, device_name_of, edits_of
@@ -43,15 +43,15 @@ class AnswerForm:
         self._kind, self._inject = kind, inject
         self._known: dict[str, tuple[Device, Device]] = {}
 
-    def complete(self, devices: Iterable[Device]) -> list[Device]:
+    def complete(self, devices: Mapping[str, Device]) -> dict[str, Device]:
         """Return every device in that form; a device that was seen before costs nothing."""
         known: dict[str, tuple[Device, Device]] = {}
-        for device in devices:
+        for device in devices.values():
             before = self._known.get(device.id)
             is_same = before is not None and before[0] is device
             known[device.id] = before if before and is_same else (device, self._form(device))
         self._known = known
-        return [form for _, form in known.values()]
+        return {name: form for name, (_, form) in known.items()}
 
     def _form(self, device: Device) -> Device:
         if not leaves_by_cdi(device, self._inject):

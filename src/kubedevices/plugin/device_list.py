@@ -5,11 +5,12 @@ with many thousands of devices, so the caller does it in a thread; the result is
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
-from kubedevices.device import Device, Health, natural_key
+from kubedevices.device import Device, natural_order
+from kubedevices.device_tree import changed_devices
 from kubedevices.errors import DeviceListTooLarge
 from kubedevices.wire.convert import device_list_to_wire, device_to_wire
 from kubedevices.words import counted
@@ -22,17 +23,7 @@ _WARN_FROM = 0.75
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One device, ready to send, and what its bytes were made of."""
-
-    health: Health
-    numa_nodes: tuple[int, ...]
-    encoded: bytes
-
-
-@dataclass(frozen=True)
-class DeviceList:
+class DeviceList(NamedTuple):
     """One state of a resource: what Allocate works with and what ListAndWatch sends."""
 
     devices: Mapping[str, Device]
@@ -63,53 +54,59 @@ class DeviceListBuilder:
 
     def __init__(self, resource: str, max_size: int = MAX_LIST_SIZE) -> None:
         self._resource, self._max_size = resource, max_size
-        self._entries: dict[str, _Entry] = {}
+        self._given: Mapping[str, Device] = {}
+        self._devices: Mapping[str, Device] = {}
+        self._entries: dict[str, bytes] = {}
         self._has_list = self._is_near_limit = False
 
-    def build(self, devices: Iterable[Device]) -> DeviceList:
-        """Return the list of `devices`, whose NUMA nodes are known (None counts as none).
+    def build(self, devices: Mapping[str, Device]) -> DeviceList:
+        """Return the list of `devices` by ID, whose NUMA nodes are known (None counts as none).
 
-        Raises `DeviceListTooLarge` for a first list.
+        The mapping is kept and must not change afterwards: the next one is compared with it.
+        Raises `DeviceListTooLarge` for a first list. Only devices that are other objects than
+        before are looked at, unless there are other IDs.
         """
-        by_id = {device.id: device for device in devices}
-        if by_id.keys() == self._entries.keys():
-            order: Iterable[str] = self._entries  # the same IDs: their order is known
+        fresh = {each.id: each for each in changed_devices(self._given, devices)}
+        known = self._entries
+        if known.keys() == devices.keys():
+            in_order = {**self._devices, **fresh}
+            entries = {**known, **{name: _entry(device) for name, device in fresh.items()}}
         else:
-            order = sorted(by_id, key=natural_key)
-        entries = {device_id: self._entry(by_id[device_id]) for device_id in order}
-        size, problem = sum(len(entry.encoded) for entry in entries.values()), None
-        if size > self._max_size:
-            problem = DeviceListTooLarge(self._resource, len(entries), size, self._max_size)
+            order = natural_order(devices)
+            in_order = dict(zip(order, map(devices.__getitem__, order), strict=True))
+            entries = {
+                name: known[name] if name in known and name not in fresh else _entry(device)
+                for name, device in in_order.items()
+            }
+        encoded, problem = device_list_to_wire(entries.values()), None
+        if len(encoded) > self._max_size:
+            problem = DeviceListTooLarge(self._resource, len(entries), len(encoded), self._max_size)
             if not self._has_list:
                 raise problem
-            entries = self._those_of_before(entries)
+            entries = self._those_of_before(entries, in_order)
+            in_order = {name: in_order[name] for name in entries}
+            encoded = device_list_to_wire(entries.values())
         else:
-            self._warn_near_limit(len(entries), size)
-        self._entries, self._has_list = entries, True
-        encoded = device_list_to_wire(entry.encoded for entry in entries.values())
-        in_order = {device_id: by_id[device_id] for device_id in entries}
+            self._warn_near_limit(len(entries), len(encoded))
+        self._given, self._devices, self._entries = devices, in_order, entries
+        self._has_list = True
         return DeviceList(MappingProxyType(in_order), encoded, problem)
 
-    def _those_of_before(self, entries: Mapping[str, _Entry]) -> dict[str, _Entry]:
+    def _those_of_before(
+        self, entries: Mapping[str, bytes], devices: Mapping[str, Device]
+    ) -> dict[str, bytes]:
         """Return what the list before had and is still there.
 
         If even that is too much now (`Unhealthy` is longer than `Healthy`), as many as there is
         room for, the healthy ones first.
         """
         kept = {name: each for name, each in entries.items() if name in self._entries}
-        room = self._max_size - sum(len(each.encoded) for each in kept.values())
-        for device_id in sorted(kept, key=lambda each: kept[each].health is Health.HEALTHY):
+        room = self._max_size - sum(map(len, kept.values()))
+        for device_id in sorted(kept, key=lambda each: devices[each].is_healthy):
             if room >= 0:
                 break
-            room += len(kept.pop(device_id).encoded)
+            room += len(kept.pop(device_id))
         return kept
-
-    def _entry(self, device: Device) -> _Entry:
-        numa_nodes = tuple(device.numa_nodes or ())
-        known = self._entries.get(device.id)
-        if known and known.health is device.health and known.numa_nodes == numa_nodes:
-            return known
-        return _Entry(device.health, numa_nodes, device_to_wire(device, numa_nodes))
 
     def _warn_near_limit(self, devices: int, size: int) -> None:
         was_near, self._is_near_limit = self._is_near_limit, size > self._max_size * _WARN_FROM
@@ -118,3 +115,7 @@ class DeviceListBuilder:
                 "%s: the list of %s has %d bytes; above %d it cannot be sent",
                 self._resource, counted(devices, "device"), size, self._max_size,
             )  # fmt: skip
+
+
+def _entry(device: Device) -> bytes:
+    return device_to_wire(device, tuple(device.numa_nodes or ()))

@@ -84,6 +84,7 @@ class Notifier:
         long_ids = frozenset(
             (device_type, device_id)
             for device_type in tree
+            if max(map(len, tree.devices(device_type)), default=0) > ID_LIMIT
             for device_id in tree.devices(device_type)
             if len(device_id) > ID_LIMIT
         )

@@ -4,14 +4,28 @@ Reads files, so it belongs into a hook thread, and not into the notifier.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
+from kubedevices.device_tree import DeviceTree, changed_devices
 from kubedevices.errors import NoTopology
 from kubedevices.host.sysfs import NumaReader
 
 _log = logging.getLogger(__name__)
+
+
+class _Known(NamedTuple):
+    """The devices of one type as they were given, and in full those that had to be looked up."""
+
+    given: Mapping[str, Device]
+    looked_up: Mapping[str, Device]
+
+
+_NOTHING_KNOWN = _Known({}, {})
+_Read = dict[tuple[str, ...], tuple[int, ...]]
+"""The nodes of device files that were read in one go: replicas of a device share its files."""
 
 
 class NumaLookup:
@@ -22,30 +36,43 @@ class NumaLookup:
 
     def __init__(self, reader: NumaReader | None = None) -> None:
         self._reader = reader or NumaReader()
-        self._known: dict[tuple[str, str], tuple[Device, Device]] = {}
+        self._known: dict[str, _Known] = {}
 
     def complete(self, tree: DeviceTree) -> DeviceTree:
         """Return `tree` with the NUMA nodes of every device; blocks while it reads /sys."""
-        known: dict[tuple[str, str], tuple[Device, Device]] = {}
-        read: dict[tuple[str, ...], tuple[int, ...]] = {}
-        completed = DeviceTree()
-        for device_type in tree:
-            completed.declare(device_type)
-            for device in tree.devices(device_type).values():
-                key = (device_type, device.id)
-                before = self._known.get(key)
-                if before is None or before[0] is not device:
-                    before = device, self._complete_device(device, before, read)
-                known[key] = before
-                completed.add(device_type, before[1])
-        self._known = known
-        return completed
+        self._known = {name: self._known[name] for name in tree if name in self._known}
+        read: _Read = {}
+        return DeviceTree(
+            {name: self._complete(name, tree.devices(name), read).values() for name in tree}
+        )
+
+    def complete_type(
+        self, device_type: str, devices: Mapping[str, Device]
+    ) -> Mapping[str, Device]:
+        """Do the same for the devices of one type, by ID, which are not changed afterwards."""
+        return self._complete(device_type, devices, {})
+
+    def _complete(
+        self, device_type: str, devices: Mapping[str, Device], read: _Read
+    ) -> Mapping[str, Device]:
+        given, looked_up = self._known.get(device_type, _NOTHING_KNOWN)
+        completed = dict(looked_up)
+        for name in looked_up.keys() - devices.keys():
+            del completed[name]
+        for device in changed_devices(given, devices):
+            before = given.get(device.id)
+            known = None if before is None else (before, looked_up.get(device.id, before))
+            completed[device.id] = self._complete_device(device, known, read)
+            if completed[device.id] is device:
+                del completed[device.id]
+        self._known[device_type] = _Known(devices, completed)
+        return {**devices, **completed} if completed else devices
 
     def _complete_device(
         self,
         device: Device,
         before: tuple[Device, Device] | None,
-        read: dict[tuple[str, ...], tuple[int, ...]],
+        read: _Read,
     ) -> Device:
         if device.numa_nodes is not None:
             return device
@@ -54,7 +81,7 @@ class NumaLookup:
             return replace(device, numa_nodes=())
         if before is not None and _counts_still(before[0], device, paths):
             return replace(device, numa_nodes=before[1].numa_nodes)
-        if paths not in read:  # replicas of one device share its paths
+        if paths not in read:
             read[paths] = self._read(device, paths)
         return replace(device, numa_nodes=read[paths])
 

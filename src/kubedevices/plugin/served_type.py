@@ -6,11 +6,10 @@ up the others. Owned by the runner.
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices.device import Device
-from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotAsk, DeviceListTooLarge, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.host.sysfs import NumaReader
@@ -171,11 +170,11 @@ class ServedType:
     async def _build(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
         """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long."""
         self._updated.clear()
-        tree = DeviceTree({self._type: self._devices.values()})
+        given = self._devices
 
         def build() -> DeviceList:
-            devices: Collection[Device] = lookup.complete(tree).devices(self._type).values()
-            if self._cdi.needs_form(devices):
+            devices = lookup.complete_type(self._type, given)
+            if self._cdi.needs_form(devices.values()):
                 self._answer_form = self._answer_form or self._cdi.answer_form(self._type)
                 devices = self._answer_form.complete(devices)
             return builder.build(devices)

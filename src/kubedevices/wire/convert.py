@@ -44,18 +44,27 @@ def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
     Encoded once per device and kept by the caller: a list of any size is a join of these
     (`device_list_to_wire`). No topology is sent without `numa_nodes`.
     """
-    return reported_to_wire(ReportedDevice(device.id, device.health, tuple(numa_nodes) or None))
+    device_id = device.id.encode()
+    before, after = _around_an_id(len(device_id), device.health, tuple(numa_nodes) or None)
+    return before + device_id + after
 
 
 def reported_to_wire(device: ReportedDevice) -> bytes:
     """Return one list entry for exactly what `device` says, however odd; for tests and probes."""
-    return block(1, text(1, device.id) + _health_and_topology(device.health, device.numa_nodes))
+    device_id = device.id.encode()
+    before, after = _around_an_id(len(device_id), device.health, device.numa_nodes)
+    return before + device_id + after
 
 
 @lru_cache(maxsize=1024)
-def _health_and_topology(health: str, numa_nodes: tuple[int, ...] | None) -> bytes:
-    """Return what devices have in common: a message without its ID."""
-    return text(2, health) + topology_to_wire(3, numa_nodes)
+def _around_an_id(
+    length: int, health: str, numa_nodes: tuple[int, ...] | None
+) -> tuple[bytes, bytes]:
+    """Return what entries have in common whose IDs have so many bytes: what is around the ID."""
+    after = text(2, health) + topology_to_wire(3, numa_nodes)
+    device_id = block(1, bytes(length)) if length else b""
+    entry = block(1, device_id + after)
+    return entry[: len(entry) - len(after) - length], after
 
 
 def topology_to_wire(number: int, numa_nodes: tuple[int, ...] | None) -> bytes:

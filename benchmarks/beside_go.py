@@ -1,0 +1,326 @@
+"""A plugin of ours beside a minimal one in Go and a minimal one on grpcio, with the targets.
+
+All three do the same on the same commands. Within a row the rounds alternate between them, so that
+a busy machine hits all; the client is a Go program, as a kubelet is. Without Debian's Go and
+grpc-go (`golang-go golang-google-grpc-dev`) that column is empty, and the client is ours.
+"""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from benchmarks import measure, plugin_process
+from benchmarks.plugin_process import DEADLINE, RunningPlugin, plugin
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from tests.interop import go_peer
+
+GO, GRPCIO, OURS = "minimal Go plugin", "minimal grpcio plugin", "kubedevices"
+SHORT = {GO: "Go", GRPCIO: "grpcio", OURS: "ours"}
+SOURCES = Path(go_peer.__file__).with_name("minimal_go")
+BASIS = "what ours is to stay close to"
+ALLOCATE = AllocateRequest((ContainerAllocateRequest(("widget-1",)),))
+
+
+class Size(NamedTuple):
+    """How much is measured: `many` and `most` are numbers of devices."""
+
+    rounds: int
+    starts: int
+    calls: int
+    changes: int
+    many: int
+    most: int
+    writes: int
+
+
+FULL = Size(rounds=5, starts=10, calls=300, changes=10, many=10_000, most=100_000, writes=300)
+QUICK = Size(rounds=1, starts=1, calls=2, changes=1, many=8, most=8, writes=2)
+
+
+class Row(NamedTuple):
+    """One line of the table, and what is asked of ours.
+
+    `run` measures a plugin by its name. The limit is `times` another column, or `at_most`, or so
+    much `beyond` something else that is measured in the same turns; for a rate (`is_rate`) at least
+    that.
+    """
+
+    title: str
+    run: Callable[[str], Awaitable[float]]
+    rounds: int
+    times: Mapping[str, float] = MappingProxyType({})
+    at_most: float | None = None
+    beyond: tuple[str, Callable[[str], Awaitable[float]], float] | None = None
+    is_rate: bool = False
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+class Calls(NamedTuple):
+    """Calls to a plugin: seconds of each, of all together, and the plugin's seconds of CPU."""
+
+    each: Sequence[float]
+    all_together: float
+    cpu: float
+
+
+async def make_calls(name: str, count: int, workers: int) -> Calls:
+    """Make `count` Allocate calls by each of `workers`, after as many to warm up."""
+    async with plugin(name, 8) as running:
+        await _calls(running, count, workers)
+        before = measure.cpu(running.process.pid)
+        each, all_together = await _calls(running, count, workers)
+        return Calls(each, all_together, measure.cpu(running.process.pid) - before)
+
+
+async def _calls(running: RunningPlugin, count: int, workers: int) -> tuple[Sequence[float], float]:
+    if GO in plugin_process.PLUGINS:
+        command = go_client("calls", running, str(count), str(workers))
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+        told = json.loads((await process.communicate())[0])
+        return [each / 1e9 for each in told["nanoseconds"]], told["seconds"]
+    async with running.client() as client:
+
+        async def work() -> list[float]:
+            times = []
+            for _ in range(count):
+                begin = time.monotonic()
+                await client.allocate(ALLOCATE, timeout=DEADLINE)
+                times.append(time.monotonic() - begin)
+            return times
+
+        begin = time.monotonic()
+        found = await asyncio.gather(*[work() for _ in range(workers)])
+        return [each for times in found for each in times], time.monotonic() - begin
+
+
+@contextlib.asynccontextmanager
+async def watching(running: RunningPlugin) -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """Hold a stream; yield a function that waits for a list and returns when it came (time.time).
+
+    Each list is decoded before it counts.
+    """
+    if GO in plugin_process.PLUGINS:
+        command = go_client("watch", running)
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        assert process.stdout
+        lines = process.stdout
+
+        async def next_list() -> float:
+            async with asyncio.timeout(DEADLINE):
+                return float(json.loads(await lines.readline())["at"]) / 1e9
+
+        try:
+            yield next_list
+        finally:
+            await _end(process)
+        return
+    async with running.client() as client:
+        stream = client.list_and_watch()
+
+        async def next_of_stream() -> float:
+            async with asyncio.timeout(DEADLINE):
+                await anext(stream)
+            return time.time()
+
+        async with contextlib.aclosing(stream):
+            yield next_of_stream
+
+
+async def _end(process: Process) -> None:
+    assert process.stdin
+    process.stdin.close()
+    await process.wait()
+
+
+def go_client(verb: str, running: RunningPlugin, *arguments: str) -> list[str]:
+    """Return the command of a client: a copy, so that it shares no memory with the plugin."""
+    program, copy = Path(plugin_process.PLUGINS[GO][0]), Path(plugin_process.GENERATED.name) / "go"
+    if not copy.exists():
+        shutil.copy2(program, copy)
+    return [str(copy), verb, str(running.socket), *arguments]
+
+
+async def call_time(name: str, size: Size) -> float:
+    """Return the median of one call after the other, in µs."""
+    return measure.median((await make_calls(name, size.calls, 1)).each) * 1e6
+
+
+async def call_cpu(name: str, size: Size) -> float:
+    """Return what the plugin's process uses for a call, in µs."""
+    return (await make_calls(name, size.calls, 1)).cpu / size.calls * 1e6
+
+
+async def calls_at_once(name: str, size: Size) -> float:
+    """Return how many calls a second eight callers get."""
+    return size.calls * 8 / (await make_calls(name, size.calls, 8)).all_together
+
+
+async def import_asyncio(_name: str) -> float:
+    """Return the milliseconds of a Python process that only imports asyncio."""
+    begin = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import asyncio", env={"PATH": "/usr/bin:/bin"}
+    )
+    await process.wait()
+    return (time.monotonic() - begin) * 1e3
+
+
+async def start(name: str) -> float:
+    """Return the milliseconds from the start of the process to Register."""
+    async with plugin(name, 8) as running:
+        return (running.registered - running.started) * 1e3
+
+
+async def first_list(name: str, devices: int) -> float:
+    """Return the milliseconds from the start of the process to a list that was read."""
+    async with plugin(name, devices) as running:
+        registered = time.time()
+        async with watching(running) as next_list:
+            there = await next_list() - registered
+        return (running.registered - running.started + there) * 1e3
+
+
+async def memory(name: str, devices: int, changes: int) -> float:
+    """Return the PSS in MB, with one stream that has had a few lists."""
+    async with plugin(name, devices) as running, watching(running) as next_list:
+        await next_list()
+        for _ in range(changes):
+            running.flip()
+            await next_list()
+        return measure.memory(running.process.pid)["pss"]
+
+
+async def change_time(name: str, size: Size, *, is_cpu: bool = False) -> float:
+    """Return the milliseconds until a change is at the stream's other end, or of the plugin's CPU.
+
+    A median; of the CPU the mean.
+    """
+    times = []
+    async with plugin(name, size.many) as running, watching(running) as next_list:
+        await next_list()
+        before = measure.cpu(running.process.pid)
+        for _ in range(size.changes):
+            begin = time.time()
+            running.flip()
+            times.append(await next_list() - begin)
+        cpu = measure.cpu(running.process.pid) - before
+    return (cpu / size.changes if is_cpu else measure.median(times)) * 1e3
+
+
+async def neighbours_admissions(name: str, size: Size) -> float:
+    """Return how often an idle plugin wakes up for each checkpoint that a kubelet writes."""
+    async with plugin(name, 8) as running, watching(running) as next_list:
+        await next_list()
+        await asyncio.sleep(0.2 if size.writes > 10 else 0)
+        before = measure.wake_ups(running.process.pid)
+        for _ in range(size.writes):
+            await asyncio.sleep(0.005)
+            plugin_process.write_checkpoint(running.kubelet.directory)
+        return (measure.wake_ups(running.process.pid) - before) / size.writes
+
+
+# ---------------------------------------------------------------- the table
+
+
+def rows(size: Size) -> list[Row]:
+    """Return the rows, with our targets."""
+    rounds, many, most = size.rounds, size.many, size.most
+    changed = f"one of {many:,} changes"
+    return [
+        Row("Allocate, p50, µs", partial(call_time, size=size), rounds, {GRPCIO: 0.5, GO: 1.6}),
+        Row("CPU of a call, µs", partial(call_cpu, size=size), rounds, {GRPCIO: 0.4}),
+        Row(
+            "8 at once, calls a second",
+            partial(calls_at_once, size=size), rounds, {GRPCIO: 2}, is_rate=True,
+        ),
+        Row(
+            "start of the process to Register, ms",
+            start, size.starts, beyond=("importing asyncio", import_asyncio, 45),
+        ),
+        *[
+            Row(
+                f"PSS with {devices:,} devices, MB",
+                partial(memory, devices=devices, changes=size.changes), 1, {GO: limit},
+            )
+            for devices, limit in {8: 1.4, many: 1.6, most: 3}.items()
+        ],
+        Row(f"{changed}: to the other end, ms", partial(change_time, size=size), rounds, {GO: 2}),
+        Row(
+            f"{changed}: CPU of the plugin, ms",
+            partial(change_time, size=size, is_cpu=True), rounds, at_most=6,
+        ),
+        Row(
+            f"start to the first list, {many:,} devices, ms",
+            partial(first_list, devices=many), size.starts,
+            beyond=("with 8", partial(first_list, devices=8), 60),
+        ),
+        Row(
+            "admission of others: wake-ups of an idle plugin",
+            partial(neighbours_admissions, size=size), 1, at_most=0,
+        ),
+    ]  # fmt: skip
+
+
+def target(row: Row, found: Mapping[str, float]) -> tuple[str, bool]:
+    """Return what is asked of ours in words, and whether ours has it."""
+    sign = "≥" if row.is_rate else "≤"
+    limits = [
+        (f"{sign} {factor:g} × {SHORT[name]}", factor * found[name])
+        for name, factor in row.times.items()
+        if name in found
+    ]
+    if row.at_most is not None:
+        limits.append((f"{sign} {row.at_most:g}", row.at_most))
+    if row.beyond is not None:
+        words, _, more = row.beyond
+        limits.append((f"≤ {words} ({found[BASIS]:.1f}) + {more:g}", found[BASIS] + more))
+    mine = found[OURS]
+    is_met = all(mine >= limit if row.is_rate else mine <= limit for _, limit in limits)
+    return ", ".join(words for words, _ in limits), is_met
+
+
+async def measured(row: Row) -> dict[str, float]:
+    """Return the median of a row for each plugin, the rounds of all of them in turns."""
+    runs = {name: partial(row.run, name) for name in plugin_process.PLUGINS}
+    if row.beyond is not None:
+        runs[BASIS] = partial(row.beyond[1], OURS)
+    values: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(row.rounds):
+        for name, run in runs.items():
+            values[name].append(await run())
+    return {name: measure.median(each) for name, each in values.items()}
+
+
+async def main(*, quick: bool = False) -> None:
+    """Print the table."""
+    size = QUICK if quick else FULL
+    if shutil.which("go") and go_peer.LIBRARY.is_dir():
+        go = go_peer.build(SOURCES, "minimal-go")
+        plugin_process.PLUGINS[GO] = [str(go), "plugin"]
+    else:
+        print("\nno Go here (golang-go, golang-google-grpc-dev): its column stays empty")
+    plugin_process.generate_modules()
+    shown = []
+    for row in rows(size):
+        found = await measured(row)
+        words, is_met = target(row, found)
+        figures = [f"{found[each]:.1f}" if each in found else "" for each in SHORT]
+        ratios = [f"{found[OURS] / found[each]:.2f}" if found.get(each) else "" for each in SHORT]
+        shown.append([row.title, *figures, *ratios[:2], words, "yes" if is_met else "no"])
+    header = ["", GO, GRPCIO, OURS, "× Go", "× grpcio", "target", "met"]
+    measure.table("A plugin beside minimal ones", header, shown)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(quick="--quick" in sys.argv))
