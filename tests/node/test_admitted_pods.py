@@ -86,6 +86,19 @@ async def test_a_pod_is_there_when_it_is_kept(rig: Rig) -> None:
     assert await rig.admitted.remove(pod().uid) == {}
 
 
+async def test_a_pod_that_changes_nothing_is_not_written(rig: Rig) -> None:
+    """Admitted again with what it has: no disk is waited for; another manifest is written."""
+    await rig.add()
+    rig.store.gate.clear()
+    await rig.admitted.add(pod(), ())
+    adding = asyncio.ensure_future(rig.admitted.add(Pod("p", "other", uid=pod().uid), ()))
+    await asyncio.sleep(0)
+    assert not adding.done()
+    rig.store.gate.set()
+    await adding
+    assert rig.is_consistent()
+
+
 async def test_pods_from_before_hold_their_devices(rig: Rig) -> None:
     """Without an event: they did not get them now."""
     await rig.admitted.load()

@@ -6,8 +6,9 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from kubedevices.node.checkpoint import (
 )
 from kubedevices.node.ledger import _CHANGES_PER_LOG, Ledger
 from kubedevices.node.ledger_file import LedgerFile
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pod import Pod
 from kubedevices.wire.convert import container_response_to_wire
 from tests.golden_data import GOLDEN
 from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
@@ -256,17 +257,6 @@ async def test_pods_stay_in_the_order_of_their_admission(ledger: Ledger) -> None
     assert [each.pod.name for each in (await ledger.load()).pods] == ["z", "m", "a"]
 
 
-async def test_a_pod_that_changes_nothing_is_not_written(ledger: Ledger) -> None:
-    """Admitted again with what it has: no disk is waited for; another manifest is written."""
-    await ledger.load()
-    await ledger.commit(pod(), holdings(pod()))
-    before = ledger._changes
-    await ledger.commit(pod(), ())
-    assert ledger._changes == before
-    await ledger.commit(Pod("p", "space", containers=(Container("c"),)), ())
-    assert ledger._changes == before + 1
-
-
 async def test_a_reboot_is_seen_and_forgotten_pod_by_pod(
     ledger: Ledger, boot_id_file: Path
 ) -> None:
@@ -297,6 +287,29 @@ async def test_after_the_end_nothing_is_promised(ledger: Ledger) -> None:
     assert (await ledger.load()).pods == [admitted("p")]
 
 
+class SlowDisk:
+    """Counts transactions, of which the first waits until `disk_answers`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.disk_answers = 0, threading.Event()
+        real = LedgerFile.make
+
+        def make(file: LedgerFile, changes: Sequence[Callable[[LedgerFile], None]]) -> Any:
+            self.begun += 1
+            assert self.disk_answers.wait(60)
+            return real(file, changes)
+
+        monkeypatch.setattr(LedgerFile, "make", make)
+
+
+async def one_is_being_written(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    await ledger.load()
+    disk = SlowDisk(monkeypatch)
+    ledger.commit(Pod("first"), ())
+    await until(lambda: disk.begun)
+    return disk
+
+
 async def test_the_loop_goes_on_while_the_disk_is_slow(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +334,49 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(
     assert threads[0].startswith("kubedevices ledger")
 
 
+async def test_what_comes_while_the_disk_is_busy_shares_a_transaction(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten pods and a release wait for the disk once; all of them are told, and kept."""
+    disk = await one_is_being_written(ledger, monkeypatch)
+    work = [ledger.commit(*admitted(f"p{number}")[:2]) for number in range(10)]
+    work.append(ledger.release(["default/first"]))
+    disk.disk_answers.set()
+    await asyncio.gather(*work)
+    assert disk.begun == 2
+    await ledger.close()
+    assert (await ledger.load()).pods == [admitted(f"p{number}") for number in range(10)]
+
+
+async def test_who_cannot_be_written_fails_alone(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text that no file can hold is the matter of its pod, not of those that came with it."""
+    disk = await one_is_being_written(ledger, monkeypatch)
+    names = ("p", "half a character \ud800", "q")
+    work = [ledger.commit(Pod(name), ()) for name in names]
+    disk.disk_answers.set()
+    good, bad, other = await asyncio.gather(*work, return_exceptions=True)
+    assert (good, other) == (None, None)
+    assert isinstance(bad, LedgerWriteFailed)
+    await ledger.close()
+    assert [each.pod.name for each in (await ledger.load()).pods] == ["first", "p", "q"]
+
+
+async def test_what_waits_for_the_disk_is_written_before_the_end(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left without an answer."""
+    disk = await one_is_being_written(ledger, monkeypatch)
+    work = [ledger.commit(*admitted(name)[:2]) for name in "pq"]
+    closing = asyncio.create_task(ledger.close())
+    await asyncio.sleep(0)
+    disk.disk_answers.set()
+    await closing
+    await asyncio.gather(*work)
+    assert [each.pod.name for each in (await ledger.load()).pods] == ["first", "p", "q"]
+
+
 async def test_the_log_is_shortened_behind_an_answer(ledger: Ledger) -> None:
     """After some hundred changes; every one of them is there at the next start."""
     await ledger.load()
@@ -331,8 +387,7 @@ async def test_the_log_is_shortened_behind_an_answer(ledger: Ledger) -> None:
         sizes.append(log.stat().st_size)
     assert sizes[-1] < 1.5 * sizes[_CHANGES_PER_LOG]
     await ledger.close()
-    await ledger.load()
-    assert len(ledger._pods) == 2 * _CHANGES_PER_LOG + 20
+    assert len((await ledger.load()).pods) == 2 * _CHANGES_PER_LOG + 20
 
 
 async def test_a_long_log_is_shortened_at_the_start(

@@ -51,15 +51,13 @@ class AdmittedPods:
 
         Raises what the store raises.
         """
-        await to_its_end(self._add(pod, holdings))
-
-    async def _add(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        try:
-            await self._store.commit(pod, holdings)
-        except BaseException:
-            for pod_uid, container, resource, _ in holdings:
-                self._pod_devices.remove(pod_uid, container, resource)
-            raise
+        if holdings or self._pods.get(pod.uid) != pod:
+            try:
+                await to_its_end(self._store.commit(pod, holdings))
+            except BaseException:
+                for pod_uid, container, resource, _ in holdings:
+                    self._pod_devices.remove(pod_uid, container, resource)
+                raise
         self._pods[pod.uid] = pod
         containers: dict[str, dict[str, list[str]]] = {}
         for _, container, resource, held in holdings:
@@ -69,13 +67,10 @@ class AdmittedPods:
 
     async def remove(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         """Forget a pod and return what it held, by resource; when that fails it is as before."""
-        return await to_its_end(self._remove(pod_uid))
-
-    async def _remove(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         pod = self._pods.get(pod_uid)
         if pod is None:
             return {}
-        await self._store.release([pod_uid])
+        await to_its_end(self._store.release([pod_uid]))
         del self._pods[pod_uid]
         released: dict[str, dict[str, None]] = {}
         for _, _, resource, held in self._pod_devices.remove_pod(pod_uid):

@@ -63,6 +63,10 @@ class AfterRestart:
         parts = [(holding.container, holding.resource) for holding in admitted.holdings]
         self._gate.restore(admitted.pod.uid, parts, is_of_this_boot=admitted.is_of_this_boot)
 
+    def concerns(self, pod_uid: str) -> bool:
+        """Whether the pod is from before our start and something of it was not checked yet."""
+        return pod_uid in self._gate
+
     def is_of_this_boot(self, pod_uid: str) -> bool:
         """Whether a container of the pod may be running: not if all is from before the boot."""
         return self._gate.is_of_this_boot(pod_uid)
@@ -75,7 +79,7 @@ class AfterRestart:
 
     async def settled(self, pod: Pod) -> frozenset[Part]:
         """Return what an admission of `pod` must leave as it is."""
-        if pod.uid not in self._gate:
+        if not self.concerns(pod.uid):
             return frozenset()
         running = await self._who_runs()
         if running is None and self._compat:
@@ -145,7 +149,7 @@ class AfterRestart:
         `DevicesNoLongerHealthy` when the plugin is back without them, both after the longest wait:
         some plugins begin with an empty list.
         """
-        if self._compat or pod.uid not in self._gate:
+        if self._compat or not self.concerns(pod.uid):
             return
         for resource in self._gate.to_verify(pod.uid, container, await self._who_runs()):
             part = (container, resource)

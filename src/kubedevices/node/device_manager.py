@@ -280,12 +280,10 @@ class DeviceManager(NodeView):
             holdings = admission.reservation.commit(responses)
             await self._admitted.add(pod, holdings)
         # From here on the pod is admitted, whoever gives up.
-        return await to_its_end(self._note_admitted(pod))
-
-    async def _note_admitted(self, pod: Pod) -> Allocation:
         self._metrics.count(ADMISSIONS, "admitted")
         self._topology.note_admitted(pod.uid)
-        await self._after_restart.note_admitted(pod)
+        if self._after_restart.concerns(pod.uid):
+            await to_its_end(self._after_restart.note_admitted(pod))
         return self.get_allocation(pod.uid)
 
     def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:

@@ -9,10 +9,11 @@ Rows carry a checksum of ours: SQLite notices a broken structure, not a broken d
 
 import contextlib
 import json
+import logging
 import os
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,8 @@ from kubedevices.node.pod import Container, Pod
 from kubedevices.node.pod_devices import HeldDevices, Holding
 from kubedevices.node.pod_devices_store import AdmittedPod
 from kubedevices.wire.convert import container_response_from_wire, container_response_to_wire
+
+logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 COMPANIONS = ("-wal", "-shm", "-journal")
@@ -157,6 +160,19 @@ class LedgerFile:
 
     # ------------------------------------------------------------ writing
 
+    def make(self, changes: Sequence[Callable[["LedgerFile"], None]]) -> list[Exception | None]:
+        """Call `changes` with this file, in one transaction if all succeed; return what failed."""
+        if len(changes) > 1:
+            try:
+                with self._transaction():
+                    for change in changes:
+                        change(self)
+            except Exception as error:
+                logger.debug("%d changes are made one by one: %s", len(changes), error)
+            else:
+                return [None] * len(changes)
+        return [_error_of(change, self) for change in changes]
+
     def commit(self, pod: Pod, holdings: Sequence[Holding], boot_id: str) -> None:
         """Keep a pod and `holdings` beside what it held; `boot_id` counts for a new pod only."""
         with self._transaction():
@@ -222,6 +238,10 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
+        is_begun = self._connection.in_transaction  # for several changes
+        if is_begun:
+            yield
+            return
         with self._writing():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -238,6 +258,14 @@ class LedgerFile:
             yield
         except (sqlite3.Error, UnicodeError) as error:
             raise LedgerWriteFailed(f"{self.path}: {error}") from error
+
+
+def _error_of(change: Callable[[LedgerFile], None], file: LedgerFile) -> Exception | None:
+    try:
+        change(file)
+    except Exception as error:
+        return error
+    return None
 
 
 # ---------------------------------------------------------------- opening

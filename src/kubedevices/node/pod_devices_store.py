@@ -4,7 +4,7 @@ The device manager waits for `commit` before it acknowledges a pod. What is kept
 with the process; the `ledger` keeps it on disk.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -53,16 +53,16 @@ class PodDevicesStore(Protocol):
     async def load(self) -> Kept:
         """Return what was kept, once at start."""
 
-    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        """Keep `holdings` beside what the pod held before; return when they are safe."""
+    def commit(self, pod: Pod, holdings: Sequence[Holding]) -> Awaitable[None]:
+        """Keep `holdings` beside what the pod held before; done when they are safe."""
 
-    async def release(self, pod_uids: Collection[str]) -> None:
-        """Forget these pods; return when that is safe."""
+    def release(self, pod_uids: Collection[str]) -> Awaitable[None]:
+        """Forget these pods; done when that is safe."""
 
-    async def confirm(self, pod_uid: str) -> None:
+    def confirm(self, pod_uid: str) -> Awaitable[None]:
         """Remember that the devices of a pod from before were verified in this boot."""
 
-    async def keep_resources(self, resources: Collection[str]) -> None:
+    def keep_resources(self, resources: Collection[str]) -> Awaitable[None]:
         """Remember which resources have a device list, instead of those before."""
 
     async def close(self) -> None:

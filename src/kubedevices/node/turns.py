@@ -6,7 +6,7 @@ Not a lock: what is under way can be made to give way to what comes next.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from kubedevices.errors import GivenUp
@@ -84,17 +84,17 @@ class Turns:
             await asyncio.wait(tasks)
 
 
-async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+async def to_its_end(work: Awaitable[Result]) -> Result:
     """Do `work` as a whole, also when cancelled meanwhile, and return or raise what came of it.
 
     The cancellation is gone then: for the work of a turn, whose caller is told by `Turns.take`.
     """
-    task = asyncio.create_task(work, name=getattr(work, "__qualname__", None))
-    await _end_of(task)
-    return task.result()
+    done = asyncio.ensure_future(work)
+    await _end_of(done)
+    return done.result()
 
 
-async def _end_of(task: asyncio.Task[Any]) -> None:
+async def _end_of(task: asyncio.Future[Any]) -> None:
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):  # impatience changes nothing
             await asyncio.wait({task})
