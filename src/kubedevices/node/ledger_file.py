@@ -74,6 +74,8 @@ checksum = excluded.checksum
 """
 _PUT_HOLDING = "INSERT OR REPLACE INTO holding VALUES (?, ?, ?, ?, ?, ?)"
 
+_json = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class LedgerFile:
     """An open ledger. Of `open` and `create` one makes it."""
@@ -231,7 +233,7 @@ class LedgerFile:
                 holding.pod_uid,
                 holding.container,
                 holding.resource,
-                json.dumps(holding.held.devices_per_numa, separators=(",", ":")),
+                _json(holding.held.devices_per_numa),
                 container_response_to_wire(holding.held.response),
             )
             self._connection.execute(_PUT_HOLDING, (*parts, _checksum(parts)))
@@ -358,12 +360,11 @@ def _checksum(fields: Iterable[str | bytes]) -> int:
 
 def _containers_as_text(pod: Pod) -> str:
     kinds = {"init": pod.init_containers, "app": pod.containers}
-    return json.dumps(
+    return _json(
         {
             kind: [[each.name, dict(each.limits), each.is_sidecar] for each in containers]
             for kind, containers in kinds.items()
-        },
-        separators=(",", ":"),
+        }
     )
 
 
