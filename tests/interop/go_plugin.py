@@ -10,6 +10,17 @@ from kubedevices.wire.unix_grpc import UnaryMethod
 from tests.fake_plugin import FakePlugin
 from tests.interop.go_client import GoClient
 from tests.interop.go_server import GoServer
+from tests.wire.behaviour import UnaryHandler
+
+
+def _awaited(method: UnaryMethod) -> UnaryHandler:
+    """Return the handler of a method, to be awaited even where it answers at once."""
+
+    async def handler(payload: bytes) -> bytes:
+        answer = method.handler(payload)
+        return answer if isinstance(answer, bytes) else await answer
+
+    return handler
 
 
 class GoFakePlugin(FakePlugin):
@@ -23,7 +34,7 @@ class GoFakePlugin(FakePlugin):
         unary, streams = {}, {}
         for name, method in methods.items():
             if isinstance(method, UnaryMethod):
-                unary[name] = method.handler
+                unary[name] = _awaited(method)
             else:
                 streams[name] = method.handler
         self.go = GoServer(unary, streams, **(options or {}))

@@ -36,8 +36,9 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self._mapping = mmap.mmap(-1, READ_SIZE)
         self._buffer = memoryview(self._mapping)
         self._transport: asyncio.Transport | None = None
-        self._is_paused = False
-        self._is_leaving = False
+        self._is_paused = self._is_leaving = False
+        self._is_corked = False
+        self.has_started_tasks = False
         self.reason = LOST
         self._closing: asyncio.TimerHandle | None = None
 
@@ -62,16 +63,25 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand bytes in, events to the owner, and answers out."""
+        """Hand bytes in, events to the owner, and all the answers out in one write."""
+        self._is_corked = True
         try:
             self.connection.receive(bytes(self._buffer[:nbytes]))
         except ProtocolError as error:
             self.reason = f"the peer broke the protocol: {error}"
             self.dispatch()
             self.close()
+            return
+        self.dispatch()
+        if self.has_started_tasks:
+            self.has_started_tasks = False
+            self.loop.call_soon(self._uncork)  # after their first steps, which often answer
         else:
-            self.dispatch()
-            self.flush()
+            self._uncork()
+
+    def _uncork(self) -> None:
+        self._is_corked = False
+        self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End every call and tell the owner."""
@@ -111,6 +121,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
 
     def flush(self) -> None:
         """Write what the connection has for the peer, and act on what that changed."""
+        if self._is_corked:
+            return
         transport = self._transport
         if transport is not None and not transport.is_closing():
             while output := self.connection.take_output(with_data=not self._is_paused):
@@ -130,7 +142,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         if transport is None or self._closing is not None:
             return
         self._closing = self.loop.call_later(LAST_WORDS, self.abort)
-        self.flush()
+        self._uncork()
         if not transport.is_closing():
             transport.close()
 

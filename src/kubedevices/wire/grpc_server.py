@@ -40,11 +40,11 @@ STOP_TIME = 0.08
 
 
 class UnaryMethod:
-    """One message in, one out."""
+    """One message in, one out; at once, or by a task where the handler has to wait."""
 
     __slots__ = ("handler",)
 
-    def __init__(self, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
+    def __init__(self, handler: Callable[[bytes], bytes | Awaitable[bytes]]) -> None:
         self.handler = handler
 
 
@@ -64,11 +64,13 @@ Methods = Mapping[str, UnaryMethod | StreamMethod]
 class _Served:
     """One call that is being answered: its task, its timer, and what it sleeps on."""
 
-    __slots__ = ("drained", "method", "task", "timer")
+    __slots__ = ("answer", "drained", "is_running", "method", "task", "timer")
 
     def __init__(self, method: UnaryMethod | StreamMethod) -> None:
         self.method = method
         self.task: asyncio.Task[None] | None = None
+        self.answer: Awaitable[bytes] | AsyncIterator[bytes] | None = None  # its work
+        self.is_running = False  # it has begun
         self.timer: asyncio.TimerHandle | None = None
         self.drained: asyncio.Future[None] | None = None
 
@@ -138,8 +140,9 @@ class _ServerLink(GrpcLink[ServerConnection]):
         else:
             served = call.owner = _Served(method)
             self.calls.add(call)
-            allowed = REQUEST_TIMEOUT if call.timeout is None else call.timeout
-            served.timer = self.loop.call_later(allowed, self._expire, call)
+            if call.timeout is not None or not call.is_ended:
+                allowed = REQUEST_TIMEOUT if call.timeout is None else call.timeout
+                served.timer = self.loop.call_later(allowed, self._expire, call)
 
     def _serve(self, call: Call, payload: bytes) -> None:
         if call.ended:
@@ -147,35 +150,56 @@ class _ServerLink(GrpcLink[ServerConnection]):
         served: _Served = call.owner
         if call.timeout is None and served.timer is not None:
             served.timer.cancel()
-        name = f"{self._server.name}: {call.method}"
-        served.task = self.loop.create_task(self._answer(call, served, payload), name=name)
+        try:
+            answer = served.method.handler(payload)
+        except Exception as error:
+            self._fail(call, error)
+            return
+        if isinstance(answer, bytes):
+            self.connection.send(call, answer)
+            self._finish(call, StatusCode.OK, "")
+            return
+        served.answer = answer
+        work, name = self._answer(call, served, answer), f"{self._server.name}: {call.method}"
+        served.task = self.loop.create_task(work, name=name)
         self._running += 1
-        served.task.add_done_callback(self._on_task_done)
         self._server.tasks.add(served.task)
+        self.has_started_tasks = True
+
+    async def _answer(
+        self, call: Call, served: _Served, answer: Awaitable[bytes] | AsyncIterator[bytes]
+    ) -> None:
+        task, served.is_running = served.task, True
+        assert task is not None
+        try:
+            if isinstance(answer, AsyncIterator):
+                await self._answer_stream(call, served, answer)
+            else:
+                self.connection.send(call, await answer)
+            served.task = None  # it ends by itself
+            self._finish(call, StatusCode.OK, "")
+        except asyncio.CancelledError:
+            self._finish(call, StatusCode.CANCELLED, "the call was cancelled by the server")
+            raise
+        except Exception as error:
+            served.task = None
+            self._fail(call, error)
+        finally:
+            self._on_task_done(task)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._running -= 1
         self._server.tasks.discard(task)
 
-    async def _answer(self, call: Call, served: _Served, payload: bytes) -> None:
-        code, text = StatusCode.OK, ""
-        try:
-            if isinstance(served.method, UnaryMethod):
-                self.connection.send(call, await served.method.handler(payload))
-            else:
-                await self._answer_stream(call, served, served.method.handler(payload))
-        except asyncio.CancelledError:
-            self._finish(call, StatusCode.CANCELLED, "the call was cancelled by the server")
-            raise
-        except RpcError as error:
-            code, text = error.code or StatusCode.UNKNOWN, error.message
-        except KubedevicesError as error:
-            code, text = StatusCode.UNKNOWN, str(error)
-        except Exception as error:
-            logger.exception("%s: %s failed", self._server.name, call.method)
-            code, text = StatusCode.UNKNOWN, f"internal error: {type(error).__name__}: {error}"
-        served.task = None  # it ends by itself
-        self._finish(call, code, text)
+    def _fail(self, call: Call, error: Exception) -> None:
+        if isinstance(error, RpcError):
+            self._finish(call, error.code or StatusCode.UNKNOWN, error.message)
+        elif isinstance(error, KubedevicesError):
+            self._finish(call, StatusCode.UNKNOWN, str(error))
+        else:
+            logger.error("%s: %s failed", self._server.name, call.method, exc_info=error)
+            text = f"internal error: {type(error).__name__}: {error}"
+            self._finish(call, StatusCode.UNKNOWN, text)
 
     async def _answer_stream(
         self, call: Call, served: _Served, messages: AsyncIterator[bytes]
@@ -212,6 +236,10 @@ class _ServerLink(GrpcLink[ServerConnection]):
                 served.timer.cancel()
             if served.task is not None:
                 served.task.cancel()
+                if not served.is_running:  # nor will it
+                    self._on_task_done(served.task)
+                    if asyncio.iscoroutine(served.answer):
+                        served.answer.close()
 
     def end_calls(self) -> None:
         """End what is open, and the connection: the server stops."""
