@@ -12,8 +12,8 @@ Fields = tuple[Field, ...]
 
 _NAME = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
 _VALUE = re.compile(rb"|[^\0\r\n \t](?:[^\0\r\n]*[^\0\r\n \t])?").fullmatch
-# grpc-go sends a text that begins or ends with a space as it is.
-_STATUS_TEXT = re.compile(rb"[^\0\r\n]*").fullmatch
+# grpc-go's servers send status texts and metadata with spaces around them as they are.
+_VALUE_OF_SERVERS = re.compile(rb"[^\0\r\n]*").fullmatch
 _OF_CONNECTIONS = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
@@ -57,10 +57,11 @@ class HeaderBlock:
     def _problem(self) -> str:
         pseudo: list[bytes] = []
         seen_others = False
+        is_value = _VALUE if self.part is Part.REQUEST else _VALUE_OF_SERVERS
         for name, value in self.fields:
             if not _NAME(name):
                 return f"header name {_shown(name)}"
-            if not (_STATUS_TEXT if name == b"grpc-message" else _VALUE)(value):
+            if not is_value(value):
                 return f"value of {_shown(name)}: {_shown(value)}"
             if not name.startswith(b":"):
                 seen_others = True
