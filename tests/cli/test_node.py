@@ -25,7 +25,7 @@ Process = subprocess.Popen[str]
 NOT_NEEDED = {
     *("cli.plugin_pages", "cli.process_samples", "wire.http_pages", "prometheus_client"),
     *("node.pod_resources", "wire.pod_resources", "node.plugin_watcher", "plugin.timing"),
-    *("node.checkpoint", "node.checkpoint_reader", "node.json_syntax", "yaml", "rich"),
+    *("node.checkpoint", "node.checkpoint_reader", "yaml", "rich"),
     *("tempfile", "shutil", "fractions", "decimal", "multiprocessing", "importlib.resources"),
 }
 """Modules of ours, of others and of Python that a plain `node` loads when it is asked for more."""

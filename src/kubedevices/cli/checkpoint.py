@@ -99,7 +99,7 @@ def _report(file: str, *, shows: bool) -> Document:
         report["checksum"] = {"stored": content.checksum, "computed": parsed.computed}
         parsed = Checkpoint(content.entries, content.registered, content.boot_id, content.is_v1)
     else:
-        checksum = read(data, allow_v1=True).checksum
+        checksum = read(data).checksum
         report["checksum"] = {"stored": checksum, "computed": checksum}
     report |= {"boot_id": parsed.boot_id, "before_1_20": parsed.is_v1}
     entries = [_entry(each, report["notes"], parsed.is_v1) for each in parsed.entries or ()]

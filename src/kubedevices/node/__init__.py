@@ -37,7 +37,6 @@ checkpoint_file      that file: read to move in from a kubelet, replaced atomica
 checkpoint           the text of kubelet_internal_checkpoint, both ways, byte for byte
 checkpoint_reader    its JSON into values, by the rules of the kubelet's reader
 checkpoint_checksum  its checksum, fast
-json_syntax          what is wrong with a text that is no JSON
 node_status          what the status of a pod or node says about devices
 container_options    stored responses as one set of run options
 container_start      what happens right before a container starts

@@ -65,23 +65,21 @@ class BadCheckpoint(KubedevicesError):
         super().__init__(reason)
 
 
-def parse_checkpoint(data: bytes, *, compat: bool = False) -> Checkpoint | BadCheckpoint:
+def parse_checkpoint(data: bytes) -> Checkpoint | BadCheckpoint:
     """Return the checkpoint that `data` holds, or what is wrong with it; raises nothing.
 
-    With `compat` a file from before Kubernetes 1.20 is refused, as today's kubelets do.
+    A file from before Kubernetes 1.20 is read, which today's kubelets refuse.
     """
     try:
-        content = read(data, allow_v1=not compat)
+        content = read(data)
     except ReadError as error:
         return BadCheckpoint(str(error))
     computed = _checksum(content.entries, content.registered, is_v1=content.is_v1)
     if computed == content.checksum:
         return Checkpoint(content.entries, content.registered, content.boot_id, content.is_v1)
     without_ids = all(entry.device_ids is None for entry in content.entries or ())
-    if (
-        not compat
-        and without_ids
-        and _checksum(content.entries, content.registered, is_v1=True) == content.checksum
+    if without_ids and content.checksum == _checksum(
+        content.entries, content.registered, is_v1=True
     ):
         return Checkpoint(content.entries, content.registered, content.boot_id, is_v1=True)
     return BadCheckpoint(CORRUPTED, content, computed)

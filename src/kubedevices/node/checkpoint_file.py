@@ -35,10 +35,8 @@ def read_bytes(path: Path) -> bytes | None:
         raise CannotRead(str(path), error.strerror or str(error)) from error
 
 
-def move_in(path: Path, boot_id: str, *, compat: bool = False) -> Kept:
+def move_in(path: Path, boot_id: str) -> Kept:
     """Return what a kubelet left in `path`; a file that cannot be trusted is put aside.
-
-    So is, with `compat`, one from before Kubernetes 1.20.
 
     Raises `CannotRead`: to start without knowing would be to give devices away twice.
     """
@@ -58,7 +56,7 @@ def move_in(path: Path, boot_id: str, *, compat: bool = False) -> Kept:
         restore,
     )
 
-    checkpoint = parse_checkpoint(data, compat=compat)
+    checkpoint = parse_checkpoint(data)
     if isinstance(checkpoint, BadCheckpoint):
         return Kept(damage=[set_aside(path, checkpoint.reason)])
     restored = restore(checkpoint, container_response_from_wire)

@@ -1,28 +1,25 @@
 """The JSON of a kubelet's checkpoint into values, by the rules of the kubelet's own reader.
 
-For `checkpoint`. Field names match in any case, unknown fields are skipped, null leaves a text or
-number as it is and makes a list or mapping nil, of two fields with one name the later counts.
-Mistakes are reported in that reader's words, because that is what a kubelet logs.
+For `checkpoint`. The rules are Go's: field names match in any case, unknown fields are skipped,
+null leaves a text or number as it is and makes a list or mapping nil, of two fields with one name
+the later counts. The checksum is over the values, so these rules decide which files are good.
 """
 
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.node.checkpoint_checksum import V1_NUMA_NODE
-from kubedevices.node.json_syntax import explain
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
-_UNSIGNED = re.compile(r"[0-9]{1,20}")
-_BASE64 = re.compile(
-    r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})?"
-)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"})
+_INT64, _UINT64, _BYTE = range(-(2**63), 2**63), range(2**64), range(256)
 
 Value = TypeVar("Value")
+Key = TypeVar("Key")
 Ids = tuple[str, ...] | None
 
 
@@ -50,7 +47,7 @@ class Content(NamedTuple):
 
 
 class ReadError(Exception):
-    """The text is no JSON, or no checkpoint; the message is the reader's."""
+    """The text is no JSON, or no checkpoint; the message says where and why."""
 
 
 class _Number(NamedTuple):
@@ -61,19 +58,29 @@ class _Object(list[tuple[str, Any]]):
     """The fields of a JSON object in their order, equal names included."""
 
 
-def read(data: bytes, *, allow_v1: bool) -> Content:
+def read(data: bytes) -> Content:
     """Return the content of a checkpoint; raises `ReadError` and nothing else."""
-    document = _document(data)
-    reader = _Reader(allow_v1=allow_v1)
-    fields: dict[str, Any] = {}
-    if isinstance(document, _Object):
-        for name, value in document:
-            reader.top_level(fields, _field(name, "Data", "Checksum", "BootID"), value)
-    elif document is not None:
-        reader.wrong(document, (), "checkpoint.Data")
-    if reader.problem:
-        raise ReadError(reader.problem)
-    return Content(**fields, is_v1=reader.lists > 0)
+    content: dict[str, Any] = {}
+    forms: set[bool] = set()
+
+    def entry(value: Any, place: str) -> CheckpointEntry:
+        return _entry(value, place, forms)
+
+    for name, value in _fields(_document(data), "the file"):
+        field = _known(name, "Data", "Checksum", "BootID")
+        if field == "Checksum" and value is not None:
+            content["checksum"] = _integer(value, field, _UINT64)
+        elif field == "BootID" and isinstance(value, str):
+            content["boot_id"] = _text(value, field)
+        for inner, listed in _fields(value, field) if field == "Data" else ():
+            known = _known(inner, "PodDeviceEntries", "RegisteredDevices")
+            if known == "PodDeviceEntries":
+                content["entries"] = _list(listed, known, entry)
+            elif known:
+                content["registered"] = _mapping(listed, known, _text, content.get("registered"))
+    if len(forms) > 1:
+        raise ReadError("DeviceIDs: some entries have a list, as before 1.20, others a mapping")
+    return Content(**content, is_v1=True in forms)
 
 
 def _document(data: bytes) -> Any:
@@ -86,189 +93,111 @@ def _document(data: bytes) -> Any:
             parse_float=_Number,
             parse_constant=_no_constant,
         )
-    except (ValueError, RecursionError):
-        raise ReadError(explain(data) or "exceeded max depth") from None
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"it is no JSON: {error}") from None
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(name)
+    raise ValueError(f"{name} is no value")
 
 
-def _text(raw: str) -> str:
-    return _SURROGATE.sub("\ufffd", raw)
+def _entry(value: Any, place: str, forms: set[bool]) -> CheckpointEntry:
+    found: dict[str, Any] = {}
+    texts = {"PodUID": "pod_uid", "ContainerName": "container", "ResourceName": "resource"}
+    for name, inner in _fields(value, place):
+        field = _known(name, *texts, "DeviceIDs", "AllocResp")
+        here = f"{place}.{field}"
+        if field in texts and inner is not None:
+            found[texts[field]] = _text(inner, here)
+        elif field == "AllocResp":
+            found["response"] = _bytes(inner, here)
+        elif field == "DeviceIDs":
+            forms.update({_is_list(inner)} if inner is not None else ())
+            found["device_ids"] = (
+                {V1_NUMA_NODE: _list(inner, here, _element)}
+                if _is_list(inner)
+                else _mapping(inner, here, _node, found.get("device_ids"))
+            )
+    return CheckpointEntry(**found)
 
 
-def _field(name: str, *known: str) -> str:
+# ---------------------------------------------------------------- values
+
+
+def _fields(value: Any, place: str) -> Iterable[tuple[str, Any]]:
+    return () if value is None else _expect(value, place, "an object", isinstance(value, _Object))
+
+
+def _known(name: str, *known: str) -> str:
     """Return the field that `name` means, an empty string for none of the known."""
-    if name in known:
-        return name
     folded = name.lower().translate(_FOLDED)
     return next((each for each in known if each.lower() == folded), "")
 
 
-class _Reader:
-    """Turns JSON values into ours and remembers the first that does not fit; it never stops."""
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and not isinstance(value, _Object)
 
-    def __init__(self, *, allow_v1: bool) -> None:
-        self._allow_v1 = allow_v1
-        self.problem = ""
-        self.lists = 0
-        self._mappings = 0
 
-    def wrong(self, value: Any, path: tuple[object, ...], wanted: str, detail: str = "") -> None:
-        where = f"struct field Data.{'.'.join(map(str, path))}" if path else "value"
-        self._fail(
-            f"json: cannot unmarshal {_kind(value)}{detail} into Go {where} of type {wanted}"
-        )
-
-    def _fail(self, problem: str) -> None:
-        self.problem = self.problem or problem
-
-    def top_level(self, fields: dict[str, Any], field: str, value: Any) -> None:
-        if field == "Checksum":
-            fields["checksum"] = self._unsigned(value, fields.get("checksum", 0))
-        elif field == "BootID" and isinstance(value, str):
-            fields["boot_id"] = _text(value)
-        elif field == "Data" and isinstance(value, _Object):
-            for name, inner in value:
-                known = _field(name, "PodDeviceEntries", "RegisteredDevices")
-                path = ("Data", known)
-                if known == "PodDeviceEntries":
-                    fields["entries"] = self._list(
-                        inner, path, "[]checkpoint.PodDevicesEntry", self._entry
-                    )
-                elif known:
-                    fields["registered"] = self._mapping(
-                        inner, path, "map[string][]string", fields.get("registered"), str
-                    )
-        elif field == "Data" and value is not None:
-            self.wrong(value, ("Data",), "checkpoint.checkpointData")
-
-    def _entry(self, value: Any, path: tuple[object, ...]) -> CheckpointEntry:
-        if not isinstance(value, _Object):
-            if value is not None:
-                self.wrong(value, path, "checkpoint.PodDevicesEntry")
-            return CheckpointEntry()
-        found: dict[str, Any] = {}
-        texts = {"PodUID": "pod_uid", "ContainerName": "container", "ResourceName": "resource"}
-        for name, inner in value:
-            field = _field(name, *texts, "DeviceIDs", "AllocResp")
-            here = (*path, field)
-            if field in texts:
-                found[texts[field]] = self._string(inner, here, found.get(texts[field], ""))
-            elif field == "DeviceIDs":
-                found["device_ids"] = self._device_ids(inner, here, found.get("device_ids"))
-            elif field == "AllocResp":
-                found["response"] = self._bytes(inner, here)
-        return CheckpointEntry(**found)
-
-    def _device_ids(
-        self, value: Any, path: tuple[object, ...], before: dict[int, Ids] | None
-    ) -> dict[int, Ids] | None:
-        if isinstance(value, list) and not isinstance(value, _Object) and self._allow_v1:
-            self.lists += 1
-            if self._mappings:
-                self.wrong(value, path, "checkpoint.DevicesPerNUMA")
-            return {V1_NUMA_NODE: self._list(value, path, "[]string", self._element)}
-        if isinstance(value, _Object):
-            self._mappings += 1
-            if self.lists:
-                self.wrong(value, path, "[]string")
-        return self._mapping(value, path, "checkpoint.DevicesPerNUMA", before, self._node)
-
-    # ------------------------------------------------------------ values
-
-    def _list(
-        self,
-        value: Any,
-        path: tuple[object, ...],
-        wanted: str,
-        element: Callable[[Any, tuple[object, ...]], Value],
-    ) -> tuple[Value, ...] | None:
-        if isinstance(value, list) and not isinstance(value, _Object):
-            return tuple(element(each, (*path, index)) for index, each in enumerate(value))
-        if value is not None:
-            self.wrong(value, path, wanted)
+def _list(value: Any, place: str, element: Callable[[Any, str], Value]) -> tuple[Value, ...] | None:
+    if value is None:
         return None
+    _expect(value, place, "a list", _is_list(value))
+    return tuple(element(each, f"{place}.{index}") for index, each in enumerate(value))
 
-    def _mapping(
-        self,
-        value: Any,
-        path: tuple[object, ...],
-        wanted: str,
-        before: dict[Any, Ids] | None,
-        key: Callable[[str], Any],
-    ) -> dict[Any, Ids] | None:
-        if not isinstance(value, _Object):
-            if value is not None:
-                self.wrong(value, path, wanted)
-            return None
-        found = dict(before or {})
-        for name, inner in value:
-            text = _text(name)
-            ids = self._list(inner, (*path, text), "[]string", self._element)
-            try:
-                found[key(text)] = ids
-            except ValueError:
-                self.wrong(_Number(""), (*path, text), "int64", f" {text}")
-        return found
 
-    @staticmethod
-    def _node(text: str) -> int:
-        if not _INTEGER.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-            raise ValueError(text)
-        return int(text)
+def _mapping(
+    value: Any, place: str, key: Callable[[str, str], Key], before: dict[Key, Ids] | None
+) -> dict[Key, Ids] | None:
+    if value is None:
+        return None
+    found = dict(before or {})
+    for name, inner in _fields(value, place):
+        here = f"{place}.{_text(name, place)}"
+        found[key(name, here)] = _list(inner, here, _element)
+    return found
 
-    def _element(self, value: Any, path: tuple[object, ...]) -> str:
-        return self._string(value, path, "")
 
-    def _string(self, value: Any, path: tuple[object, ...], before: str) -> str:
-        if isinstance(value, str):
-            return _text(value)
-        if value is not None:
-            self.wrong(value, path, "string")
-        return before
+def _element(value: Any, place: str) -> str:
+    return "" if value is None else _text(value, place)
 
-    def _bytes(self, value: Any, path: tuple[object, ...]) -> bytes | None:
-        if isinstance(value, str):
-            encoded = value.replace("\r", "").replace("\n", "")
-            if not _BASE64.fullmatch(encoded):
-                bad = re.search(r"[^A-Za-z0-9+/\r\n]", value)
-                self._fail(
-                    f"illegal base64 data at input byte {bad.start() if bad else len(value)}"
-                )
-                return None
-            return base64.b64decode(encoded)
-        numbers = self._list(value, path, "[]uint8", self._byte)
-        return None if numbers is None else bytes(numbers)
 
-    def _byte(self, value: Any, path: tuple[object, ...]) -> int:
-        if isinstance(value, _Number) and _UNSIGNED.fullmatch(value.text):
-            number = int(value.text)
-            if number < 256:
-                return number
-        if value is not None:
-            detail = f" {value.text}" if isinstance(value, _Number) else ""
-            self.wrong(value, path, "uint8", detail)
-        return 0
+def _text(value: Any, place: str) -> str:
+    return _SURROGATE.sub("\ufffd", _expect(value, place, "a text", isinstance(value, str)))
 
-    def _unsigned(self, value: Any, before: int) -> int:
-        if isinstance(value, _Number) and _UNSIGNED.fullmatch(value.text):
-            number = int(value.text)
-            if number < 2**64:
-                return number
-        if value is None:
-            return before
-        detail = f" {value.text}" if isinstance(value, _Number) else ""
-        self.wrong(value, ("Checksum",), "checksum.Checksum", detail)
-        return before
+
+def _node(name: str, place: str) -> int:
+    return _integer(_Number(name), place, _INT64)
+
+
+def _integer(value: Any, place: str, allowed: range) -> int:
+    fits = isinstance(value, _Number) and _INTEGER.fullmatch(value.text) is not None
+    number = int(_expect(value, place, "an integer", fits).text)
+    if number not in allowed:
+        raise ReadError(f"{place}: {number} is not from {allowed[0]} to {allowed[-1]}")
+    return number
+
+
+def _bytes(value: Any, place: str) -> bytes | None:
+    if not isinstance(value, str):
+        numbers = _list(value, place, lambda each, here: each and _integer(each, here, _BYTE))
+        return None if numbers is None else bytes(number or 0 for number in numbers)
+    try:
+        return base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True)
+    except ValueError as error:
+        raise ReadError(f"{place}: it is no base64: {error}") from None
+
+
+def _expect(value: Any, place: str, wanted: str, fits: bool) -> Any:
+    if fits:
+        return value
+    raise ReadError(f"{place}: {wanted} is expected, not {_kind(value)}")
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, _Object):
-        return "object"
+        return "an object"
     if isinstance(value, _Number):
-        return "number"
+        return f"the number {value.text:.40}"
     if isinstance(value, bool):
-        return "bool"
-    return "string" if isinstance(value, str) else "array"
+        return str(value).lower()
+    return "null" if value is None else "a text" if isinstance(value, str) else "a list"
