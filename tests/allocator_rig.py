@@ -51,11 +51,10 @@ class Node:
         count: int,
         *,
         answer: Sequence[str] | None = None,
-        compat: bool = False,
         **kwargs: Any,
     ) -> Plan:
         request = DeviceRequest("p", "c", R, count, **kwargs)
-        return plan(request, self.inventory, self.pod_devices, answer=answer, compat=compat)
+        return plan(request, self.inventory, self.pod_devices, answer=answer)
 
     def choose(self, count: int, **kwargs: Any) -> tuple[str, ...]:
         chosen = self.plan(count, **kwargs)

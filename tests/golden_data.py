@@ -1,4 +1,6 @@
-"""The golden vectors: what a kubelet 1.32 answered. They run with `compat=True`."""
+"""The golden vectors: what a kubelet 1.32 answered, for the product itself.
+
+Where ours differs, the test names the row of docs/differences-from-kubelet.md."""
 
 import json
 from pathlib import Path

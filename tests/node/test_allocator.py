@@ -97,30 +97,28 @@ def test_devices_until_there_are_none() -> None:
     assert node.choose(1) == ("d2",)
 
 
-@pytest.mark.parametrize("compat", [False, True])
-def test_a_container_that_holds_devices(compat: bool) -> None:
+def test_a_container_that_holds_devices() -> None:
     """PodContainerDeviceToAllocate: healthy ones are kept, none or others healthy is an error."""
     node = Node(["d1", "d2"])
     node.hold("d1", pod="p")
-    assert node.choose(1, compat=compat) == ()
+    assert node.choose(1) == ()
     node.list(["!d1", "!d2"])
     with pytest.raises(NoHealthyDevices, match="no healthy devices present"):
-        node.plan(1, compat=compat)
+        node.plan(1)
     node.list(["d2"])
     with pytest.raises(DevicesNoLongerHealthy, match="previously allocated"):
-        node.plan(1, compat=compat)
+        node.plan(1)
     with pytest.raises(RequestChanged, match="from 1 to 2"):
-        node.plan(2, compat=compat)
+        node.plan(2)
     with pytest.raises(RequestChanged, match="from 1 to 0"):
-        node.plan(0, compat=compat)
+        node.plan(0)
 
 
 def test_a_resource_that_has_not_listed_anything() -> None:
     """PodContainerDeviceToAllocate: without a list a resource is unregistered."""
     node = Node()
-    for compat in (False, True):
-        with pytest.raises(UnregisteredResource, match="cannot allocate unregistered device"):
-            node.plan(1, compat=compat)
+    with pytest.raises(UnregisteredResource, match="cannot allocate unregistered device"):
+        node.plan(1)
     request = DeviceRequest("p", "c", "v.example/unknown", 1)
     with pytest.raises(UnregisteredResource, match=r"v\.example/unknown"):
         plan(request, node.inventory, node.pod_devices)
@@ -170,9 +168,6 @@ def test_zero_devices_are_no_request() -> None:
     """Requirement 23: a limit of zero is ignored; a kubelet refuses it when nothing is healthy."""
     node = Node(["!d1"])
     assert node.choose(0) == ()
-    with pytest.raises(NoHealthyDevices):
-        node.plan(0, compat=True)
-    assert Node(["d1"]).choose(0, compat=True) == ()
 
 
 def test_an_unhealthy_device_is_not_reused() -> None:
@@ -181,7 +176,6 @@ def test_an_unhealthy_device_is_not_reused() -> None:
     node.hold("d1", "d2", pod="p", container="init")
     assert node.choose(1, reusable=("d1", "d2")) == ("d2",)
     assert node.choose(2, reusable=("d1", "d2")) == ("d2", "d3")
-    assert node.choose(1, reusable=("d1", "d2"), compat=True) == ("d1",)
 
 
 def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
@@ -192,8 +186,6 @@ def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
     pod_devices.insert("p", "c", R, HeldDevices({-1: ["d1"]}, ContainerAllocateResponse()))
     request = DeviceRequest("p", "c", R, 1)
     assert plan(request, inventory, pod_devices) == Chosen()
-    with pytest.raises(NoHealthyDevices):
-        plan(request, inventory, pod_devices, compat=True)
     with pytest.raises(RequestChanged):
         plan(DeviceRequest("p", "c", R, 2), inventory, pod_devices)
     with pytest.raises(NoHealthyDevices):
@@ -205,14 +197,13 @@ def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
         plan(request, inventory, pod_devices)
 
 
-@pytest.mark.parametrize("compat", [False, True])
-def test_a_container_that_runs_since_before_our_start_is_left_alone(compat: bool) -> None:
+def test_a_container_that_runs_since_before_our_start_is_left_alone() -> None:
     """Whether or not its plugin is there, nothing about a running container changes."""
     node = Node(["!d1"])
-    assert node.choose(1, is_running=True, compat=compat) == ()
+    assert node.choose(1, is_running=True) == ()
     node.hold("d1", pod="p")
     with pytest.raises(RequestChanged):
-        node.plan(2, is_running=True, compat=compat)
+        node.plan(2, is_running=True)
 
 
 def test_a_lost_plugin_has_no_healthy_devices() -> None:

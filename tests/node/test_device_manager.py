@@ -136,7 +136,7 @@ async def test_the_capacity_follows_the_plugin_as_in_the_kubelet(plugins: Path) 
     """The golden trace, over real sockets: connected, listed, lost, expired, back."""
     wanted = [numbers(event) for event in TRACE["sequence"]]
     resource = TRACE["resource"]
-    async with DeviceManager(plugins, compat=True) as manager:
+    async with DeviceManager(plugins) as manager:
         async with FakePlugin(plugins, resource) as one:
             await one.send_bytes(None)
             await one.register()

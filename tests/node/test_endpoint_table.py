@@ -481,20 +481,6 @@ async def test_a_lost_stream_comes_back_by_itself(plugins: Path) -> None:
         await manager.allocate(ONE)
 
 
-async def test_in_compat_mode_a_lost_stream_stays_lost(plugins: Path) -> None:
-    """As with the kubelet, the plugin has to register again; there is one ListAndWatch call."""
-    async with (
-        DeviceManager(plugins, compat=True) as manager,
-        FakePlugin(plugins, devices=healthy("a")) as one,
-    ):
-        await one.register()
-        await manager.wait_for(RESOURCE, allocatable=1)
-        await one.end_streams()
-        await manager.wait_for(RESOURCE, capacity=1, allocatable=0)
-        await until(lambda: len(manager._endpoints) == 0)
-        assert one.streams_opened == 1
-
-
 async def test_a_stream_that_fails_at_once_leaves_a_resource_without_devices(plugins: Path) -> None:
     """The node shows 0/0 and the resource stays known."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:

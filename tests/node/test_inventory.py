@@ -7,16 +7,16 @@ from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory import Capacity, Inventory
 from kubedevices.node.pod_devices import HeldDevices, PodDevices
 from tests.golden_data import load
-from tests.inventory_rig import Plugin, R, S, listed, numbers
+from tests.inventory_rig import Plugin, R, S, numbers
 
 # ---------------------------------------------------------------- golden trace
 
 
 def test_the_capacity_trace_is_the_kubelets() -> None:
-    """Each step of the trace, with compat: capacity, allocatable and what was removed."""
+    """Each step of the trace: capacity, allocatable and what was removed."""
     trace = load("capacity_trace")
     steps = iter(trace["sequence"])
-    inventory = Inventory(compat=True)
+    inventory = Inventory()
 
     def check(event: str, now: float) -> None:
         expected = next(steps)
@@ -44,7 +44,7 @@ def test_the_capacity_trace_is_the_kubelets() -> None:
     plugin.list("a", "b")
     saved = inventory.registered_devices()
     assert saved == {R: ["a", "b"]}
-    inventory = Inventory(compat=True)
+    inventory = Inventory()
     for resource in saved:
         inventory.restore(resource, now=0)
     check("list a,b healthy; checkpoint written; state reloaded by a fresh manager", 1)
@@ -53,10 +53,9 @@ def test_the_capacity_trace_is_the_kubelets() -> None:
 
 
 def test_the_odd_lists_of_the_trace_are_the_kubelets() -> None:
-    """A stream that dies early, duplicates, odd health words and an empty list, with compat."""
+    """Odd health words and an empty list; rows 16 and 18 are where ours are other numbers."""
     early, twice, odd, empty = load("capacity_trace")["independent"]
     for step, devices in (
-        (twice, listed("a", "a", "!a", "b")),
         (
             odd,
             (
@@ -67,16 +66,15 @@ def test_the_odd_lists_of_the_trace_are_the_kubelets() -> None:
         ),
         (empty, ()),
     ):
-        inventory = Inventory(compat=True)
+        inventory = Inventory()
         plugin = Plugin(inventory)
         inventory.report(R, plugin.generation, devices)
         assert numbers(inventory) == (step["capacity"], step["allocatable"]), step["event"]
-    inventory = Inventory(compat=True)
-    Plugin(inventory).end(0)
-    assert numbers(inventory) == (early["capacity"], early["allocatable"])
+    assert (twice["capacity"], twice["allocatable"]) == (3, 2), "row 16"
+    assert (early["capacity"], early["allocatable"]) == (0, None), "row 18"
 
 
-def test_without_compat_devices_count_once_and_early_ends_are_zero() -> None:
+def test_devices_count_once_and_early_ends_are_zero() -> None:
     """A duplicate counts once, and a resource whose stream died early has zero of everything."""
     inventory = Inventory()
     plugin = Plugin(inventory)
@@ -196,14 +194,13 @@ def test_two_hundred_pods_on_devices_that_turn_bad() -> None:
 
 def test_a_resource_is_known_from_its_registration_on() -> None:
     """Requirement 27: a kubelet admits pods without devices until the first list."""
-    for compat in (False, True):
-        inventory = Inventory(compat=compat)
-        plugin = Plugin(inventory)
-        assert inventory.is_known(R) is not compat
-        assert not inventory.has_reported(R)
-        plugin.list()
-        assert inventory.is_known(R)
-        assert inventory.has_reported(R)
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    assert inventory.is_known(R)
+    assert not inventory.has_reported(R)
+    plugin.list()
+    assert inventory.is_known(R)
+    assert inventory.has_reported(R)
 
 
 def test_a_resource_that_is_only_held_is_known() -> None:
@@ -235,7 +232,6 @@ def test_a_restored_resource_has_not_reported() -> None:
 def test_health_of_what_nobody_lists() -> None:
     """Without a plugin a device is of unknown health; a kubelet calls it healthy."""
     assert Inventory().health(R, "a") == "Unknown"
-    assert Inventory(compat=True).health(R, "a") == "Healthy"
     assert Inventory().per_numa(R, ["a"]) == {-1: ["a"]}
 
 

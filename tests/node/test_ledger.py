@@ -104,17 +104,6 @@ async def test_a_checkpoint_from_before_1_20_is_moved_in(ledger: Ledger, tmp_pat
     assert held == [{0: ["gpu-0", "gpu-1"]}, {0: ["gpu-2"]}]
 
 
-async def test_in_compat_mode_a_checkpoint_from_before_1_20_is_refused(tmp_path: Path) -> None:
-    """As today's kubelets do, but it is kept aside."""
-    (tmp_path / "checkpoint").write_bytes(
-        (GOLDEN / "checkpoints_v1" / "v1_two_pods.json").read_bytes()
-    )
-    ledger = Ledger(tmp_path, tmp_path / "checkpoint", compat=True)
-    kept = await ledger.load()
-    await ledger.close()
-    assert (kept.pods, len(kept.damage)) == ([], 1)
-
-
 async def test_a_damaged_checkpoint_is_kept_aside_and_reported(
     ledger: Ledger, tmp_path: Path
 ) -> None:

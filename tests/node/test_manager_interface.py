@@ -115,15 +115,6 @@ async def test_capacities_are_reset_where_nothing_is_known_from_before(short_dir
         assert not manager.should_reset_extended_resource_capacity()
 
 
-async def test_to_a_kubelet_every_file_is_a_checkpoint(short_dir: Path) -> None:
-    """Unless its name begins with a dot; its own socket is one as well."""
-    manager = DeviceManager(short_dir, compat=True)
-    (short_dir / ".hidden").touch()
-    assert manager.should_reset_extended_resource_capacity()
-    async with manager:
-        assert not manager.should_reset_extended_resource_capacity()
-
-
 async def test_statuses_tell_the_health_of_held_devices(short_dir: Path) -> None:
     """UpdateAllocatedResourcesStatus; and the pod is named in the queue of health updates."""
     async with (

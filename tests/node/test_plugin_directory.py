@@ -68,10 +68,10 @@ def test_only_sockets_are_cleaned_away(short_dir: Path) -> None:
     assert names(short_dir) == KEPT | {"DEPRECATION", "dangling", "circle"}
 
 
-def test_everything_but_the_checkpoint_is_cleaned_away_in_compat_mode(short_dir: Path) -> None:
+def test_everything_but_the_checkpoint_goes_where_that_is_asked_for(short_dir: Path) -> None:
     """A kubelet before 1.33 deletes every file but its checkpoint, and every link."""
     fill(short_dir)
-    prepare_plugin_directory(short_dir / "kubelet.sock", compat=True)
+    clean_plugin_directory(short_dir, every_file=True)
     assert names(short_dir) == KEPT
 
 

@@ -82,11 +82,9 @@ class Table:
 
 @contextlib.asynccontextmanager
 async def watching(
-    directory: Path, table: Table, *, compat: bool = False, timing: WatcherTiming = QUICK
+    directory: Path, table: Table, *, timing: WatcherTiming = QUICK
 ) -> AsyncIterator[PluginWatcher]:
-    watcher = PluginWatcher(
-        directory, table.connect, table.disconnect, timing=timing, compat=compat
-    )
+    watcher = PluginWatcher(directory, table.connect, table.disconnect, timing=timing)
     await watcher.start()
     try:
         yield watcher
@@ -175,22 +173,17 @@ async def test_a_plugin_is_told_why_it_is_not_accepted(
     assert not table.calls
 
 
-@pytest.mark.parametrize("compat", [False, True])
-async def test_a_registration_that_failed_is_tried_again(compat: bool, short_dir: Path) -> None:
-    """Unless we are to be like kubelets before 1.36, which wait for the socket's re-creation."""
+async def test_a_registration_that_failed_is_tried_again(short_dir: Path) -> None:
+    """Kubelets before 1.36 wait for the socket's re-creation."""
     table = Table()
     table.error = DialPluginFailed("context deadline exceeded")
     async with (
         WatchedPlugin(short_dir / "p.sock") as plugin,
-        watching(short_dir, table, compat=compat),
+        watching(short_dir, table),
     ):
         await until(lambda: plugin.told)
         table.error = None
-        if not compat:
-            await until(lambda: (True, "") in plugin.told)
-        else:
-            with pytest.raises(AssertionError):
-                await until(lambda: len(plugin.told) > 1, timeout=1)
+        await until(lambda: (True, "") in plugin.told)
     assert plugin.told[0] == (
         False,
         (
@@ -198,7 +191,7 @@ async def test_a_registration_that_failed_is_tried_again(compat: bool, short_dir
             "failed to dial device plugin: context deadline exceeded"
         ),
     )
-    assert table.verbs == ([] if compat else ["connect"])
+    assert table.verbs == ["connect"]
 
 
 async def test_a_plugin_that_cannot_be_told_is_let_go_and_tried_again(short_dir: Path) -> None:

@@ -55,14 +55,13 @@ class FakeNode:
 
 @contextlib.asynccontextmanager
 async def serving(
-    directory: Path, node: FakeNode, *, compat: bool = False
+    directory: Path, node: FakeNode
 ) -> AsyncIterator[tuple[PodResourcesClient, list[tuple[str, str, bool]]]]:
     counted: list[tuple[str, str, bool]] = []
     server = PodResourcesServer(
         node,
         directory / "pod-resources" / "kubelet.sock",
         count=lambda *call: counted.append(call),
-        compat=compat,
     )
     await server.start()
     try:
@@ -144,8 +143,7 @@ async def test_get_answers_for_one_pod_or_says_that_there_is_none(short_dir: Pat
     assert counted[-2:] == [("get", "v1", False), ("get", "v1", True)]
 
 
-@pytest.mark.parametrize("compat", [False, True])
-async def test_allocatable_has_every_healthy_device(compat: bool, short_dir: Path) -> None:
+async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
     """Held or not, unhealthy ones not; an empty topology hides a device from a kubelet only."""
     node = FakeNode()
     generation = node.inventory.connect(GPU, PluginOptions()).generation
@@ -157,8 +155,8 @@ async def test_allocatable_has_every_healthy_device(compat: bool, short_dir: Pat
     )
     node.inventory.report(GPU, generation, devices)
     node.hold("train", {0: ["a"]})
-    expected = [("a", (0,)), ("a", (1,)), ("c", None)] + ([] if compat else [("d", None)])
-    async with serving(short_dir, node, compat=compat) as (client, _):
+    expected = [("a", (0,)), ("a", (1,)), ("c", None), ("d", None)]
+    async with serving(short_dir, node) as (client, _):
         found = await client.get_allocatable(timeout=5)
     assert [(*entry.device_ids, entry.numa_nodes) for entry in found] == expected
 

@@ -263,24 +263,6 @@ async def test_an_endpoint_is_no_link(short_dir: Path) -> None:
         await server.register(RegisterRequest("v1beta1", "link.sock", RESOURCE))
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "path"),
-    [("x.sock", "x.sock"), ("/x.sock", "x.sock"), ("a/../x.sock", "x.sock"), ("../x", "../x")],
-)
-async def test_the_kubelet_joins_and_cleans_the_path(
-    short_dir: Path, endpoint: str, path: str
-) -> None:
-    """In compat mode an absolute endpoint stays under the directory, and `..` can leave it."""
-    asked = []
-
-    async def connect(_: str, socket_path: Path) -> None:
-        asked.append(socket_path)
-
-    server = RegistrationServer(short_dir, connect, compat=True)
-    await server.register(RegisterRequest("v1beta1", endpoint, RESOURCE))
-    assert asked == [(short_dir / path).resolve()]
-
-
 # ---------------------------------------------------------------- the socket
 
 

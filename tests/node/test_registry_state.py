@@ -71,15 +71,6 @@ def test_a_success_forgets_the_failures() -> None:
     assert state.failed(PATH, 11.0) == pytest.approx(0.5)
 
 
-def test_what_is_given_up_waits_for_another_file() -> None:
-    """An old kubelet never tries a socket again, until it is re-created."""
-    state = RegistryState()
-    state.plan({PATH: 1}, 0.0)
-    state.failed(PATH, 0.0, give_up_on=1)
-    assert state.plan({PATH: 1}, 1000.0) == ((), ())
-    assert state.plan({PATH: 2}, 1001.0) == ((), (PATH,))
-
-
 def test_counts_are_the_two_gauges_of_a_kubelet() -> None:
     """Desired and actual, per path."""
     state = RegistryState()

@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,8 +21,8 @@ def listed(*texts: str) -> tuple[ReportedDevice, ...]:
     return tuple(map(device, texts))
 
 
-def made(*texts: str, compat: bool = False) -> ResourceDevices:
-    devices = ResourceDevices({}, compat=compat)
+def made(*texts: str) -> ResourceDevices:
+    devices = ResourceDevices({})
     devices.replace(listed(*texts))
     return devices
 
@@ -41,10 +40,9 @@ def test_a_list_is_compared_with_the_one_before() -> None:
     assert devices.counts == {0: 3, 2: 1}
 
 
-@pytest.mark.parametrize("compat", [False, True])
-def test_the_same_list_again_changes_nothing(compat: bool) -> None:
+def test_the_same_list_again_changes_nothing() -> None:
     """Plugins that resend equal lists for ever cause neither events nor writes."""
-    devices = made("a", "!b", compat=compat)
+    devices = made("a", "!b")
     assert devices.replace(listed("a", "!b")) == NO_CHANGE
     assert devices.replace(listed("a", "!b")).is_empty
 
@@ -63,14 +61,6 @@ def test_a_device_listed_twice_counts_once_and_unhealthy_wins() -> None:
         assert (devices.capacity, devices.allocatable) == (2, 1)
         assert devices.health("a") == "Unhealthy"
     assert devices.replace(listed("a", "a", "b")).duplicates == 1
-
-
-def test_a_device_listed_both_ways_counts_twice_in_the_kubelet() -> None:
-    """With compat it is in both sets, until the plugin is lost."""
-    devices = made("a", "a", "!a", "b", compat=True)
-    assert (devices.capacity, devices.allocatable) == (3, 2)
-    devices.lose()
-    assert (devices.capacity, devices.allocatable) == (2, 0)
 
 
 def test_odd_ids_and_health_words_are_accepted() -> None:
@@ -98,15 +88,11 @@ def test_a_lost_plugin_leaves_devices_of_unknown_health() -> None:
     change = devices.replace(listed("a", "!b"))
     assert change.changed == ("a", "b"), "the same list means something now"
     assert devices.health("a") == "Healthy"
-    kubelet = made("a", compat=True)
-    kubelet.lose()
-    assert kubelet.health("a") == "Unhealthy"
 
 
 def test_a_device_that_is_not_listed_is_unknown() -> None:
     """A kubelet reports it as healthy."""
     assert made("a").health("b") == "Unknown"
-    assert made("a", compat=True).health("b") == "Healthy"
 
 
 def test_devices_by_node() -> None:

@@ -23,7 +23,7 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 class Node:
     """Two GPUs and one NIC on each of two NUMA nodes."""
 
-    def __init__(self, policy: str, scope: str = "container", *, compat: bool = False) -> None:
+    def __init__(self, policy: str, scope: str = "container") -> None:
         self.inventory = Inventory()
         self.pod_devices = PodDevices(self.inventory)
         for resource, per_node in ((GPU, 2), (NIC, 1)):
@@ -42,7 +42,6 @@ class Node:
             self.pod_devices,
             providers=self.providers,
             metrics=self.metrics,
-            compat=compat,
         )
 
     def align(self, pod: Pod, container: Container) -> NumaNodes | None:
@@ -144,16 +143,11 @@ def test_other_providers_have_a_say() -> None:
 
 
 def test_a_container_that_has_its_devices_is_not_asked_again() -> None:
-    """It keeps what it has, also where it could no longer be aligned; compat refuses it."""
-    for compat in (False, True):
-        node = Node("single-numa-node", compat=compat)
-        two = pod({GPU: 2})
-        node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, two.uid, "c0")
-        if compat:
-            with pytest.raises(TopologyAffinityError):
-                node.align(two, two.containers[0])
-        else:
-            assert node.align(two, two.containers[0]) is None
+    """It keeps what it has, also where it could no longer be aligned."""
+    node = Node("single-numa-node")
+    two = pod({GPU: 2})
+    node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, two.uid, "c0")
+    assert node.align(two, two.containers[0]) is None
 
 
 def test_a_new_admission_forgets_the_decision_before() -> None:

@@ -1,4 +1,4 @@
-"""Where a node of ours is meant to differ from a kubelet, and is like one with `compat`.
+"""Where a node of ours is meant to differ from a kubelet.
 
 Only what no test of a module shows; the whole list is docs/differences-from-kubelet.md.
 """
@@ -46,27 +46,22 @@ async def test_a_pod_that_ended_is_in_no_answer_of_podresources(short_dir: Path)
         await server.stop()
 
 
-@pytest.mark.parametrize("compat", [False, True])
-async def test_a_pod_that_comes_before_the_first_list(compat: bool, short_dir: Path) -> None:
+async def test_a_pod_that_comes_before_the_first_list(short_dir: Path) -> None:
     """It is refused; a kubelet lets it start without the devices that it asked for."""
-    async with DeviceManager(short_dir, compat=compat) as manager, FakePlugin(short_dir) as plugin:
+    async with DeviceManager(short_dir) as manager, FakePlugin(short_dir) as plugin:
         plugin.hang("list")
         await plugin.register()
         await until(lambda: plugin.streams_opened)
-        if compat:
-            assert await manager.allocate(pod("p")) == {}
-        else:
-            with pytest.raises(AdmissionRejected, match="cannot allocate unregistered device"):
-                await manager.allocate(pod("p"))
+        with pytest.raises(AdmissionRejected, match="cannot allocate unregistered device"):
+            await manager.allocate(pod("p"))
 
 
-@pytest.mark.parametrize("compat", [False, True])
 async def test_a_device_that_goes_bad_while_the_plugin_answers(
-    compat: bool, short_dir: Path
+    short_dir: Path,
 ) -> None:
     """It is not given; a kubelet does not look again after the call."""
     async with (
-        DeviceManager(short_dir, compat=compat) as manager,
+        DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=healthy("a")) as plugin,
     ):
         await plugin.register()
@@ -77,26 +72,18 @@ async def test_a_device_that_goes_bad_while_the_plugin_answers(
         await plugin.send(unhealthy("a"))
         await manager.wait_for(RESOURCE, allocatable=0)
         gate.set()
-        if compat:
-            assert await admission == {"c": {RESOURCE: ("a",)}}
-        else:
-            with pytest.raises(AdmissionRejected, match="no longer healthy"):
-                await admission
+        with pytest.raises(AdmissionRejected, match="no longer healthy"):
+            await admission
 
 
-@pytest.mark.parametrize("compat", [False, True])
 async def test_a_request_for_nothing_of_a_resource_without_healthy_devices(
-    compat: bool, short_dir: Path
+    short_dir: Path,
 ) -> None:
     """Zero devices are nothing to refuse; a kubelet does."""
     async with (
-        DeviceManager(short_dir, compat=compat) as manager,
+        DeviceManager(short_dir) as manager,
         FakePlugin(short_dir, devices=unhealthy("a")) as plugin,
     ):
         await plugin.register()
         await manager.wait_for(RESOURCE, capacity=1)
-        if compat:
-            with pytest.raises(AdmissionRejected, match="no healthy devices present"):
-                await manager.allocate(pod("p", 0))
-        else:
-            assert await manager.allocate(pod("p", 0)) == {}
+        assert await manager.allocate(pod("p", 0)) == {}

@@ -84,22 +84,6 @@ async def test_a_start_that_waits_ends_with_the_node(short_dir: Path) -> None:
             await asyncio.wait_for(start, 5)
 
 
-# ---------------------------------------------------------------- as the kubelet does
-
-
-async def test_compat_a_reboot_without_the_plugin_rejects_the_pod(short_dir: Path) -> None:
-    """With `compat`: not running and no plugin is the kubelet's rejection; it keeps its devices."""
-    async with RestartRig(short_dir, compat=True) as rig:
-        await rig.plugin("a")
-        await rig.admit("p")
-        await rig.restart("rebooted")
-        assert await rig.refused(pod("p")) == kubelet_rejection("no_healthy")
-        rig.running = {(UID, "main")}
-        await rig.restart()
-        assert await rig.admit("p") == ("a",)
-        assert await rig.start_container("p") == ("a",)
-
-
 async def test_capacity_is_zero_until_the_plugin_is_back(short_dir: Path) -> None:
     """Known, 0 of 0, not removed; after the grace period removed, once."""
     async with RestartRig(short_dir) as rig:

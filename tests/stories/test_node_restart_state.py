@@ -193,7 +193,7 @@ async def test_a_kubelet_can_take_over(short_dir: Path) -> None:
         await rig.manager.release(pod("p").uid)
         devices = await rig.admit("q", 2)
         await rig.manager.stop()
-        found = parse_checkpoint(file.read_bytes(), compat=True)
+        found = parse_checkpoint(file.read_bytes())
         assert isinstance(found, Checkpoint)
         (holding,) = restore(found, container_response_from_wire).holdings
         assert holding[:3] == (pod("q").uid, "main", RESOURCE)

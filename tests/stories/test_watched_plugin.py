@@ -15,6 +15,7 @@ from kubedevices.plugin.timing import Timing
 from kubedevices.socket_paths import PLUGIN_REGISTRY_DIR
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
+from kubedevices.wire.unix_socket import FileIdentity
 from tests.waiting import until
 
 QUICK = WatcherTiming(interval=0.02, dial=1, get_info=1, notify=1)
@@ -34,13 +35,14 @@ class Kubelet:
         self.channels: list[GrpcChannel] = []
         self.lists: list[int] = []
         self.errors: list[DialPluginFailed] = []
+        self.failed: list[FileIdentity | None] = []
         self._streams = contextlib.AsyncExitStack()
 
     @contextlib.asynccontextmanager
     async def running(self, connect: Callable[[str, Path], Awaitable[None]] | None = None,
                       ) -> AsyncIterator[None]:  # fmt: skip
         watcher = PluginWatcher(
-            self.directory, connect or self.connect, lambda *_: None, timing=QUICK, compat=True
+            self.directory, connect or self.connect, lambda *_: None, timing=QUICK
         )
         await watcher.start()
         try:
@@ -50,7 +52,11 @@ class Kubelet:
             await self.hang_up()
 
     async def connect(self, resource: str, socket: Path) -> None:
+        file = FileIdentity.of(socket)
+        if file in self.failed:
+            raise DialPluginFailed("tried once")
         if self.errors:
+            self.failed.append(file)
             raise self.errors.pop()
         channel = await GrpcChannel.dial(socket, timeout=5)
         stream = DevicePluginClient(channel).list_and_watch()

@@ -65,7 +65,7 @@ class BenchNode(DeviceManager):
         if self.wipe == "nothing":
             kubelet_socket.unlink(missing_ok=True)
         else:
-            clean_plugin_directory(kubelet_socket.parent, compat=self.wipe == "everything")
+            clean_plugin_directory(kubelet_socket.parent, every_file=self.wipe == "everything")
 
     async def connect_plugin(self, resource: str, socket: Path) -> None:
         """Let it wait, refuse it, or take it in."""

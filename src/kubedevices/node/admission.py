@@ -82,7 +82,6 @@ class Admission:
         new_decision: Callable[[], Align] = lambda: lambda _container, _reusable: None,
         must_stay_aligned: bool = False,
         metrics: Metrics = NO_METRICS,
-        compat: bool = False,
     ) -> None:
         """`settled` parts run since before our start and are left as they are.
 
@@ -95,7 +94,7 @@ class Admission:
         self._new_decision, self._metrics = new_decision, metrics
         self._settled, self._under_way = settled, under_way
         self._pod, self._inventory, self._pod_devices = pod, inventory, pod_devices
-        self._find_endpoint, self._compat = find_endpoint, compat
+        self._find_endpoint = find_endpoint
         self._preferences: dict[Part, _Preference] = {}
         self.reservation = Reservation(pod, inventory, pod_devices)
 
@@ -110,8 +109,7 @@ class Admission:
             with self._under_way.admission({resource for _, resource in self.reservation.parts}):
                 try:
                     responses = await self._ask_plugins()
-                    if not self._compat:
-                        self._check_health()
+                    self._check_health()
                     yield responses
                 finally:
                     self.reservation.roll_back()
@@ -210,7 +208,7 @@ class Admission:
         return self._decide(request, None)  # it was offered what is no longer there
 
     def _decide(self, request: DeviceRequest, answer: Sequence[str] | None) -> AskPlugin | Chosen:
-        return plan(request, self._inventory, self._pod_devices, answer=answer, compat=self._compat)
+        return plan(request, self._inventory, self._pod_devices, answer=answer)
 
     async def _ask_preference(self, part: Part, request: ContainerPreferredRequest) -> None:
         _, resource = part

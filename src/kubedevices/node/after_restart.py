@@ -46,10 +46,7 @@ class AfterRestart:
         running_containers: RunningContainers | None = None,
         admission_wait: float = 0,
         start_wait: float = START_WAIT,
-        compat: bool = False,
     ) -> None:
-        """With `compat` only the runtime's word makes a container one that runs."""
-        self._compat = compat
         self._inventory, self._pod_devices, self._events = inventory, pod_devices, events
         self._confirm, self._running_containers = confirm, running_containers
         self._admission_wait, self._start_wait = admission_wait, start_wait
@@ -82,8 +79,6 @@ class AfterRestart:
         if not self.concerns(pod.uid):
             return frozenset()
         running = await self._who_runs()
-        if running is None and self._compat:
-            return frozenset()
         return frozenset(
             (container.name, resource)
             for container in pod
@@ -149,7 +144,7 @@ class AfterRestart:
         `DevicesNoLongerHealthy` when the plugin is back without them, both after the longest wait:
         some plugins begin with an empty list.
         """
-        if self._compat or not self.concerns(pod.uid):
+        if not self.concerns(pod.uid):
             return
         for resource in self._gate.to_verify(pod.uid, container, await self._who_runs()):
             part = (container, resource)

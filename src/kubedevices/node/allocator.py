@@ -72,7 +72,6 @@ def plan(
     pod_devices: PodDevices,
     *,
     answer: Sequence[str] | None = None,
-    compat: bool = False,
 ) -> Plan:
     """Decide on the devices of one container and resource; raises `AllocationError`.
 
@@ -83,11 +82,11 @@ def plan(
         raise RequestChanged(
             request.pod_uid, request.container, request.resource, len(held), request.count
         )
-    if request.count == 0 and not compat:
+    if request.count == 0:
         return Chosen()
     record = inventory.record(request.resource)
     unverified = record is None or not record.has_reported
-    if request.is_running or (held and unverified and not compat):
+    if request.is_running or (held and unverified):
         return Chosen()
     if record is None or not record.is_listed:
         raise UnregisteredResource(request.resource)
@@ -96,16 +95,12 @@ def plan(
         raise NoHealthyDevices(request.resource)
     if not healthy.issuperset(held):
         raise DevicesNoLongerHealthy(request.resource)
-    if held or request.count == 0:
-        return Chosen()
-    return _choose(request, record, answer, compat=compat)
+    return Chosen() if held else _choose(request, record, answer)
 
 
-def _choose(
-    request: DeviceRequest, record: ResourceRecord, answer: Sequence[str] | None, *, compat: bool
-) -> Plan:
+def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str] | None) -> Plan:
     devices, free = record.devices, record.devices.free
-    reusable = request.reusable if compat else devices.healthy.intersection(request.reusable)
+    reusable = devices.healthy.intersection(request.reusable)
     chosen = dict.fromkeys(sorted(reusable, key=natural_key)[: request.count])
     needed = request.count - len(chosen)
     if not needed:

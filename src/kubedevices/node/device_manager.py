@@ -92,12 +92,11 @@ class DeviceManager(NodeView):
         topology: TopologySettings | None = None,
         hint_providers: Sequence[HintProvider] = (),
         metrics: Metrics = NO_METRICS,
-        compat: bool = False,
     ) -> None:
         checkpoint = socket_dir / CHECKPOINT_NAME
-        super().__init__(Inventory(grace_period=grace_period, compat=compat), checkpoint)
+        super().__init__(Inventory(grace_period=grace_period), checkpoint)
         self.state_dir = state_dir or default_state_dir(socket_dir)
-        self._compat, self._metrics = compat, metrics
+        self._metrics = metrics
         metrics.collect_from(self.gauges)
         self._endpoints = EndpointTable(
             self.inventory,
@@ -105,14 +104,12 @@ class DeviceManager(NodeView):
             expire=self.get_capacity,
             timeouts=timeouts,
             receive_limit=receive_limit,
-            compat=compat,
         )
         self._registration = RegistrationServer(
             socket_dir,
             self.connect_plugin,
             refused=self._tell_refused,
             metrics=metrics,
-            compat=compat,
         )
         self._topology = TopologyManager(
             topology or TopologySettings(),
@@ -120,10 +117,9 @@ class DeviceManager(NodeView):
             self.pod_devices,
             providers=hint_providers,
             metrics=metrics,
-            compat=compat,
         )
         self._lock = StateLock(self.state_dir)
-        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file, compat=compat))
+        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file))
         self._after_restart = AfterRestart(
             self.inventory,
             self.pod_devices,
@@ -132,7 +128,6 @@ class DeviceManager(NodeView):
             running_containers=running_containers,
             admission_wait=admission_wait,
             start_wait=start_wait,
-            compat=compat,
         )
         self._active_pods, self._turns, self._under_way = active_pods, Turns(), UnderWay()
 
@@ -221,7 +216,7 @@ class DeviceManager(NodeView):
 
     def prepare_directory(self, kubelet_socket: Path) -> None:
         """Make the plugin directory ready for a start; raises `CannotAsk`."""
-        prepare_plugin_directory(kubelet_socket, compat=self._compat)
+        prepare_plugin_directory(kubelet_socket)
 
     async def connect_plugin(self, resource: str, socket: Path) -> None:
         """Take in a plugin that called Register; raises `RegistrationError`."""
@@ -274,7 +269,6 @@ class DeviceManager(NodeView):
             new_decision=partial(self._topology.new_decision, pod),
             must_stay_aligned=self._topology.is_strict,
             metrics=self._metrics,
-            compat=self._compat,
         )
         async with admission.prepared() as responses:
             holdings = admission.reservation.commit(responses)

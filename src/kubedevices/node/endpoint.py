@@ -101,9 +101,7 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
-        follow_links: bool = False,
     ) -> None:
-        self._follow_links = follow_links
         self.resource, self.socket, self.generation = resource, socket, 0
         self.options = PluginOptions()
         self.is_stopped = self.has_listed = False
@@ -130,9 +128,8 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
-        follow_links: bool = False,
     ) -> Self:
-        """Dial `socket`, through links only if told to, and ask for the plugin's options.
+        """Dial `socket`, not through links, and ask for the plugin's options.
 
         Raises `RegistrationError`.
         """
@@ -141,7 +138,6 @@ class Endpoint:
             socket,
             timeouts=timeouts,
             receive_limit=receive_limit,
-            follow_links=follow_links,
         )
         await endpoint._connect(endpoint._timeouts.dial)
         return endpoint
@@ -172,7 +168,7 @@ class Endpoint:
                     self.socket,
                     timeout=max(deadline - loop.time(), 0.001),
                     max_receive=self._receive_limit,
-                    follow_links=self._follow_links,
+                    follow_links=False,
                 )
             except DialError as error:
                 left = deadline - loop.time()

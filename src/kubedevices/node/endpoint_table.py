@@ -43,11 +43,10 @@ class EndpointTable:
         expire: Callable[[], object],
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
-        compat: bool = False,
     ) -> None:
         self._inventory, self._events, self._expire = inventory, events, expire
         self._timeouts = timeouts or PluginTimeouts()
-        self._receive_limit, self._compat = receive_limit, compat
+        self._receive_limit = receive_limit
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
         self._connecting = 0
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
@@ -94,7 +93,6 @@ class EndpointTable:
                 socket,
                 timeouts=self._timeouts,
                 receive_limit=self._receive_limit,
-                follow_links=self._compat,
             )
         finally:
             self._connecting -= 1
@@ -154,7 +152,7 @@ class EndpointTable:
         plan = None
         for _ in range(_PLANS):
             record = self._inventory.record(resource)
-            if record is None or self._inventory.compat:
+            if record is None:
                 return None
             plan = record.devices.plan(devices)
             await slices.run(plan.steps())
@@ -245,9 +243,8 @@ class EndpointTable:
             self._close(endpoint)
 
     async def _read(self, endpoint: Endpoint) -> None:
-        reopen_for = self._inventory.grace_period if not self._compat else 0
         try:
-            await endpoint.follow(self, reopen_for=reopen_for)
+            await endpoint.follow(self, reopen_for=self._inventory.grace_period)
         except Exception as error:  # a bug of ours must not look like a healthy plugin
             logger.exception("%r: reading its lists failed", endpoint)
             self._lose(endpoint, f"internal error: {error}")

@@ -84,8 +84,8 @@ class ResourceRecord:
 class Inventory:
     """Every resource that a plugin of this node offers, or offered until a short time ago."""
 
-    def __init__(self, *, grace_period: float = GRACE_PERIOD, compat: bool = False) -> None:
-        self.grace_period, self.compat = grace_period, compat
+    def __init__(self, *, grace_period: float = GRACE_PERIOD) -> None:
+        self.grace_period = grace_period
         self._records: dict[str, ResourceRecord] = {}
         self._reserved: dict[str, dict[str, int]] = {}
         self._lost: dict[int, Instance] = {}
@@ -110,9 +110,7 @@ class Inventory:
         From its registration on; a kubelet begins with the first list, and before it lets pods
         start without their devices.
         """
-        record = self._records.get(resource)
-        listed = record is not None and (record.is_listed or not self.compat)
-        return listed or bool(self._reserved.get(resource))
+        return resource in self._records or bool(self._reserved.get(resource))
 
     def has_reported(self, resource: str) -> bool:
         """Whether a plugin has listed devices of `resource` since our start."""
@@ -142,7 +140,7 @@ class Inventory:
 
     def _devices(self, resource: str) -> ResourceDevices:
         record = self._records.get(resource)
-        return record.devices if record is not None else ResourceDevices({}, compat=self.compat)
+        return record.devices if record is not None else ResourceDevices({})
 
     def registered_devices(self) -> dict[str, list[str]]:
         """Return the healthy devices of every resource with a list, for the checkpoint."""
@@ -251,9 +249,7 @@ class Inventory:
                 capacity[name] = record.devices.capacity
                 allocatable[name] = record.devices.allocatable
             elif record.stopped_at is not None:
-                capacity[name] = 0
-                if not self.compat:
-                    allocatable[name] = 0
+                capacity[name] = allocatable[name] = 0
         return Capacity(capacity, allocatable, tuple(removed))
 
     def _serve(
@@ -265,7 +261,7 @@ class Inventory:
 
     def _new_record(self, resource: str) -> ResourceRecord:
         reserved = self._reserved.setdefault(resource, {})
-        record = ResourceRecord(resource, ResourceDevices(reserved, compat=self.compat))
+        record = ResourceRecord(resource, ResourceDevices(reserved))
         self._records[resource] = record
         return record
 

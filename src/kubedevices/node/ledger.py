@@ -42,20 +42,14 @@ class _Change(NamedTuple):
 
 
 class Ledger:
-    """A `PodDevicesStore` in `state_dir`. It begins with what a kubelet left in `checkpoint`.
-
-    With `compat` not with what a kubelet before 1.20 left.
-    """
+    """A `PodDevicesStore` in `state_dir`. It begins with what a kubelet left in `checkpoint`."""
 
     def __init__(
         self,
         state_dir: Path,
         checkpoint: Path,
         boot_id_file: Path = BOOT_ID_FILE,
-        *,
-        compat: bool = False,
     ) -> None:
-        self._compat = compat
         self.path = state_dir / LEDGER_NAME
         self._checkpoint, self._boot_id_file, self._boot_id = checkpoint, boot_id_file, ""
         self._thread: ThreadPoolExecutor | None = None
@@ -91,7 +85,7 @@ class Ledger:
             if self._file is not None:
                 self._file.close()
             damage.append(set_aside(self.path, error.reason, companions=COMPANIONS))
-        begun = move_in(self._checkpoint, self._boot_id, compat=self._compat)
+        begun = move_in(self._checkpoint, self._boot_id)
         damage += begun.damage
         self._file = LedgerFile.create(self.path, begun.pods, begun.resources, self._boot_id)
         pods, resources = self._file.load(self._boot_id)

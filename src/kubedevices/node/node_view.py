@@ -107,9 +107,6 @@ class NodeView:
 
         To a kubelet every file beside its checkpoint is one, `kubelet.sock` included.
         """
-        if self.inventory.compat:
-            found = self._checkpoint_file.parent.glob("[!.]*")
-            return not any(found)
         return not self._checkpoint_file.exists() and not any(self.inventory)
 
     def gauges(self) -> list[Sample]:

@@ -23,13 +23,13 @@ logger = logging.getLogger(__name__)
 LOCK_NAME = "lock"
 
 
-def prepare_plugin_directory(socket_path: Path, *, compat: bool = False) -> None:
+def prepare_plugin_directory(socket_path: Path) -> None:
     """Create the directory of `socket_path`, or clean it; raises `CannotAsk`.
 
     Raises `SocketInUse` and touches nothing when somebody accepts on `socket_path`.
     """
     claim_plugin_directory(socket_path)
-    clean_plugin_directory(socket_path.parent, compat=compat)
+    clean_plugin_directory(socket_path.parent)
 
 
 def claim_plugin_directory(socket_path: Path) -> None:
@@ -73,12 +73,11 @@ def accepts_connections(path: Path) -> bool:
     return True
 
 
-def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
+def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None:
     """Delete the sockets in `directory`: plugins watch for that, and register again.
 
-    With `compat` every other file but the kubelet's checkpoint goes too, as before kubelet 1.33,
-    and what was put aside of it. Folders stay. Raises `CannotAsk` at the end when something could
-    not be deleted.
+    With `every_file` every other file but the kubelet's checkpoint goes too, as in kubelets before
+    1.33. Folders stay. Raises `CannotAsk` at the end when something could not be deleted.
     """
     problems = []
     remove_leftovers(directory, CHECKPOINT_NAME)
@@ -90,7 +89,7 @@ def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
         if entry.name.startswith(CHECKPOINT_NAME):
             continue
         try:
-            if _is_left_over(entry, compat=compat):
+            if _is_left_over(entry, every_file=every_file):
                 entry.unlink()
         except FileNotFoundError:
             continue  # its owner was faster
@@ -100,8 +99,8 @@ def clean_plugin_directory(directory: Path, *, compat: bool = False) -> None:
         raise CannotAsk(f"cannot clean {directory}: {'; '.join(problems)}")
 
 
-def _is_left_over(entry: Path, *, compat: bool) -> bool:
-    if compat:
+def _is_left_over(entry: Path, *, every_file: bool) -> bool:
+    if every_file:
         return not stat.S_ISDIR(entry.lstat().st_mode)
     try:
         return stat.S_ISSOCK(entry.stat().st_mode)

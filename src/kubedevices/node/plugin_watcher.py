@@ -53,8 +53,7 @@ class WatcherTiming:
 class PluginWatcher:
     """Watches `directory` and what is below it.
 
-    `connect` and `disconnect` are the endpoint table's. `compat` tries a plugin that could not be
-    registered or told so never again until its socket is re-created, as kubelets before 1.36.
+    `connect` and `disconnect` are the endpoint table's.
     """
 
     def __init__(
@@ -64,11 +63,10 @@ class PluginWatcher:
         disconnect: Callable[[str, Path], None],
         *,
         timing: WatcherTiming | None = None,
-        compat: bool = False,
     ) -> None:
         self.directory = directory
         self._connect, self._disconnect = connect, disconnect
-        self._timing, self._compat = timing or WatcherTiming(), compat
+        self._timing = timing or WatcherTiming()
         self._state = RegistryState()
         self._loop_task: asyncio.Task[None] | None = None
         self._operations: set[asyncio.Task[None]] = set()
@@ -121,8 +119,7 @@ class PluginWatcher:
         try:
             plugin = await self._introduce(path)
         except (RegistrationError, WireError) as error:
-            is_final = self._compat and isinstance(error, PluginRegistrationFailed | NotifyFailed)
-            pause = self._state.failed(path, loop.time(), give_up_on=file if is_final else None)
+            pause = self._state.failed(path, loop.time())
             logger.warning("%s (again in %.1f s)", error, pause)
         except Exception:  # a bug of ours must not leave the plugin behind for ever
             logger.exception("registering %s failed", path)

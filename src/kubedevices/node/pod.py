@@ -71,13 +71,10 @@ class Pod:
         )
 
 
-def pod_device_request(
-    pod: Pod, is_known: Callable[[str], bool], *, compat: bool = False
-) -> dict[str, int]:
+def pod_device_request(pod: Pod, is_known: Callable[[str], bool]) -> dict[str, int]:
     """Return what the pod as a whole needs at its busiest moment, per known resource.
 
     App containers and sidecars run together; an init step runs beside the sidecars before it.
-    Resources of which zero is asked are kept with `compat` only.
     """
     together: dict[str, int] = {}
     sidecars: dict[str, int] = {}
@@ -94,11 +91,7 @@ def pod_device_request(
             peak[resource] = max(peak.get(resource, 0), count)
     for resource, count in together.items():
         peak[resource] = max(peak.get(resource, 0), count)
-    return {
-        resource: count
-        for resource, count in peak.items()
-        if is_known(resource) and (count or compat)
-    }
+    return {resource: count for resource, count in peak.items() if is_known(resource) and count}
 
 
 def _add(total: dict[str, int], limits: Mapping[str, int]) -> None:

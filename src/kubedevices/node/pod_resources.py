@@ -56,10 +56,9 @@ class PodResourcesServer:
         socket: Path,
         *,
         count: Callable[[str, str, bool], None] = lambda _method, _version, _failed: None,
-        compat: bool = False,
     ) -> None:
         self._node, self.socket = node, socket
-        self._count, self._compat = count, compat
+        self._count = count
         self._bucket = TokenBucket(CALLS_PER_SECOND, BURST)
         self._encoded: dict[str, tuple[tuple[object, ...], bytes]] = {}
         self._server = GrpcServer(pod_resources_methods(self), name="podresources")
@@ -100,7 +99,7 @@ class PodResourcesServer:
             for resource in inventory
             for device_id, device in inventory.devices(resource).items()
             if device_id in inventory.healthy(resource)
-            for entry in _allocatable(resource, device, compat=self._compat)
+            for entry in _allocatable(resource, device)
         ]
 
     async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
@@ -163,13 +162,13 @@ def _held(resource: str, held: HeldDevices) -> Iterator[DeviceEntry]:
             yield DeviceEntry(resource, (device_id,), nodes)
 
 
-def _allocatable(resource: str, device: ReportedDevice, *, compat: bool) -> Iterator[DeviceEntry]:
+def _allocatable(resource: str, device: ReportedDevice) -> Iterator[DeviceEntry]:
     """Yield one entry per NUMA node of the device, or one without.
 
-    A kubelet forgets a device whose topology names no node; `compat` does so too.
+    A kubelet forgets a device whose topology names no node.
     """
     if device.numa_nodes:
         for node in device.numa_nodes:
             yield DeviceEntry(resource, (device.id,), (node,))
-    elif device.numa_nodes is None or not compat:
+    else:
         yield DeviceEntry(resource, (device.id,))

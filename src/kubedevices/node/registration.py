@@ -7,7 +7,6 @@ directory dial at once, and some die when they are refused.
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -55,10 +54,9 @@ class RegistrationServer:
         *,
         refused: Refused | None = None,
         metrics: Metrics = NO_METRICS,
-        compat: bool = False,
     ) -> None:
         self.socket = registration_socket(socket_dir)
-        self._connect, self._refused, self._compat = connect, refused, compat
+        self._connect, self._refused = connect, refused
         self._metrics = metrics
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
@@ -150,11 +148,9 @@ class RegistrationServer:
     def plugin_socket(self, endpoint: str) -> Path:
         """Return the path meant by `endpoint`; raises `BadEndpoint`.
 
-        The kubelet joins and cleans the path, so that `..` can leave the directory; `compat` too.
+        The kubelet joins and cleans the path, so that `..` can leave the directory.
         """
         directory = self.socket.parent
-        if self._compat:
-            return Path(os.path.normpath(f"{directory}/{endpoint}"))
         is_name = endpoint not in ("", ".", "..") and not {"/", "\0"} & set(endpoint)
         if not is_name or len(endpoint.encode()) > _NAME_MAX:
             raise BadEndpoint(endpoint)

@@ -38,7 +38,6 @@ class _Socket:
     is_busy: bool = False
     failures: int = 0
     not_before: float = 0.0
-    given_up: Hashable = None
 
 
 @dataclass
@@ -62,7 +61,7 @@ class RegistryState:
                     unregister.append(path)
             elif socket.desired is None:
                 del self._sockets[path]
-            elif socket.desired != socket.given_up and now >= socket.not_before:
+            elif now >= socket.not_before:
                 socket.is_busy = True
                 register.append(path)
         return Plan(tuple(unregister), tuple(register))
@@ -72,13 +71,12 @@ class RegistryState:
         socket = self._sockets[path]
         socket.plugin, socket.actual, socket.is_busy = plugin, file, False
 
-    def failed(self, path: Path, now: float, *, give_up_on: Hashable = None) -> float:
-        """Take note of a failure; return the pause. `give_up_on` is a file never to try again."""
+    def failed(self, path: Path, now: float) -> float:
+        """Take note of a failure; return the pause."""
         socket = self._sockets[path]
         pause = min(FIRST_PAUSE * 2.0**socket.failures, LONGEST_PAUSE)
         socket.failures = min(socket.failures + 1, 16)
         socket.not_before, socket.is_busy = now + pause, False
-        socket.given_up = give_up_on
         return pause
 
     def unregistered(self, path: Path) -> RegisteredPlugin | None:

@@ -13,7 +13,6 @@ from kubedevices.device import Health, ReportedDevice
 from kubedevices.node.free_devices import FreeDevices
 from kubedevices.node.list_plan import NO_CHANGE, ListChange, ListPlan, mask_of_device
 from kubedevices.node.pod_devices import NO_NUMA_NODE
-from kubedevices.numa import mask_of
 
 UNKNOWN = "Unknown"
 """Health of a device whose plugin is gone or no longer lists it."""
@@ -27,10 +26,9 @@ class ResourceDevices:
     `reserved` is a live view of the reservations: device IDs that are held or about to be.
     """
 
-    def __init__(self, reserved: Mapping[str, int], *, compat: bool = False) -> None:
-        self._reserved, self._compat = reserved, compat
+    def __init__(self, reserved: Mapping[str, int]) -> None:
+        self._reserved = reserved
         self._listed: Sequence[ReportedDevice] = ()
-        self._counted_twice: frozenset[str] = frozenset()
         self.devices: dict[str, ReportedDevice] = {}
         self.healthy: set[str] = set()
         self.is_live = False
@@ -41,8 +39,8 @@ class ResourceDevices:
 
     @property
     def capacity(self) -> int:
-        """How many devices there are; with `compat` one listed both ways counts twice."""
-        return len(self.devices) + len(self._counted_twice)
+        """How many devices there are."""
+        return len(self.devices)
 
     @property
     def allocatable(self) -> int:
@@ -52,10 +50,8 @@ class ResourceDevices:
     def health(self, device_id: str) -> str:
         """Return Healthy, Unhealthy or Unknown; a kubelet calls a missing device healthy."""
         device = self.devices.get(device_id)
-        if device is None:
-            return Health.HEALTHY if self._compat else UNKNOWN
-        if not self.is_live:
-            return Health.UNHEALTHY if self._compat else UNKNOWN
+        if device is None or not self.is_live:
+            return UNKNOWN
         return Health.HEALTHY if device_id in self.healthy else Health.UNHEALTHY
 
     def per_numa(self, device_ids: Iterable[str]) -> dict[int, list[str]]:
@@ -94,7 +90,6 @@ class ResourceDevices:
         was_live, self.is_live = self.is_live, False
         self.healthy = set()
         self.free = FreeDevices()
-        self._counted_twice = frozenset()
         return ListChange(changed=tuple(self.devices)) if was_live else NO_CHANGE
 
     def plan(self, listed: Sequence[ReportedDevice]) -> ListPlan:
@@ -113,8 +108,6 @@ class ResourceDevices:
 
     def replace(self, listed: Sequence[ReportedDevice], plan: ListPlan | None = None) -> ListChange:
         """Take a whole new list, as planned; without a plan that is good still, at one go."""
-        if self._compat:
-            return self._replace_as_the_kubelet(listed)
         if plan is None or plan.change is None or plan.is_stale():
             plan = self.plan(listed)
             for _ in plan.steps():
@@ -143,40 +136,6 @@ class ResourceDevices:
                 free.discard(device_id, mask)
             else:
                 free.add(device_id, mask)
-
-    def _replace_as_the_kubelet(self, listed: Sequence[ReportedDevice]) -> ListChange:
-        """Take a list with the last of two entries, in both sets when they disagree."""
-        if self.is_live and listed == self._listed:
-            return NO_CHANGE
-        old, was_live = self.devices, self.is_live
-        new = {device.id: device for device in listed}
-        healthy = {device.id for device in listed if device.health == _HEALTHY}
-        unhealthy = {device.id for device in listed if device.health != _HEALTHY}
-        change = ListChange(
-            appeared=tuple(device_id for device_id in new if device_id not in old),
-            changed=tuple(
-                device.id
-                for device in new.values()
-                if device.id in old and (not was_live or old[device.id].health != device.health)
-            ),
-            vanished=tuple(device_id for device_id in old if device_id not in new),
-            duplicates=len(listed) - len(new),
-        )
-        self._rebuild(new, healthy)
-        self._counted_twice = frozenset(healthy & unhealthy)
-        self._listed = listed
-        return change
-
-    def _rebuild(self, devices: dict[str, ReportedDevice], healthy: set[str]) -> None:
-        self.devices, self.healthy, self.is_live = devices, healthy, True
-        self.counts = Counter()
-        for nodes, count in Counter(device.numa_nodes for device in devices.values()).items():
-            self.counts[mask_of(nodes) if nodes else 0] += count
-        self.free = FreeDevices.of(
-            (device_id, mask_of_device(devices[device_id]))
-            for device_id in healthy
-            if device_id not in self._reserved
-        )
 
     def _take_out(self, device: ReportedDevice) -> None:
         mask = mask_of_device(device)

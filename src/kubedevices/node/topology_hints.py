@@ -24,8 +24,6 @@ ALL_SUBSETS_LIMIT = 12
 HINT_LIMIT = 1024
 """With more nodes it is the small sets, as many sizes as fit in here, and the set of all."""
 
-_COMPAT_LIMIT = 16
-
 
 class TopologyHint(NamedTuple):
     """A set of NUMA nodes that would do, None for any; `preferred` when no smaller one could."""
@@ -60,7 +58,6 @@ def container_hints(
     *,
     numa_nodes: Sequence[int],
     reusable: Callable[[str], Collection[str]] = lambda _: (),
-    compat: bool = False,
 ) -> dict[str, Hints]:
     """Return the hints for each device resource of `container`.
 
@@ -68,7 +65,7 @@ def container_hints(
     """
     hints: dict[str, Hints] = {}
     for resource, count in container.limits.items():
-        if inventory.is_known(resource) and (count or compat):
+        if inventory.is_known(resource) and count:
             held = pod_devices.device_ids(pod_uid, container.name, resource)
             hints[resource] = resource_hints(
                 inventory,
@@ -77,7 +74,6 @@ def container_hints(
                 held=held,
                 reusable=reusable(resource),
                 numa_nodes=numa_nodes,
-                compat=compat,
             )
     return hints
 
@@ -88,10 +84,9 @@ def pod_hints(
     pod_devices: PodDevices,
     *,
     numa_nodes: Sequence[int],
-    compat: bool = False,
 ) -> dict[str, Hints]:
     """Return the hints for each device resource of the pod as a whole."""
-    request = pod_device_request(pod, inventory.is_known, compat=compat)
+    request = pod_device_request(pod, inventory.is_known)
     return {
         resource: resource_hints(
             inventory,
@@ -99,7 +94,6 @@ def pod_hints(
             count,
             held=pod_devices.of_pod(pod.uid, resource),
             numa_nodes=numa_nodes,
-            compat=compat,
         )
         for resource, count in request.items()
     }
@@ -113,12 +107,11 @@ def resource_hints(
     numa_nodes: Sequence[int],
     held: Collection[str] = (),
     reusable: Collection[str] = (),
-    compat: bool = False,
 ) -> Hints:
     """Return the hints for `count` devices, of which the container or pod already has `held`."""
     record = inventory.record(resource)
     machine = mask_of(tuple(numa_nodes))
-    if record is None or not _has_numa(record, machine, compat=compat):
+    if record is None or not _has_numa(record, machine):
         return None
     if held and len(held) != count:
         return []
@@ -126,19 +119,18 @@ def resource_hints(
     if held:
         counts = NumaCounts(devices.counts, _count(devices.devices, held))
     else:
-        if not compat:
-            reusable = devices.healthy.intersection(reusable)
+        reusable = devices.healthy.intersection(reusable)
         # A reusable device is reserved, so it is not among the free ones.
         if len(devices.free) + len(reusable) < count:
             return []
-        left = _reusable_counts(devices.devices, reusable, machine, compat=compat)
+        left = _reusable_counts(devices.devices, reusable, machine)
         counts = NumaCounts(devices.counts, devices.free.counts(), left)
-    return generate_hints(counts, count, numa_nodes, compat=compat)
+    return generate_hints(counts, count, numa_nodes)
 
 
-def _has_numa(record: ResourceRecord, machine: int, *, compat: bool) -> bool:
-    """Whether any device has a node; without `compat` it must be one that the machine has."""
-    return any(mask and (compat or mask & machine) for mask in record.devices.counts)
+def _has_numa(record: ResourceRecord, machine: int) -> bool:
+    """Whether any device is on a node that the machine has."""
+    return any(mask & machine for mask in record.devices.counts)
 
 
 def _count(devices: Mapping[str, ReportedDevice], ids: Iterable[str]) -> dict[int, int]:
@@ -151,18 +143,17 @@ def _count(devices: Mapping[str, ReportedDevice], ids: Iterable[str]) -> dict[in
 
 
 def _reusable_counts(
-    devices: Mapping[str, ReportedDevice], ids: Iterable[str], machine: int, *, compat: bool
+    devices: Mapping[str, ReportedDevice], ids: Iterable[str], machine: int
 ) -> dict[int, int]:
     """Count the reusable devices that a hint must contain.
 
     A device that is on none of the machine's nodes cannot be in any hint, so it does not count.
-    With `compat` it makes every hint impossible, unless it has no topology at all.
     """
     listed = (devices[device_id] for device_id in ids if device_id in devices)
     counts: dict[int, int] = {}
     for device in listed:
         mask = mask_of_device(device) & machine
-        if mask or (compat and device.numa_nodes is not None):
+        if mask:
             counts[mask] = counts.get(mask, 0) + 1
     return counts
 
@@ -171,21 +162,18 @@ def _reusable_counts(
 
 
 def generate_hints(
-    counts: NumaCounts, request: int, numa_nodes: Sequence[int], *, compat: bool = False
+    counts: NumaCounts, request: int, numa_nodes: Sequence[int]
 ) -> list[TopologyHint]:
     """Return every set of NUMA nodes with enough devices, by size, then in the order of the nodes.
 
     Preferred are those of the smallest size at which the machine could serve the request with all
-    devices free. With `compat` sets may contain nodes without devices, which makes them many more.
+    devices free.
     """
-    if compat:
-        nodes = tuple(numa_nodes)
-    else:
-        used = 0
-        for mask in counts.known:
-            used |= mask
-        nodes = tuple(node for node in sorted(set(numa_nodes)) if used & mask_of((node,)))
-    subsets = _subsets(nodes, _COMPAT_LIMIT if compat else ALL_SUBSETS_LIMIT)
+    used = 0
+    for mask in counts.known:
+        used |= mask
+    nodes = tuple(node for node in sorted(set(numa_nodes)) if used & mask_of((node,)))
+    subsets = _subsets(nodes)
     known = _reach(counts.known, subsets)
     usable = _reach(_sum(counts.available, counts.reusable), subsets)
     sizes = zip(subsets.sizes, known, strict=True)
@@ -214,13 +202,13 @@ class _Subsets(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _subsets(nodes: tuple[int, ...], all_up_to: int) -> _Subsets:
+def _subsets(nodes: tuple[int, ...]) -> _Subsets:
     """Return the non-empty subsets of `nodes` by size; of very many nodes not all of them."""
     places = range(len(nodes))
     chosen: list[tuple[int, ...]] = []
     for size in range(1, len(nodes) + 1):
         too_many = len(chosen) + comb(len(nodes), size) > HINT_LIMIT
-        if len(nodes) > all_up_to and too_many:
+        if len(nodes) > ALL_SUBSETS_LIMIT and too_many:
             chosen.append(tuple(places))
             break
         chosen.extend(combinations(places, size))

@@ -49,11 +49,10 @@ class TopologyManager:
         *,
         providers: Sequence[HintProvider] = (),
         metrics: Metrics = NO_METRICS,
-        compat: bool = False,
     ) -> None:
         self.settings = settings
         self._inventory, self._pod_devices = inventory, pod_devices
-        self._providers, self._metrics, self._compat = providers, metrics, compat
+        self._providers, self._metrics = providers, metrics
         self._decided: dict[str, dict[str, TopologyHint]] = {}
 
     @property
@@ -74,7 +73,6 @@ class TopologyManager:
             self._pod_devices,
             numa_nodes=self.settings.numa_nodes,
             reusable=reusable,
-            compat=self._compat,
         )
 
     def get_pod_topology_hints(self, pod: Pod) -> dict[str, Hints]:
@@ -84,7 +82,6 @@ class TopologyManager:
             self._inventory,
             self._pod_devices,
             numa_nodes=self.settings.numa_nodes,
-            compat=self._compat,
         )
 
     # ------------------------------------------------------------ decisions
@@ -105,7 +102,7 @@ class TopologyManager:
         """
         if self.settings.policy == "none":
             return None
-        if not self._compat and self._has_everything(pod, container):
+        if self._has_everything(pod, container):
             return self.get_affinity(pod.uid, container.name).numa_nodes
         decided = self._decided.setdefault(pod.uid, {})
         if container.name not in decided:

@@ -165,7 +165,7 @@ class Probe:
         if wipe == "nothing":
             self.kubelet_socket.unlink(missing_ok=True)
         else:
-            clean_plugin_directory(self.socket_dir, compat=wipe == "everything")
+            clean_plugin_directory(self.socket_dir, every_file=wipe == "everything")
 
     async def replace_socket(self) -> None:
         """Come back with a new kubelet.sock, the plugins' sockets untouched."""
