@@ -1,0 +1,23 @@
+"""Neither streams nor connections leave anything behind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.wire.frames import Joined
+from tests.wire.protocol.lives import STREAMS, growth_of_connections, growth_of_streams
+
+
+@pytest.mark.parametrize("live", STREAMS.values(), ids=STREAMS)
+def test_streams_leave_nothing(live: Callable[[Joined], None]) -> None:
+    """However a stream ends, a connection that had 1,500 is not larger than one that had 1,100."""
+    assert growth_of_streams(live, 1_100, 400) < 200  # the same for any number
+
+
+async def test_connections_leave_nothing(server: GrpcServer, short_dir: Path) -> None:
+    """However a connection ends, a server that had 400 is not larger than one that had 200."""
+    blocks, files = await growth_of_connections(server, short_dir / "s.sock", 200, 200)
+    assert files == 0
+    assert blocks < 600  # the same for any number: the loop and the sockets keep some
