@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice
@@ -128,6 +131,36 @@ async def test_list_follows_what_a_pod_holds(short_dir: Path) -> None:
         assert pod.containers[1].devices == (DeviceEntry(GPU, ("gpu-0",), (0,)),)
         node.gone.add("uid-1")
         assert await client.list_pods(timeout=5) == ()
+
+
+pods = st.builds(
+    Pod, st.sampled_from("xy"), uid=st.sampled_from("abc"), containers=st.just((Container("c"),))
+)
+steps = st.one_of(
+    st.tuples(st.just("admit"), pods),
+    st.tuples(st.just("hold"), st.sampled_from("abc"), st.sampled_from(["gpu-0", "gpu-1"])),
+    st.tuples(st.just("remove"), st.sampled_from("abc")),
+    st.tuples(st.just("go"), st.sampled_from("abc")),
+)
+
+
+@given(st.lists(steps, max_size=20))
+def test_a_list_is_the_same_as_if_none_had_been_asked_for_before(made: list[Any]) -> None:
+    """Whatever happened in between: what is kept of the lists before never shows."""
+    node = FakeNode()
+    asked = PodResourcesServer(node, Path("socket"))
+    for kind, *what in made:
+        match kind:
+            case "admit":
+                node.admitted[what[0].uid] = what[0]
+            case "hold":
+                node.hold("c", {0: [what[1]]}, uid=what[0])
+            case "remove":
+                node.pod_devices.remove(what[0], "c", GPU)
+            case "go":
+                node.admitted.pop(what[0], None)
+                node.pod_devices.remove_pod(what[0])
+        assert asked._encode_all() == PodResourcesServer(node, Path("socket"))._encode_all()
 
 
 async def test_get_answers_for_one_pod_or_says_that_there_is_none(short_dir: Path) -> None:

@@ -66,6 +66,7 @@ class PodDevices:
         self._pods: dict[str, dict[str, dict[str, HeldDevices]]] = {}
         self._holders: dict[str, dict[str, list[Holder]]] = {}
         self._reservations = reservations
+        self._changes, self._last_changes = 0, dict[str, int]()
 
     def __repr__(self) -> str:
         return f"<PodDevices of {len(self._pods)} pods>"
@@ -83,6 +84,10 @@ class PodDevices:
     def pod_uids(self) -> Collection[str]:
         """Return the pods that hold something."""
         return self._pods.keys()
+
+    def last_change(self, pod_uid: str) -> int:
+        """Return a number that is another one after every change of what the pod holds."""
+        return self._last_changes.get(pod_uid, 0)
 
     def holdings(self, pod_uid: str) -> Iterator[Holding]:
         """Iterate over the entries of one pod."""
@@ -129,6 +134,8 @@ class PodDevices:
     def insert(self, pod_uid: str, container: str, resource: str, held: HeldDevices) -> None:
         """Let the container hold `held`, instead of what it held of the resource before."""
         self.remove(pod_uid, container, resource)
+        self._changes += 1
+        self._last_changes[pod_uid] = self._changes
         self._pods.setdefault(pod_uid, {}).setdefault(container, {})[resource] = held
         holders = self._holders.setdefault(resource, {})
         holder = Holder(pod_uid, container)
@@ -145,8 +152,10 @@ class PodDevices:
             return None
         if not containers[container]:
             del containers[container]
+        self._changes += 1
+        self._last_changes[pod_uid] = self._changes
         if not containers:
-            del self._pods[pod_uid]
+            del self._pods[pod_uid], self._last_changes[pod_uid]
         self._forget(Holder(pod_uid, container), resource, held)
         return held
 
@@ -154,6 +163,7 @@ class PodDevices:
         """Forget everything the pod holds and return it."""
         removed = tuple(self.holdings(pod_uid))
         self._pods.pop(pod_uid, None)
+        self._last_changes.pop(pod_uid, None)
         for _, container, resource, held in removed:
             self._forget(Holder(pod_uid, container), resource, held)
         return removed

@@ -60,7 +60,7 @@ class PodResourcesServer:
         self._node, self.socket = node, socket
         self._count = count
         self._bucket = TokenBucket(CALLS_PER_SECOND, BURST)
-        self._encoded: dict[str, tuple[tuple[object, ...], bytes]] = {}
+        self._encoded: dict[str, tuple[Pod, int, bytes]] = {}
         self._server = GrpcServer(pod_resources_methods(self), name="podresources")
 
     async def start(self) -> None:
@@ -117,15 +117,15 @@ class PodResourcesServer:
 
     def _encode_all(self) -> list[bytes]:
         """Return every pod encoded; one that holds what it held before is not encoded again."""
-        encoded: dict[str, tuple[tuple[object, ...], bytes]] = {}
+        encoded: dict[str, tuple[Pod, int, bytes]] = {}
         for pod in self._node.pods():
-            holdings = (pod, *(each.held for each in self._node.pod_devices.holdings(pod.uid)))
+            change = self._node.pod_devices.last_change(pod.uid)
             known = self._encoded.get(pod.uid)
-            if known is None or not _are_same(known[0], holdings):
-                known = holdings, pod_to_wire(self._entry(pod, v1alpha1=False))
+            if known is None or known[0] is not pod or known[1] != change:
+                known = pod, change, pod_to_wire(self._entry(pod, v1alpha1=False))
             encoded[pod.uid] = known
         self._encoded = encoded
-        return [pod_bytes for _, pod_bytes in encoded.values()]
+        return [pod_bytes for _, _, pod_bytes in encoded.values()]
 
     def _entry(self, pod: Pod, *, v1alpha1: bool) -> PodEntry:
         sidecars = () if v1alpha1 else (each for each in pod.init_containers if each.is_sidecar)
@@ -146,12 +146,6 @@ class PodResourcesServer:
 def _name(pod: Pod) -> str:
     """Return the uid of a pod whose name a kubelet's checkpoint did not tell: nothing else does."""
     return pod.name or pod.uid
-
-
-def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(
-        one is other for one, other in zip(some, others, strict=True)
-    )
 
 
 def _held(resource: str, held: HeldDevices) -> Iterator[DeviceEntry]:
