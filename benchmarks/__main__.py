@@ -15,18 +15,25 @@ TABLES = {
         "benchmarks.node_neighbours",
     ),
     "check": ("benchmarks.check_run",),
+    "verdicts": ("benchmarks.verdicts",),
     "footprint": ("benchmarks.footprint",),
     "memory": ("benchmarks.device_memory",),
 }
+
+
+BY_NAME = {"verdicts"}
+"""Half an hour on a machine that is kept busy: only if asked for."""
 
 
 def main() -> None:
     """Run the benchmarks that were asked for, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only see whether it works")
-    parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)}; default: all")
+    parser.add_argument(
+        "tables", nargs="*", help=f"of {', '.join(TABLES)}; default: all but verdicts"
+    )
     args = parser.parse_args()
-    names = args.tables or list(TABLES)
+    names = args.tables or [name for name in TABLES if name not in BY_NAME]
     for name in names:
         if name not in TABLES:
             parser.error(f"no table {name!r}, choose from {', '.join(TABLES)}")

@@ -242,7 +242,8 @@ def _timing(args: argparse.Namespace) -> "Timing":
 
     timing = Timing().scaled(args.timeout_scale)
     if args.quick:
-        timing = replace(timing, watch=timing.calm)
+        settle, linger = timing.settle / 2, timing.linger / 3
+        timing = replace(timing, settle=settle, linger=linger, watch=timing.calm)
     if args.change_timeout is None:
         return timing
     if args.change_timeout <= 0:

@@ -5,6 +5,7 @@ are everybody's: what makes them change waits until nobody compares lists any mo
 """
 
 import asyncio
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -161,10 +162,15 @@ class _Run:
         tracks: dict[str, list[Check]],
         aside: dict[str, list[Check]],
     ) -> None:
-        names = [*aside]
+        # What waits longest begins first, and no two copies start in the same moment.
+        names = sorted(
+            aside, key=lambda name: (-any(c.slow for c in aside[name]), -len(aside[name]))
+        )
         tasks = [asyncio.create_task(self._on(first, aside[names[0]]), name=names[0])]
+        apart = self._notes.usual_start / (os.cpu_count() or 1)
         tasks += [
-            asyncio.create_task(self._on_its_own(aside[name]), name=name) for name in names[1:]
+            asyncio.create_task(self._on_its_own(aside[name], number * apart), name=name)
+            for number, name in enumerate(names[1:])
         ]
         comparing = {
             check.id for each in aside.values() for check in each if not check.ignores_changes
@@ -187,7 +193,8 @@ class _Run:
             await self._board.until_ended(comparing, CHECK_LIMIT)
             await main.run(changes)
 
-    async def _on_its_own(self, checks: list[Check]) -> None:
+    async def _on_its_own(self, checks: list[Check], delay: float) -> None:
+        await asyncio.sleep(delay)
         async with open_stage(self._target, self._timing, self._notes) as stage:
             await self._on(stage, checks)
 

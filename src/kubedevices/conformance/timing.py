@@ -42,7 +42,7 @@ class Timing:
     often: float = 40  # what many restarts in a row may take
     hold: float = 0.5  # how long a connection is left idle or unread
 
-    rounds: int = 16
+    rounds: int = 12
     changes: int = 6
     calls_at_once: int = 16
     streams_beside: int = 12

@@ -5,6 +5,7 @@ By looking often instead of by file events: a probe lives for a minute.
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,9 @@ class RegistryWatcher:
 
     async def _look(self) -> None:
         while True:
-            found = {path: FileIdentity.of(path) for path in sorted(self._directory.rglob("*"))}
+            is_empty = not os.listdir(self._directory)  # noqa: PTH208  as most are, all the time
+            paths = () if is_empty else sorted(self._directory.rglob("*"))
+            found = {path: FileIdentity.of(path) for path in paths}
             for path, identity in found.items():
                 if identity and self._seen.get(path) != identity and path.is_socket():
                     self._seen[path] = identity

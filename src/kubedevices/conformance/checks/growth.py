@@ -98,7 +98,7 @@ def _figures(stage: Stage) -> Figures:
     mend="Close listeners, channels and watches when you register anew.",
 )
 async def descriptors(stage: Stage) -> str:
-    """Open file descriptors do not grow over 16 kubelet restarts."""
+    """Open file descriptors do not grow over 12 kubelet restarts."""
     found = await Growth.measure(stage)
     return found.judge("descriptors", allowed=found.rounds / 2)
 
@@ -112,7 +112,7 @@ async def descriptors(stage: Stage) -> str:
     seen="SR-IOV (a probe goroutine more per restart)",
 )
 async def threads(stage: Stage) -> str:
-    """Threads do not grow over 16 kubelet restarts."""
+    """Threads do not grow over 12 kubelet restarts."""
     found = await Growth.measure(stage)
     return found.judge("threads", allowed=found.rounds / 2)
 
@@ -125,7 +125,7 @@ async def threads(stage: Stage) -> str:
     mend="Drop servers, channels and lists of former registrations.",
 )
 async def memory(stage: Stage) -> str:
-    """Memory does not grow over 16 kubelet restarts."""
+    """Memory does not grow over 12 kubelet restarts."""
     found = await Growth.measure(stage)
     allowed = max(0.2 * found.figures[0].memory, 512 * found.rounds)
     return found.judge("memory", allowed=allowed, unit=" KiB")

@@ -180,15 +180,18 @@ async def stale_socket(stage: Stage) -> str:
 )
 async def same_second(stage: Stage) -> str:
     """Killed and started again within the same second, it registers."""
-    await asyncio.sleep(SECOND - time.time() % SECOND)
-    second = int(time.time())
-    await stage.start_fresh()
-    await stage.until_registered(stage.timing.start)
-    await stage.keeper.kill_all()
-    await stage.probe.drop_connections()
-    is_late = int(time.time()) != second
-    stage.process = await stage.launch()
-    took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
+    is_late, tries = True, 3 if stage.notes.usual_start < SECOND else 1
+    while is_late and tries:
+        tries -= 1
+        await asyncio.sleep(SECOND - time.time() % SECOND)
+        second = int(time.time())
+        await stage.start_fresh()
+        await stage.until_registered(stage.timing.start)
+        await stage.keeper.kill_all()
+        await stage.probe.drop_connections()
+        is_late = int(time.time()) != second
+        stage.process = await stage.launch()
+        took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
     if is_late:
         raise NotTried(f"it takes {stage.notes.usual_start:.1f} s to start, and two starts more")
     return f"registered {took:.2f} s after its second start"
@@ -222,7 +225,6 @@ async def unopened_stream(stage: Stage) -> str:
 @theme.check(
     "two-instances",
     FAIL,
-    track="registration.stale-socket",
     needs=("list.stays-open", "list.abandoned-stream"),
     suffers="A rolling update, or a second copy by mistake, ends with nobody serving.",
     source="rolling updates with surge start the new instance before the old one ends",

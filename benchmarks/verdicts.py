@@ -1,0 +1,113 @@
+"""Whether `kubedevices check` says the same of a plugin quietly and on a machine with ten times the
+work it can do: good plugins, and some that break what is judged by time.
+
+Each is checked with all checks and the times of real use, first alone, then beside busy processes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import measure
+from kubedevices.conformance.checks import ALL, find
+from kubedevices.conformance.kubelets import Kubelets
+from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.target import Target
+from kubedevices.conformance.timing import Timing
+from tests.conformance.mutants.registry import all_mutations
+from tests.conformance.rig import GOOD_PLUGIN, MUTANT, target, widgets
+from tests.interop import go_peer
+
+TIMES_TOO_MUCH = 10
+LIMIT = "3600"
+"""Seconds after which a busy process ends, whatever became of us."""
+
+MUTANTS = (
+    "stops-slowly",
+    "intel-panics-after-a-restart",
+    "rocm-any-stream-end-exits",
+    "akri-never-registers-again",
+    "generic-streams-share-a-queue",
+)
+KUBELETS = Kubelets((1, 32), (1, 36))
+
+Verdicts = dict[tuple[str, str], Result]
+
+
+def plugins(directory: Path) -> dict[str, Target]:
+    """Return everything that is checked, by its name."""
+    good = target(GOOD_PLUGIN, directory)
+    simulate = (sys.executable, "-m", "kubedevices.cli", "simulate", "--socket-dir", "{socket_dir}")
+    found = {
+        "simulate": Target(simulate),
+        "grpcio": good,
+    }
+    if shutil.which("go"):
+        command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory))
+        found["Go"] = replace(good, command=command)
+    for name in MUTANTS:
+        options = ("--mutation", name, *all_mutations()[name].options)
+        found[name] = target(MUTANT, directory, options)
+    return {name: replace(each, side_by_side=True) for name, each in found.items()}
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keep the processors busy."""
+    command = ("timeout", LIMIT, "sh", "-c", "while :; do :; done")
+    processes = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.terminate()
+        for each in processes:
+            each.wait()
+
+
+async def verdicts_of(name: str, *, quick: bool) -> tuple[Verdicts, float]:
+    """Check one plugin; return what was said, and how long it took."""
+    began = time.monotonic()
+    with widgets() as directory:
+        checks = [find("registration.version"), find("life.stop-time")] if quick else ALL
+        results = await run_checks(plugins(directory)[name], checks, Timing(), kubelets=KUBELETS)
+    return {(each.check.id, each.resource): each for each in results}, time.monotonic() - began
+
+
+def differences(quiet: Verdicts, loaded: Verdicts) -> list[str]:
+    """Say where two runs disagree."""
+    return [
+        f"{where[0]} of {where[1]}: "
+        + ", then ".join(
+            f"{each.status} ({each.verdict.evidence})" if each else "nothing"
+            for each in (quiet.get(where), loaded.get(where))
+        )
+        for where in sorted({*quiet, *loaded})
+        if (one := quiet.get(where)) is None
+        or (other := loaded.get(where)) is None
+        or one.status != other.status
+    ]
+
+
+async def main(*, quick: bool = False) -> None:
+    """Print the table, and every verdict that differs."""
+    with widgets() as directory:
+        names = [*plugins(directory)][: 1 if quick else None]
+    rows, wrong = [], []
+    for name in names:
+        quiet, alone = await verdicts_of(name, quick=quick)
+        with busy(TIMES_TOO_MUCH * (os.cpu_count() or 1)):
+            loaded, beside = await verdicts_of(name, quick=quick)
+        differing = differences(quiet, loaded)
+        wrong += [f"{name}: {each}" for each in differing]
+        rows.append([name, str(len(quiet)), f"{alone:.0f}", f"{beside:.0f}", str(len(differing))])
+        print(" ".join(rows[-1]), *differing, sep="\n", file=sys.stderr, flush=True)
+    header = ["plugin", "verdicts", "quiet, in s", "busy, in s", "that differ"]
+    measure.table("Verdicts of `check` on a quiet machine and on a busy one", header, rows)
+    print(*wrong, sep="\n")
