@@ -108,6 +108,6 @@ async def main(*, quick: bool = False) -> None:
         wrong += [f"{name}: {each}" for each in differing]
         rows.append([name, str(len(quiet)), f"{alone:.0f}", f"{beside:.0f}", str(len(differing))])
         print(" ".join(rows[-1]), *differing, sep="\n", file=sys.stderr, flush=True)
-    header = ["plugin", "verdicts", "quiet, in s", "busy, in s", "that differ"]
+    header = ["plugin", "verdicts", "seconds quiet", "seconds busy", "that differ"]
     measure.table("Verdicts of `check` on a quiet machine and on a busy one", header, rows)
     print(*wrong, sep="\n")
