@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kubedevices import terminal
 from kubedevices.cli import explain as verb
 from kubedevices.cli import main
 from kubedevices.explain.finding import Step, ok, problem, warning
@@ -226,8 +227,9 @@ def test_on_a_terminal_lines_are_as_long_as_it_is_wide(
     short_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But a command stays whole, for copying."""
-    monkeypatch.setattr(verb, "is_terminal", lambda: True)
+    monkeypatch.setattr(terminal, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
     missing = short_dir / ("d" * 40) / "p"
     assert main(["explain", "--socket-dir", str(missing)]) == 1
     lines = capsys.readouterr().out.splitlines()

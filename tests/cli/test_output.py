@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from kubedevices import terminal as terminal_module
 from kubedevices.cli import output
 from kubedevices.cli.output import (
     Column,
@@ -46,11 +47,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Let stdout be a terminal of 80 columns that can show colours."""
     screen = Terminal()
     # Not sys.stdout itself: pytest puts its own there when the test begins.
-    monkeypatch.setattr(output, "sys", SimpleNamespace(stdout=screen, stderr=io.StringIO()))
+    for module in (output, terminal_module):
+        monkeypatch.setattr(module, "sys", SimpleNamespace(stdout=screen, stderr=io.StringIO()))
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}.items():
         monkeypatch.setenv(name, value)
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
     return screen
 
 
@@ -86,7 +87,7 @@ def test_a_table_that_is_too_wide_is_grouped(terminal: Terminal) -> None:
     lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["a", "d0", "d1", "b", "d0", "d1"]
     assert max(map(len, lines[:2])) <= 80
-    assert lines[3] == "  d0   " + "y" * 74
+    assert lines[3] == "  d0  " + "y" * 74
 
 
 def test_a_terminal_is_safe_from_what_is_listed(terminal: Terminal) -> None:
@@ -105,10 +106,14 @@ def test_no_color_is_honoured(terminal: Terminal, monkeypatch: pytest.MonkeyPatc
     assert "31m" not in terminal.getvalue()
 
 
-def test_markup_in_a_cell_is_text(terminal: Terminal) -> None:
-    """An ID such as [red] is shown as it is."""
-    print_listing([{"id": "[red]:smile:[/red]"}], [Column("id")], "table")
-    assert "[red]:smile:[/red]" in terminal.getvalue()
+@pytest.mark.parametrize(("term", "expected"), [("dumb", "ID\n"), ("xterm", "\x1b[1mID\x1b[0m\n")])
+def test_a_dumb_terminal_gets_no_colour(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, term: str, expected: str
+) -> None:
+    """An editor's shell, for example, would show the codes."""
+    monkeypatch.setenv("TERM", term)
+    print_listing(ROWS, COLUMNS[:1], "table")
+    assert terminal.getvalue().startswith(expected)
 
 
 @pytest.mark.parametrize("format_", ["json", "yaml"])
@@ -199,6 +204,18 @@ def test_a_live_listing_on_a_terminal_is_redrawn(terminal: Terminal) -> None:
         listing.show(ROWS, caption="two devices")
         redrawn = terminal.getvalue()[before:]
     assert "nothing yet" in terminal.getvalue()
-    assert "\x1b[1A" in redrawn
-    assert "\x1b[2K" in redrawn
+    assert redrawn.startswith("\x1b[1A\x1b[2K" * 4), "heading, rule, row and caption"
+    assert redrawn.count("\x1b[1A") == 4
     assert "two devices" in redrawn
+    assert terminal.getvalue().endswith("\x1b[?25h"), "the cursor is back"
+
+
+def test_a_live_listing_stays_within_the_screen(terminal: Terminal) -> None:
+    """What scrolled away could not be overwritten; a line that wraps takes two."""
+    rows = [{"id": f"d{number}" + "x" * 100} for number in range(100)]
+    with LiveListing([Column("id")], "table") as listing:
+        listing.show(rows, caption="many")
+        listing.show(rows[:1])
+    shown = terminal.getvalue()
+    assert "… and 83 more lines" in shown
+    assert shown.count("\x1b[1A") == 38

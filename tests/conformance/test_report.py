@@ -13,7 +13,7 @@ from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.junit import as_junit
 from kubedevices.conformance.report.page import as_page
 from kubedevices.conformance.report.summary import Run
-from kubedevices.conformance.report.text import plain_lines, print_report
+from kubedevices.conformance.report.text import print_report, report_lines
 
 
 async def nothing(stage: object) -> str:
@@ -53,7 +53,7 @@ EVERYTHING = ("more than once", "The rule.", "The suffering.", "The source.", "T
 
 def test_the_text_is_grouped_and_explains_findings() -> None:
     """Themes with a line per check, then the findings, failures first, then one sentence."""
-    text = "\n".join(plain_lines(RUN))
+    text = "\n".join(report_lines(RUN))
     assert text.index("List\n") < text.index("Life\n") < text.index("gRPC\n")
     assert "  fail  list.id-unique" in text
     assert text.index("FAIL list.id-unique") < text.index("WARN list.order")
@@ -69,8 +69,8 @@ def test_the_text_is_grouped_and_explains_findings() -> None:
 def test_several_resources_get_a_column() -> None:
     """With one resource it is left out, with two every line names it."""
     two = Run("p", [*RUN.results, result("grpc.ping", Status.PASS, "x", resource="a.b/d")], 1)
-    assert not any("a.b/c" in line for line in plain_lines(RUN))
-    assert any("grpc.ping" in line and "a.b/d" in line for line in plain_lines(two))
+    assert not any("a.b/c" in line for line in report_lines(RUN))
+    assert any("grpc.ping" in line and "a.b/d" in line for line in report_lines(two))
 
 
 def test_one_finding_of_several_resources_is_told_once() -> None:
@@ -81,20 +81,20 @@ def test_one_finding_of_several_resources_is_told_once() -> None:
     ]
     whole = result("life.dies", Status.FAIL, "its process ended", resource="*")
     run = Run("p", [*RUN.results, *more, whole], 1)
-    text = "\n".join(plain_lines(run))
+    text = "\n".join(report_lines(run))
     assert text.count("FAIL list.id-unique") == 1
     assert "FAIL list.id-unique (a.b/c, a.b/d, a.b/e)" in text
     assert "a.b/d, a.b/e: more than once: 'x'" in text
     assert text.count("The mending.") == 3
     assert "* is the plugin as a whole" in text
-    assert "* is the plugin" not in "\n".join(plain_lines(RUN))
+    assert "* is the plugin" not in "\n".join(report_lines(RUN))
 
 
 def test_notes_and_what_was_left_out_take_one_line_each() -> None:
     """What most plugins do is counted and named, without a card; so is what --quick left out."""
     notes = [result(name, Status.NOTE) for name in ("allocate.empty-ids", "preferred.too-large")]
     run = Run("p", [*RUN.results[2:3], *notes], 1, left_out=["life.dies"])
-    text = "\n".join(plain_lines(run))
+    text = "\n".join(report_lines(run))
     assert "2 notes, of what most plugins do: allocate.empty-ids, preferred.too-large" in text
     assert "left out by --quick: life.dies" in text
     assert "NOTE allocate" not in text
@@ -122,7 +122,9 @@ def test_a_terminal_gets_colours(
 ) -> None:
     """On a terminal the same text is drawn with styles."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     print_report(RUN)
     text = capsys.readouterr().out
     assert "\x1b[" in text

@@ -9,18 +9,17 @@ finding has `step`, `result` (ok, unknown, warning, problem), `looked_at`, `foun
 
 import argparse
 import asyncio
-import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices import terminal
 from kubedevices.cli.asking import absolute_path, add_node_arguments
 from kubedevices.cli.output import (
     Column,
     add_output_argument,
-    is_terminal,
     one_line,
     print_document,
     print_listing,
@@ -155,7 +154,7 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
 
     Return the results that were printed.
     """
-    width = shutil.get_terminal_size().columns if is_terminal() else 0
+    width = terminal.size()[0] if terminal.is_terminal() else 0
     merged = _merged(findings)
     for each in merged:
         head = f"{each.result:8} {each.step:15} "

@@ -1,8 +1,8 @@
 """How lists are printed: a table for people, JSON and YAML for programs. For every listing verb.
 
-On a terminal a table is drawn by rich, with health in colour; into a pipe it is plain aligned
-text, never shortened. JSON and YAML print the rows as they are, so the keys of a row are a
-promise: each verb documents its own. rich and PyYAML are imported when they are needed.
+On a terminal a table has a rule and colours; into a pipe it is plain aligned text, never shortened.
+JSON and YAML print the rows as they are, so the keys of a row are a promise: each verb documents
+its own. PyYAML is imported when it is needed.
 """
 
 import argparse
@@ -10,35 +10,32 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.table import Table
+from kubedevices import terminal
+from kubedevices.terminal import is_terminal, styled
 
 FORMATS = ("table", "json", "yaml")
 
 Row = Mapping[str, Any]
 
 _NOTHING = "-"
-_UNLIMITED = 10_000
-_TRAILING_BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
+_GAP = "  "
+_CODE = re.compile(r"\x1b\[[0-9;]*m")
+_UP_AND_CLEAR, _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[1A\x1b[2K", "\x1b[?25l", "\x1b[?25h"
 _STYLES = {"Healthy": "green", "Unhealthy": "bold red"}
 
 
 class Column(NamedTuple):
     """One column: the key of the row, its heading, how its value becomes text.
 
-    A cell whose text is `Healthy` or `Unhealthy` gets its colour by itself; `style` is rich's word
-    for anything else.
+    On a terminal a cell whose text is `Healthy` or `Unhealthy` has a colour.
     """
 
     key: str
     title: str = ""
     text: Callable[[Any], str] | None = None
-    style: str = ""
     right: bool = False
 
     @property
@@ -112,17 +109,21 @@ def dump(document: Any, output: str) -> str:
 
 def plain_table(rows: Iterable[Row], columns: Sequence[Column]) -> str:
     """Return aligned columns without any decoration; a cell with a line break stays in its line."""
+    return "".join(_GAP.join(cells).rstrip() + "\n" for cells in _aligned(rows, columns))
+
+
+def _aligned(rows: Iterable[Row], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the cells of the heading and of each row, as wide as the widest of their column."""
     table = [[column.heading for column in columns]]
     table += [[one_line(column.cell(row)) for column in columns] for row in rows]
-    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
-    lines = []
-    for line in table:
-        cells = [
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    return [
+        [
             cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(line, widths, columns, strict=True)
+            for cell, width, column in zip(cells, widths, columns, strict=True)
         ]
-        lines.append("  ".join(cells).rstrip() + "\n")
-    return "".join(lines)
+        for cells in table
+    ]
 
 
 class LiveListing:
@@ -136,15 +137,12 @@ class LiveListing:
         self, columns: Sequence[Column], output: str, *, empty: str = "nothing yet"
     ) -> None:
         self._columns, self._output, self._empty = columns, output, empty
-        self._live: Live | None = None
+        self._is_live, self._drawn = output == "table" and is_terminal(), 0
         self._last = ""
 
     def __enter__(self) -> Self:
-        if self._output == "table" and is_terminal():
-            from rich.live import Live
-
-            self._live = Live(console=_console(), auto_refresh=False)
-            self._live.__enter__()
+        if self._is_live:
+            sys.stdout.write(_HIDE_CURSOR)
         return self
 
     def __exit__(
@@ -153,17 +151,15 @@ class LiveListing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._live:
-            self._live.__exit__(kind, error, trace)
+        if self._is_live:
+            sys.stdout.write(_SHOW_CURSOR)
+            sys.stdout.flush()
 
     def show(self, rows: Iterable[Row], *, document: Any = None, caption: str = "") -> None:
         """Show this state; `caption` stands under the table on a terminal, above it in a pipe."""
         rows = [*rows]
-        if self._live:
-            from rich.text import Text
-
-            shown = _rich_table(rows, self._columns, caption) if rows else Text(self._empty)
-            self._live.update(shown, refresh=True)
+        if self._is_live:
+            self._redraw(_draw(rows, self._columns) if rows else [self._empty], caption)
             return
         state = self._render(rows, document)
         if state == self._last:
@@ -173,6 +169,25 @@ class LiveListing:
         sys.stdout.write(gap + heading + state)
         sys.stdout.flush()
         self._last = state
+
+    def _redraw(self, lines: list[str], caption: str) -> None:
+        """Put `lines` in the place of those that were drawn last; what finds no room is counted."""
+        columns, height = terminal.size()
+
+        def rows_of(*parts: str) -> int:
+            return sum(-(-len(_CODE.sub("", part)) // columns) or 1 for part in parts)
+
+        room, shown = height - 2 - rows_of(caption), []
+        for number, line in enumerate(lines):
+            room -= rows_of(line)
+            if room < 0:
+                shown.append(styled(f"… and {len(lines) - number} more lines", "dim"))
+                break
+            shown.append(line)
+        shown += [styled(caption, "dim")] if caption else []
+        sys.stdout.write(_UP_AND_CLEAR * self._drawn + "".join(f"{line}\n" for line in shown))
+        sys.stdout.flush()
+        self._drawn = rows_of(*shown)
 
     def _render(self, rows: list[Row], document: Any) -> str:
         document = rows if document is None else document
@@ -189,8 +204,9 @@ def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     If that is not narrow enough, the terminal wraps whole lines, which can be read and copied
     where a table with wrapped cells can not.
     """
-    room = _console().width
-    if len(columns) > 1 and _natural_width(rows, columns) > room:
+    room, _ = terminal.size()
+    shown = _draw(rows, columns)
+    if len(columns) > 1 and max(len(_CODE.sub("", line)) for line in shown) > room:
         heading, rule, *lines = _draw(rows, columns[1:])
         shown = [f"  {heading}", f"  {rule[: room - 2]}"]
         above = None
@@ -200,77 +216,32 @@ def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
                 shown.append(title)
             above = title
             shown.append(f"  {line}")
-    else:
-        shown = _draw(rows, columns)
     sys.stdout.write("".join(line + "\n" for line in shown))
-
-
-def _natural_width(rows: Sequence[Row], columns: Sequence[Column]) -> int:
-    console = _console()
-    options = console.options.update(width=_UNLIMITED)
-    width: int = console.measure(_rich_table(rows, columns), options=options).maximum
-    return width
 
 
 def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """Return a line per row after two for the heading, as wide as they need to be."""
-    console = _console(width=_natural_width(rows, columns))
-    with console.capture() as drawn:
-        console.print(_rich_table(rows, columns))
-    # Blanks at the end would make a narrow terminal wrap a line for nothing.
-    return [_TRAILING_BLANKS.sub(r"\1", line) for line in drawn.get().splitlines()]
+    heading, *lines = _aligned(rows, columns)
+    room, _ = terminal.size()
+    drawn = [styled(_GAP.join(heading).rstrip(), "bold"), "─" * min(len(_GAP.join(heading)), room)]
+    above = ""
+    for cells in lines:
+        # What is said again steps back. Blanks at the end would make a narrow terminal wrap.
+        first = "dim" if cells[0] == above else ""
+        shown = [_styled_cell(cell, "" if at else first) for at, cell in enumerate(cells)]
+        above, shown[-1] = cells[0], _styled_cell(cells[-1].rstrip(), "")
+        drawn.append(_GAP.join(shown))
+    return drawn
 
 
-def is_terminal() -> bool:
-    """Whether a person reads along; where rich was left out, as in our image, nothing is drawn."""
-    return sys.stdout.isatty() and find_spec("rich") is not None
+def _styled_cell(cell: str, style: str) -> str:
+    return styled(cell, _STYLES.get(cell.strip(), style))
 
 
 def print_styled(*parts: str | tuple[str, str]) -> None:
     """Print one line of texts and of (text, style); the styles are for a terminal only."""
-    if is_terminal():
-        from rich.text import Text
-
-        _console().print(Text.assemble(*parts), soft_wrap=True)
-        return
-    sys.stdout.write("".join(part if isinstance(part, str) else part[0] for part in parts) + "\n")
-
-
-def _console(width: int | None = None) -> Any:
-    from rich.console import Console
-
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
-
-
-def _rich_table(rows: Iterable[Row], columns: Sequence[Column], caption: str = "") -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        header_style="bold",
-        caption=caption or None,
-    )
-    table.caption_justify = "left"
-    for column in columns:
-        # "fold" wraps a long cell: nothing is ever cut off
-        table.add_column(
-            column.heading, overflow="fold", justify="right" if column.right else "left"
-        )
-    above = ""
-    for row in rows:
-        cells = [one_line(column.cell(row)) for column in columns]
-        styles = [
-            _STYLES.get(cell, column.style) for cell, column in zip(cells, columns, strict=True)
-        ]
-        if cells[0] == above:  # what is said again steps back
-            styles[0] = styles[0] or "dim"
-        above = cells[0]
-        table.add_row(*map(Text, cells, styles))
-    return table
+    shown = [part if isinstance(part, str) else styled(*part) for part in parts]
+    sys.stdout.write("".join(shown) + "\n")
 
 
 def one_line(text: str) -> str:

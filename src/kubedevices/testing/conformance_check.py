@@ -14,7 +14,7 @@ from typing import Unpack
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.conformance.checks import select
 from kubedevices.conformance.report.summary import Run
-from kubedevices.conformance.report.text import plain_lines
+from kubedevices.conformance.report.text import report_lines
 from kubedevices.conformance.runner import Result, run_checks
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
@@ -69,5 +69,5 @@ def conformance(
         shutil.rmtree(directory, ignore_errors=True)
     run = Run(type(scanner).__name__, results, time.monotonic() - began)
     if run.counts["fail"]:
-        raise NotConformant(results, "\n".join(plain_lines(run)))
+        raise NotConformant(results, "\n".join(report_lines(run)))
     return results

@@ -2,46 +2,65 @@
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
-from textwrap import indent
+from textwrap import wrap
 
+from kubedevices import terminal
 from kubedevices.conformance.board import Result
 from kubedevices.conformance.report.summary import FindingOf, Run, words_about
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
 _TITLE_WIDTH = 10
+_NARROWEST = 20
 
 
 def print_report(run: Run) -> None:
-    """Print to stdout: with colours on a terminal, plain and never shortened into a pipe."""
-    if sys.stdout.isatty() and find_spec("rich"):  # an image may come without it
-        _print_rich(run)
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in plain_lines(run))
+    """Print to stdout: with colours on a terminal, plain and never wrapped into a pipe."""
+    width = terminal.size()[0] if terminal.is_terminal() else 0
+    sys.stdout.writelines(f"{line}\n" for line in report_lines(run, width))
 
 
-def plain_lines(run: Run) -> Iterator[str]:
-    """Yield the report line by line."""
+def report_lines(run: Run, width: int = 0) -> Iterator[str]:
+    """Yield the report line by line, wrapped to `width` columns; 0 is not wrapped."""
     columns = _columns(run)
     for title, results in run.by_theme():
-        yield title
+        yield terminal.styled(title, "bold")
         for result in results:
-            yield (
-                "  "
-                + "  ".join(
-                    cell.ljust(width)
-                    for cell, width in zip(_cells(run, result), columns, strict=True)
-                ).rstrip()
-            )
+            yield from _result_lines(_cells(run, result), columns, width)
         yield ""
     for finding in run.findings:
-        yield f"{finding.status.upper()} {finding.check.id}{_of(run, finding)}"
+        status = terminal.styled(finding.status.upper(), STYLES[finding.status.value])
+        yield f"{status} {finding.check.id}{terminal.styled(_of(run, finding), 'dim')}"
         for title, text in words_about(finding):
-            rest = indent(text, " " * (_TITLE_WIDTH + 4)).lstrip()
-            yield f"  {title.ljust(_TITLE_WIDTH)}  {rest}"
+            first, *others = _wrapped(text, width - _TITLE_WIDTH - 4) or [""]
+            yield f"  {terminal.styled(title.ljust(_TITLE_WIDTH), 'dim')}  {first}".rstrip()
+            for line in others:
+                yield " " * (_TITLE_WIDTH + 4) + line
         yield ""
-    yield from run.remarks()
-    yield run.verdict()
+    for line in run.remarks():
+        yield terminal.styled(line, "dim")
+    yield terminal.styled(run.verdict(), "bold")
+
+
+def _result_lines(cells: list[str], columns: list[int], width: int) -> Iterator[str]:
+    status, *names, evidence = cells
+    style = STYLES[status]
+    quiet = style if status in ("skip", "note") else ""
+    head = [terminal.styled(status.ljust(columns[0]), style)]
+    for name, column in zip(names, columns[1:], strict=False):
+        head.append(terminal.styled(name.ljust(column), quiet))
+    indent = sum(columns[:-1]) + 2 * len(columns)
+    first, *others = _wrapped(evidence, width - indent) or [""]
+    yield f"  {'  '.join(head)}  {terminal.styled(first, quiet)}".rstrip()
+    for line in others:
+        yield " " * indent + terminal.styled(line, quiet)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Return the lines of `text`, none wider than `width` where there is room to wrap at all."""
+    lines = text.splitlines()
+    if width < _NARROWEST:
+        return lines
+    return [part for line in lines for part in wrap(line, width, break_on_hyphens=False) or [""]]
 
 
 def _cells(run: Run, result: Result) -> list[str]:
@@ -60,44 +79,3 @@ def _of(run: Run, finding: FindingOf) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _print_rich(run: Run) -> None:
-    from rich.console import Console  # noqa: PLC0415  only where a person looks
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    columns = _columns(run)
-    for title, results in run.by_theme():
-        console.print(Text(title, style="bold"))
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(width=2)
-        for width in columns[:-1]:
-            table.add_column(width=width, no_wrap=True)
-        table.add_column(overflow="fold")
-        for result in results:
-            style = STYLES[result.status.value]
-            status, *cells = _cells(run, result)
-            quiet = style if result.status.value in ("skip", "note") else ""
-            table.add_row("", Text(status, style=style), *(Text(c, style=quiet) for c in cells))
-        console.print(table)
-        console.print()
-    for finding in run.findings:
-        style = STYLES[finding.status.value]
-        console.print(
-            Text.assemble(
-                (finding.status.upper(), style), f" {finding.check.id}", (_of(run, finding), "dim")
-            )
-        )
-        table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column(width=2)
-        table.add_column(width=_TITLE_WIDTH)
-        table.add_column(overflow="fold")
-        for title, text in words_about(finding):
-            table.add_row("", Text(title, style="dim"), Text(text))
-        console.print(table)
-        console.print()
-    for line in run.remarks():
-        console.print(Text(line, style="dim"))
-    console.print(Text(run.verdict(), style="bold"))

@@ -1,0 +1,30 @@
+"""What a person at a terminal gets, and a pipe does not: colours, and the width of the screen."""
+
+import os
+import shutil
+import sys
+
+_CODES = {"green": "32", "yellow": "33", "bold red": "1;31", "dim": "2", "bold": "1"}
+
+
+def is_terminal() -> bool:
+    """Whether a person reads along on stdout."""
+    return sys.stdout.isatty()
+
+
+def size() -> tuple[int, int]:
+    """Return columns and lines of the terminal."""
+    return shutil.get_terminal_size()
+
+
+def styled(text: str, style: str) -> str:
+    """Return `text` as `style`: green, yellow, bold red, dim, bold, or nothing.
+
+    Without a terminal, and with NO_COLOR (https://no-color.org), it is the text alone.
+    """
+    code = _CODES.get(style)
+    if not code or not text or not is_terminal():
+        return text
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
