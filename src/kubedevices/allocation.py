@@ -15,33 +15,29 @@ API_VERSION = "v1beta1"
 """The only version of the device plugin API that is still in use."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginOptions:
+class PluginOptions(NamedTuple):
     """What GetDevicePluginOptions answers."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterRequest:
+class RegisterRequest(NamedTuple):
     """What a plugin says when it registers; `endpoint` is a file name in the plugin directory."""
 
     version: str
     endpoint: str
     resource_name: str
-    options: PluginOptions = field(default_factory=PluginOptions)
+    options: PluginOptions = PluginOptions()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAllocateRequest:
+class ContainerAllocateRequest(NamedTuple):
     """The devices one container is to get."""
 
     device_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateRequest:
+class AllocateRequest(NamedTuple):
     """One or more containers; a kubelet always sends exactly one."""
 
     containers: tuple[ContainerAllocateRequest, ...]
@@ -65,8 +61,7 @@ class AllocateResponse:
     containers: list[ContainerAllocateResponse] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPreferredRequest:
+class ContainerPreferredRequest(NamedTuple):
     """Which of `available` would the plugin rather give away?
 
     `must_include` is a part of `available`; `size` counts it in.
@@ -77,47 +72,36 @@ class ContainerPreferredRequest:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class PreferredAllocationRequest:
+class PreferredAllocationRequest(NamedTuple):
     """One or more containers; a kubelet always sends exactly one."""
 
     containers: tuple[ContainerPreferredRequest, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PreferredAllocationResponse:
+class PreferredAllocationResponse(NamedTuple):
     """Per container of the request the preferred device IDs; `()` means no preference."""
 
     containers: tuple[Sequence[str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PreStartContainerRequest:
+class PreStartContainerRequest(NamedTuple):
     """All devices of one resource that the container about to start holds."""
 
     device_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerOptions:
+class ContainerOptions(NamedTuple):
     """Everything a container is started with because of its devices, merged over its resources.
 
     Order is that of the merge: the first resource that names a key wins. `env` and `annotations`
     are read-only mappings.
     """
 
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     devices: tuple[DeviceSpec, ...] = ()
     mounts: tuple[Mount, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = MappingProxyType({})
     cdi_devices: tuple[str, ...] = ()
-
-    __hash__ = None  # type: ignore[assignment]  # mappings have none
-
-    def __post_init__(self) -> None:
-        """Freeze what was given as dictionaries."""
-        object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
-        object.__setattr__(self, "annotations", MappingProxyType(dict(self.annotations)))
 
 
 class PluginInfo(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from kubedevices.errors import InvalidDevice
 
@@ -26,43 +26,54 @@ class Health(enum.StrEnum):
     UNHEALTHY = "Unhealthy"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSpec:
+class _SpecParts(NamedTuple):
+    host_path: str
+    container_path: str
+    permissions: str
+
+
+class DeviceSpec(_SpecParts):
     """A device file of the host and where a container sees it.
 
     `container_path` defaults to `host_path`; `permissions` is one or more of the letters r, w, m.
     Not checked here, because a foreign plugin's answer is one too: `problem()` says what is wrong.
     """
 
-    host_path: str
-    container_path: str | None = None
-    permissions: str = "rw"
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
+    def __new__(
+        cls,
+        host_path: str | Path,
+        container_path: str | Path | None = None,
+        permissions: str = "rw",
+    ) -> Self:
         """Take paths as text and fill in the container path."""
-        object.__setattr__(self, "host_path", str(self.host_path))
-        path = self.host_path if self.container_path is None else str(self.container_path)
-        object.__setattr__(self, "container_path", path)
+        place = host_path if container_path is None else container_path
+        return super().__new__(cls, str(host_path), str(place), permissions)
 
     def problem(self) -> str:
         """Return what no runtime would accept, or an empty string."""
         if not _PERMISSIONS.fullmatch(self.permissions):
             return f"permissions {self.permissions!r} must be letters of 'rwm', each at most once"
-        return _path_problem(self.host_path) or _path_problem(self.container_path or "")
+        return _path_problem(self.host_path) or _path_problem(self.container_path)
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A host file or directory and where a container sees it; unchecked like `DeviceSpec`."""
-
+class _MountParts(NamedTuple):
     host_path: str
     container_path: str
-    read_only: bool = False
+    read_only: bool
 
-    def __post_init__(self) -> None:
+
+class Mount(_MountParts):
+    """A host file or directory and where a container sees it; unchecked like `DeviceSpec`."""
+
+    __slots__ = ()
+
+    def __new__(
+        cls, host_path: str | Path, container_path: str | Path, read_only: bool = False
+    ) -> Self:
         """Take paths as text."""
-        object.__setattr__(self, "host_path", str(self.host_path))
-        object.__setattr__(self, "container_path", str(self.container_path))
+        return super().__new__(cls, str(host_path), str(container_path), read_only)
 
     def problem(self) -> str:
         """Return what no runtime would accept, or an empty string."""

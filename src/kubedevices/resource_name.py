@@ -5,8 +5,7 @@ say which of them is broken.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from kubedevices.errors import InvalidResourceName
 
@@ -18,18 +17,21 @@ _DOMAIN_LIMIT = 253 - len("requests.")
 LABEL_LIMIT = 63
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ResourceName:
-    """A valid extended resource name; `str()` gives it back as one text."""
-
+class _Parts(NamedTuple):
     domain: str
     device_type: str
 
-    def __post_init__(self) -> None:
+
+class ResourceName(_Parts):
+    """A valid extended resource name; `str()` gives it back as one text."""
+
+    __slots__ = ()
+
+    def __new__(cls, domain: str, device_type: str) -> Self:
         """Refuse what a kubelet refuses, so that an instance is always valid."""
-        problem = explain_resource_name(f"{self.domain}/{self.device_type}")
-        if problem:
-            raise InvalidResourceName(f"{self.domain}/{self.device_type}", problem)
+        if problem := explain_resource_name(f"{domain}/{device_type}"):
+            raise InvalidResourceName(f"{domain}/{device_type}", problem)
+        return super().__new__(cls, domain, device_type)
 
     def __str__(self) -> str:
         """`domain/device_type`."""

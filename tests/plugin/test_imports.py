@@ -5,7 +5,6 @@ module is listed, with what each optional part adds: who makes them load more ha
 """
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pytest
 from tests.fake_kubelet import FakeKubelet
 
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, sys
 from pathlib import Path
 import kubedevices as kd
 
@@ -31,7 +30,7 @@ async def main():
     async with kd.serve(Widgets(), domain="example.com", **options) as plugin:
         while not plugin.is_serving("widget"):
             await asyncio.sleep(0.01)
-        print(json.dumps(sorted(sys.modules)))
+        print(*sys.modules)
 
 asyncio.run(main())
 """
@@ -49,11 +48,22 @@ OURS = {
     "wire",
 }
 NOT_NEEDED = {
+    "bz2",
     "concurrent.futures.process",
+    "datetime",
+    "h2",
+    "hashlib",
+    "google",
     "http.server",
     "importlib.resources",
+    "json",
+    "lzma",
     "multiprocessing",
+    "pickle",
+    "random",
+    "shutil",
     "sqlite3",
+    "tempfile",
     "urllib.request",
     "xml",
     "zipfile",
@@ -63,7 +73,7 @@ NOT_NEEDED = {
 def loaded(directory: Path) -> set[str]:
     command = [sys.executable, "-c", PROGRAM, str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return set(json.loads(done.stdout))
+    return set(done.stdout.split())
 
 
 def test_a_plugin_loads_its_half_and_nothing_optional(short_dir: Path) -> None:
@@ -130,13 +140,13 @@ PARTS = {
         """,
         "",
         """
-        abc argparse array ast asyncio atexit base64 binascii bisect builtins bz2 calendar codecs
-        collections concurrent contextlib contextvars copy copyreg ctypes dataclasses datetime dis
+        abc argparse array ast asyncio atexit base64 binascii builtins codecs
+        collections concurrent contextlib contextvars copy copyreg ctypes dataclasses dis
         encodings enum errno fcntl fnmatch functools genericpath gettext heapq importlib inspect io
-        ipaddress itertools json keyword linecache locale logging lzma marshal math mmap ntpath
-        numbers opcode operator os pathlib pickle platform posix posixpath random re reprlib select
-        selectors shutil signal site socket ssl stat string struct subprocess sys tempfile textwrap
-        threading time token tokenize traceback types typing urllib warnings weakref zipimport zlib
+        ipaddress itertools json keyword linecache locale logging marshal math mmap ntpath
+        opcode operator os pathlib platform posix posixpath re reprlib select
+        selectors signal site socket ssl stat string struct subprocess sys textwrap
+        threading time token tokenize traceback types typing urllib warnings weakref zipimport
         """,
     ),
     "settings from YAML": Part(
@@ -146,6 +156,7 @@ PARTS = {
         builtin.yaml_config builtin.yaml_source
         """,
         "yaml",
+        "datetime",
         beside="simulate",
     ),
     "pages": Part(

@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,7 @@ async def test_waiting_is_repeated_in_the_log_ever_more_rarely(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reminder comes after a minute, then two, then four: here a thousand times faster."""
-    timing = replace(QUICK, waiting_reminder=0.06, waiting_reminder_last=3600)
+    timing = QUICK._replace(waiting_reminder=0.06, waiting_reminder_last=3600)
     loop = asyncio.get_running_loop()
     async with registrar(short_dir, timing=timing):
         started = loop.time()
@@ -95,7 +94,7 @@ async def test_it_waits_for_a_directory_that_does_not_exist(
 ) -> None:
     """On a host without kubelet the directory is missing: it waits, and says so once."""
     directory = short_dir / "kubelet" / "device-plugins"
-    async with registrar(directory, timing=replace(QUICK, look_interval=60)) as rig:
+    async with registrar(directory, timing=QUICK._replace(look_interval=60)) as rig:
         await until(lambda: f"waiting for {directory}, which does not exist" in caplog.text)
         directory.mkdir(parents=True)
         await until(lambda: rig.registrar.is_serving)
@@ -314,7 +313,7 @@ async def test_a_passing_failure_is_tried_again_with_growing_pauses(
 
 async def test_a_new_kubelet_socket_ends_the_pause(short_dir: Path) -> None:
     """During a long pause a change of kubelet.sock is answered at once."""
-    timing = replace(QUICK, first_retry=60, last_retry=60)
+    timing = QUICK._replace(first_retry=60, last_retry=60)
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.refuse_with = RpcError(StatusCode.UNAVAILABLE, "starting")
         async with registrar(short_dir, timing=timing) as rig:
@@ -328,7 +327,7 @@ async def test_a_socket_that_is_bound_but_does_not_listen_yet_costs_milliseconds
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kubelet binds kubelet.sock before it listens; who dials in between just dials again."""
-    timing = replace(QUICK, first_retry=60, last_retry=60)
+    timing = QUICK._replace(first_retry=60, last_retry=60)
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX) as late:
         late.setblocking(False)
@@ -357,7 +356,7 @@ async def test_a_kubelet_that_takes_long_is_waited_for(short_dir: Path) -> None:
     """A Register that is answered late is one registration, not several."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.register_gate = asyncio.Event()
-        async with registrar(short_dir, timing=replace(QUICK, register_deadline=30)) as rig:
+        async with registrar(short_dir, timing=QUICK._replace(register_deadline=30)) as rig:
             await kubelet.wait_requests(1)
             await asyncio.sleep(20 * QUICK.first_retry)
             assert not rig.registrar.is_registered
@@ -369,7 +368,7 @@ async def test_a_kubelet_that_takes_long_is_waited_for(short_dir: Path) -> None:
 
 async def test_a_call_given_up_may_still_register_us(short_dir: Path) -> None:
     """When a stream opens after the deadline, that is the registration: no second Register."""
-    timing = replace(QUICK, register_deadline=0.1, first_retry=60, last_retry=60)
+    timing = QUICK._replace(register_deadline=0.1, first_retry=60, last_retry=60)
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.goes_on = True
         kubelet.register_gate = asyncio.Event()
@@ -383,7 +382,7 @@ async def test_a_call_given_up_may_still_register_us(short_dir: Path) -> None:
 
 async def test_a_kubelet_that_hangs_is_tried_again(short_dir: Path) -> None:
     """A kubelet.sock that accepts and never says a word ends with the dial deadline."""
-    timing = replace(QUICK, dial_deadline=0.05)
+    timing = QUICK._replace(dial_deadline=0.05)
     with socket.socket(socket.AF_UNIX) as hanging:
         hanging.bind(str(short_dir / "kubelet.sock"))
         hanging.listen()
@@ -398,7 +397,7 @@ async def test_stopping_during_register_leaves_nothing_behind(short_dir: Path) -
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.register_gate = asyncio.Event()
         before = asyncio.all_tasks()
-        timing = replace(QUICK, look_interval=60)
+        timing = QUICK._replace(look_interval=60)
         async with registrar(short_dir, timing=timing, use_events=False):
             await kubelet.wait_requests(1)
         ours = {task.get_name() for task in asyncio.all_tasks() - before}

@@ -5,7 +5,6 @@ import itertools
 import logging
 import socket
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from tests.socket_metadata import change_everything
 from tests.waiting import until
 from tests.widgets import QUICK, RESOURCE, widgets
 
-BLIND = replace(QUICK, look_interval=60)
+BLIND = QUICK._replace(look_interval=60)
 """With `use_events=False`: nothing tells of a file, so the checks of the moment must do."""
 
 
@@ -30,7 +29,7 @@ BLIND = replace(QUICK, look_interval=60)
 @pytest.mark.parametrize("wipe", [True, False], ids=["wiped", "kept"])
 async def test_it_registers_at_a_new_kubelet(short_dir: Path, wipe: bool, use_events: bool) -> None:
     """T-13, T-15: whether the directory is wiped or not, by events or by looks alone."""
-    timing = replace(QUICK, look_interval=60 if use_events else 0.05, again_soon=60, again_first=60)
+    timing = QUICK._replace(look_interval=60 if use_events else 0.05, again_soon=60, again_first=60)
     async with (
         FakeKubelet(short_dir) as kubelet,
         registrar(short_dir, timing=timing, use_events=use_events) as rig,
@@ -47,7 +46,7 @@ async def test_it_registers_at_a_new_kubelet(short_dir: Path, wipe: bool, use_ev
 
 async def test_only_kubelet_sock_replaced(short_dir: Path) -> None:
     """T-13: our socket and the old stream stay as they are, beside the new registration."""
-    timing = replace(QUICK, look_interval=60)
+    timing = QUICK._replace(look_interval=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
         await kubelet.wait_for(RESOURCE, 1)
         inode = rig.socket.stat().st_ino
@@ -104,7 +103,7 @@ async def test_an_old_stream_does_not_hide_the_loss_of_the_new_one(short_dir: Pa
 
 async def test_our_socket_deleted_while_the_kubelet_stays(short_dir: Path) -> None:
     """The socket is bound again and registered again at once; old streams have ended."""
-    timing = replace(QUICK, look_interval=60)
+    timing = QUICK._replace(look_interval=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
         old = await kubelet.wait_for(RESOURCE, 1)
         rig.socket.unlink()
@@ -137,7 +136,7 @@ async def test_our_path_taken_by_another_process(short_dir: Path) -> None:
 
 async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_dir: Path) -> None:
     """Bound again at once the first time, then with growing pauses; a new kubelet ends them."""
-    timing = replace(QUICK, rebind_first=60, rebind_last=60)
+    timing = QUICK._replace(rebind_first=60, rebind_last=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
         await until(lambda: rig.registrar.is_registered)
         rig.socket.unlink()
@@ -153,7 +152,7 @@ async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_di
 
 async def test_a_socket_that_lasted_is_bound_again_at_once(short_dir: Path) -> None:
     """Losses that lie far apart are no fight about the path."""
-    timing = replace(QUICK, rebind_first=60, rebind_last=60, socket_lasted=0.1)
+    timing = QUICK._replace(rebind_first=60, rebind_last=60, socket_lasted=0.1)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:
         for count in range(1, 5):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
@@ -177,7 +176,7 @@ async def test_the_socket_wiped_between_bind_and_register(short_dir: Path) -> No
 
     The kubelet would dial the deleted socket for ten seconds and then answer with an error.
     """
-    timing = replace(QUICK, look_interval=60)
+    timing = QUICK._replace(look_interval=60)
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.register_gate = asyncio.Event()
         async with registrar(short_dir, timing=timing) as rig:
@@ -309,7 +308,7 @@ async def test_streams_that_keep_ending_are_no_storm(
 
 async def test_a_new_kubelet_forgets_the_losses(short_dir: Path) -> None:
     """However often streams ended before, a new kubelet.sock is registered at once."""
-    timing = replace(QUICK, again_first=60, again_last=60)
+    timing = QUICK._replace(again_first=60, again_last=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing):
         for count in (1, 2):
             await until(lambda n=count: len(kubelet.accepted) == n)  # type: ignore[misc]
@@ -342,7 +341,7 @@ async def test_a_kubelet_that_never_opens_the_stream(
 
 async def test_a_stream_opened_late_is_as_good(short_dir: Path) -> None:
     """A kubelet that asks for the devices only after a while is not registered at again."""
-    timing = replace(QUICK, again_first=2)
+    timing = QUICK._replace(again_first=2)
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.open_streams = False
         async with registrar(short_dir, timing=timing) as rig:

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +173,7 @@ async def test_calls_under_way_of_a_removed_type_hold_up_nobody(short_dir: Path)
 
     may_go_on = threading.Event()
     scanner = Hanging(widget=widgets("w1"), other=widgets("o1"))
-    timing = replace(QUICK, call_grace=1)
+    timing = QUICK._replace(call_grace=1)
     async with FakeKubelet(short_dir) as kubelet, running(scanner, short_dir, timing=timing):
         connected = await kubelet.wait_for(RESOURCE, 1)
         asked = kd.AllocateRequest((ContainerAllocateRequest(("w1",)),))
@@ -324,7 +323,7 @@ async def test_a_scan_that_does_not_end_is_not_waited_for(
 
     runner = PluginRunner(
         Stubborn(widget=widgets("w1")), domain=DOMAIN, socket_dir=short_dir, registration="none",
-        timing=replace(QUICK, exit_grace=0.1),
+        timing=QUICK._replace(exit_grace=0.1),
     )  # fmt: skip
     task = asyncio.create_task(runner.run())
     await until(lambda: runner.is_ready)

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ async def test_an_isolated_type_is_tried_again_ever_more_rarely(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Until it was served for a while: then the pauses begin anew."""
-    timing = replace(QUICK, isolate_first=0.02, isolate_last=0.08)
+    timing = QUICK._replace(isolate_first=0.02, isolate_last=0.08)
     scanner = Widgets(widget=widgets("w1"))
     with socket.socket(socket.AF_UNIX) as foreign:
         foreign.bind(str(short_dir / NAME))

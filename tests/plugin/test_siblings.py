@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.registrar_rig import registrar
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets
 
-STUCK = replace(QUICK, again_soon=60, again_first=60, newcomer_patience=60, sibling_ping=60)
+STUCK = QUICK._replace(again_soon=60, again_first=60, newcomer_patience=60, sibling_ping=60)
 """With these nothing happens by waiting: what happens was told."""
 
 
@@ -103,7 +102,7 @@ async def test_instances_that_start_at_once_do_not_fight(short_dir: Path) -> Non
     """The order of their starts decides, not who registers last."""
     async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
         kubelet.one_per_resource = True
-        timing = replace(STUCK, again_soon=0.001, newcomer_patience=1)
+        timing = STUCK._replace(again_soon=0.001, newcomer_patience=1)
         every = [instance(short_dir, f"w{n}", timing=timing) for n in range(5)]
         runners = await asyncio.gather(*map(stack.enter_async_context, every))
         newest = max(runners, key=lambda runner: runner.settings.instance)
@@ -121,7 +120,7 @@ async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(short_dir: Pa
     """Our node, and kubelets before 1.24, hang up on the older one at once: it does not fight."""
     async with FakeKubelet(short_dir) as kubelet:
         kubelet.one_per_resource = True
-        timing = replace(STUCK, again_soon=0)
+        timing = STUCK._replace(again_soon=0)
         async with (
             instance(short_dir, "old", timing=timing) as old,
             instance(short_dir, "new", timing=timing) as new,
@@ -133,7 +132,7 @@ async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(short_dir: Pa
 
 async def test_a_newer_one_that_does_not_register_holds_up_nobody(short_dir: Path) -> None:
     """It has a second; then who lost the stream registers."""
-    timing = replace(STUCK, again_soon=0.01, newcomer_patience=0.2)
+    timing = STUCK._replace(again_soon=0.01, newcomer_patience=0.2)
     newer = instance_socket(short_dir, RESOURCE, instance_of(2**50)).name
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -177,7 +176,7 @@ async def test_an_upgrade_that_never_ends_is_told(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a minute it is no upgrade any more, here after a moment."""
-    timing = replace(STUCK, waiting_reminder=0.05)
+    timing = STUCK._replace(waiting_reminder=0.05)
     async with (
         FakeKubelet(short_dir) as kubelet,
         instance(short_dir, "old", timing=timing),
@@ -189,7 +188,7 @@ async def test_an_upgrade_that_never_ends_is_told(
 
 async def test_a_restart_of_the_kubelet_meets_both(short_dir: Path) -> None:
     """Both sockets are wiped and made again; the newer one has the resource in the end."""
-    timing = replace(QUICK, newcomer_patience=0.2)
+    timing = QUICK._replace(newcomer_patience=0.2)
     async with (
         FakeKubelet(short_dir) as kubelet,
         instance(short_dir, "old", timing=timing) as old,
@@ -278,7 +277,7 @@ async def test_what_killed_instances_left_is_removed(
 
 async def test_a_living_socket_that_says_nothing_costs_a_moment(short_dir: Path) -> None:
     """Older or newer: whoever listens there and never answers is neither waited for nor touched."""
-    timing = replace(QUICK, sibling_deadline=0.1, newcomer_patience=0.1)
+    timing = QUICK._replace(sibling_deadline=0.1, newcomer_patience=0.1)
     paths = [instance_socket(short_dir, RESOURCE, instance_of(n)) for n in (1, 2**50)]
     async with FakeKubelet(short_dir) as kubelet:
         with socket.socket(socket.AF_UNIX) as older, socket.socket(socket.AF_UNIX) as newer:
@@ -338,7 +337,7 @@ async def test_a_newer_one_that_is_stuck_loses_the_resource(
 ) -> None:
     """It answers no ping: who stands by registers again, however open the connection is."""
     (tmp_path / "new").touch()
-    timing = replace(STUCK, sibling_ping=0.5, newcomer_patience=0.2)
+    timing = STUCK._replace(sibling_ping=0.5, newcomer_patience=0.2)
     async with (
         FakeKubelet(short_dir) as kubelet,
         instance(short_dir, "old", timing=timing) as old,

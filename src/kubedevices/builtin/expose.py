@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -88,7 +87,7 @@ class ExposeScanner(PolledScanner):
         """Go on with `config`; resources that it has unchanged notice nothing."""
         if config.namespace != self.config.namespace:
             change = f"a change from {self.config.namespace} to {config.namespace} needs a restart"
-            raise ConfigError([replace(report.place(("namespace",)), problem=change)])
+            raise ConfigError([report.place(("namespace",))._replace(problem=change)])
         self._check_cdi_kinds(config)
         self._tell_of_late_preferences(config)
         self.config = config

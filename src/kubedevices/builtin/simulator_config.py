@@ -10,7 +10,7 @@ The file is read by `simulator_file`, so that PyYAML is only imported when there
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
@@ -322,7 +322,7 @@ def check_timeline(timeline: Timeline, configs: Sequence[SimulatorConfig]) -> No
     """Raise `ConfigError` for steps of a resource that there is not."""
     known = dict.fromkeys(config.device_type for config in configs)
     mistakes = [
-        replace(place, problem=f"there is no resource {step.resource!r}, only {', '.join(known)}")
+        place._replace(problem=f"there is no resource {step.resource!r}, only {', '.join(known)}")
         for step, place in zip(timeline.steps, timeline.places, strict=False)
         if step.resource is not None and step.resource not in known
     ]
@@ -335,7 +335,7 @@ def _from_file(file: FileSettings) -> dict[str, _Given]:
     return {
         name: _Given(
             value,
-            replace(file.places[name], problem=checks[name](value) if name in checks else ""),
+            file.places[name]._replace(problem=checks[name](value) if name in checks else ""),
             _FILE,
         )
         for name, value in file.values.items()
@@ -358,7 +358,7 @@ def _from_outside(
             problem = setting.check(value)
         except ValueError as error:
             value, problem = None, str(error)
-        yield setting.field, _Given(value, replace(place, problem=problem), source)
+        yield setting.field, _Given(value, place._replace(problem=problem), source)
 
 
 def _clashes(
@@ -369,10 +369,10 @@ def _clashes(
         return
     place = given["resource_name"].place
     if config.resource_name in {each.resource_name for each in others}:
-        yield replace(place, problem=f"{config.resource_name!r} is there already")
+        yield place._replace(problem=f"{config.resource_name!r} is there already")
     elif config.domain != others[0].domain:
         problem = f"all resources must be of one domain, the first is of {others[0].domain}"
-        yield replace(place, problem=problem)
+        yield place._replace(problem=problem)
 
 
 def _contradictions(
@@ -386,14 +386,14 @@ def _contradictions(
         if unknown and (count is None or count.source <= nodes.source):
             devices = counted(config.number_devices, "device")
             problem = f"there is no device {unknown[0]}, only {devices} of {config.resource_name}"
-            yield replace(nodes.place, problem=problem)
+            yield nodes.place._replace(problem=problem)
     if "number_devices" in given:
         from kubedevices.builtin.simulated_devices import list_problem  # noqa: PLC0415 - a cycle
 
         if problem := list_problem(config):
-            yield replace(given["number_devices"].place, problem=problem)
+            yield given["number_devices"].place._replace(problem=problem)
     if config.cdi:
         from kubedevices.builtin.expose_checks import cdi_kind  # noqa: PLC0415 - only for this
 
         if problem := cdi_kind(config.resource_name):
-            yield replace(given["cdi"].place, problem=problem)
+            yield given["cdi"].place._replace(problem=problem)

@@ -263,7 +263,7 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tupl
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:
     problem = "the pod could not make these files: it has no capabilities, and no such mount"
     places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
-    raise ConfigError([replace(place, problem=problem) for place in places if place is not None])
+    raise ConfigError([place._replace(problem=problem) for place in places if place is not None])
 
 
 def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":

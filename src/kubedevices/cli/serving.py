@@ -88,13 +88,13 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         "join with commas, or refuse",
     )
     for hook, seconds, what in (
-        ("allocate", HookTimeouts.allocate, "an Allocate; the pod then fails"),
+        ("allocate", HookTimeouts().allocate, "an Allocate; the pod then fails"),
         (
             "preferred",
-            HookTimeouts.preferred,
+            HookTimeouts().preferred,
             "which devices it prefers; then it has none",
         ),
-        ("pre-start", HookTimeouts.pre_start, "a container start; it is then tried again"),
+        ("pre-start", HookTimeouts().pre_start, "a container start; it is then tried again"),
     ):
         group.add_argument(
             f"--{hook}-timeout",

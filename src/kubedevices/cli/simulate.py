@@ -110,10 +110,10 @@ def run(args: argparse.Namespace) -> int:
     # A delay that is asked for is no hook that hangs.
     options.setdefault(
         "allocate_timeout",
-        HookTimeouts.allocate + max(config.faults.allocate_delay for config in configs),
+        HookTimeouts().allocate + max(config.faults.allocate_delay for config in configs),
     )
     delays = [config.pre_start.delay for config in configs if config.pre_start is not None]
-    options.setdefault("pre_start_timeout", HookTimeouts.pre_start + max(delays, default=0.0))
+    options.setdefault("pre_start_timeout", HookTimeouts().pre_start + max(delays, default=0.0))
     options["wrap_lists"] = simulator.wrap_lists
     serve_plugin(args, simulator, simulator.domain, options)
     return 0

@@ -1,7 +1,7 @@
 """What a container is to get cannot be said, found or written: CDI, device files, runtimes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError
 
@@ -22,8 +22,7 @@ class InvalidCdiAnnotation(UsageError):
         super().__init__(f"CDI annotation {key!r}: {rule}")
 
 
-@dataclass(frozen=True, slots=True)
-class CdiProblem:
+class CdiProblem(NamedTuple):
     """One mistake in a CDI file; `pointer` is the JSON pointer of the place, empty for the file."""
 
     pointer: str

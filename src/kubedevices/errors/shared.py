@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class KubedevicesError(Exception):
@@ -20,8 +20,7 @@ class UsageError(KubedevicesError):
     exit_code = 2
 
 
-@dataclass(frozen=True)
-class ConfigProblem:
+class ConfigProblem(NamedTuple):
     """One mistake in a configuration, where it is and what to do about it.
 
     `line` and `column` count from 1; 0 where the source has none (an environment variable).

@@ -5,6 +5,7 @@ what lost is returned too, because only the caller may log. Nothing is validated
 """
 
 from collections.abc import Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from kubedevices.allocation import ContainerAllocateResponse, ContainerOptions
@@ -81,10 +82,10 @@ def merge_responses(
             annotations.put(name, value, resource)
         cdi_devices.update(dict.fromkeys(response.cdi_devices))
     options = ContainerOptions(
-        env=dict(env.items()),
+        env=MappingProxyType(dict(env.items())),
         devices=devices.values(),
         mounts=mounts.values(),
-        annotations=dict(annotations.items()),
+        annotations=MappingProxyType(dict(annotations.items())),
         cdi_devices=tuple(cdi_devices),
     )
     return MergedOptions(options, tuple(conflicts))

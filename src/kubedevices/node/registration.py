@@ -8,7 +8,6 @@ directory dial at once, and some die when they are refused.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, RegisterRequest
@@ -161,8 +160,7 @@ class RegistrationServer:
 
 def _bounded(request: RegisterRequest) -> RegisterRequest:
     """Return `request` with texts that cannot be right anyway cut off, and wrong all the same."""
-    return replace(
-        request,
+    return request._replace(
         version=_cut(request.version),
         endpoint=_cut(request.endpoint),
         resource_name=_cut(request.resource_name),

@@ -8,7 +8,7 @@ the newest (`siblings`). Owned by the registrar, which owns the socket.
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kubedevices.errors import DialError, WireError
 from kubedevices.plugin.register_call import KubeletAway, RegisterCall, is_known_already
@@ -27,8 +27,7 @@ _QUICK_LOSSES = 2
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Registration:
+class _Registration(NamedTuple):
     """What was true when the kubelet accepted us."""
 
     kubelet: FileIdentity

@@ -26,6 +26,7 @@ from kubedevices.socket_paths import (
 
 RegistrationMode: TypeAlias = Literal["register", "watch", "none"]
 OnServerError: TypeAlias = Literal["exit", "isolate"]
+_TIMEOUTS = HookTimeouts()
 
 
 class RunnerOptions(TypedDict, total=False):
@@ -91,7 +92,7 @@ class RunnerOptions(TypedDict, total=False):
     timing: Timing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Settings:
     """The same with defaults, checked."""
 
@@ -102,9 +103,9 @@ class Settings:
     dev_root: Path = Path("/dev")
     on_server_error: OnServerError = "exit"
     preferred_errors: PreferredErrors = "ignore"
-    allocate_timeout: float = HookTimeouts.allocate
-    preferred_timeout: float = HookTimeouts.preferred
-    pre_start_timeout: float = HookTimeouts.pre_start
+    allocate_timeout: float = _TIMEOUTS.allocate
+    preferred_timeout: float = _TIMEOUTS.preferred
+    pre_start_timeout: float = _TIMEOUTS.pre_start
     env_merge: EnvMerge = "last"
     strict_allocate: bool = False
     strict_topology_reference: bool = False

@@ -9,9 +9,8 @@ import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias, Unpack
+from typing import NamedTuple, TypeAlias, Unpack
 
 from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import (
@@ -280,8 +279,7 @@ class PluginRunner:
             _log.info("%s: no longer served", ended.served.resource)
 
 
-@dataclass(frozen=True, eq=False)
-class _Running:
+class _Running(NamedTuple):
     """A served type and the task that runs it."""
 
     served: ServedType

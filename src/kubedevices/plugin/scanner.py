@@ -5,7 +5,6 @@ Not for what happens with the devices: that is told to the `Notifier`.
 
 import asyncio
 import logging
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from typing import Literal, TypeAlias, get_args
@@ -129,7 +128,11 @@ class PolledScanner(Scanner):
         await hook_threads.call(notifier.notify, tree)
 
     async def _pause(self, wake: asyncio.Event) -> None:
-        pause = self.interval + random.uniform(0, self.jitter)
+        pause = self.interval
+        if self.jitter:
+            from random import uniform  # noqa: PLC0415 - few have a jitter, and it is not small
+
+            pause += uniform(0, self.jitter)
         try:
             async with asyncio.timeout(pause):
                 await wake.wait()

@@ -16,7 +16,6 @@ import os
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
@@ -38,15 +37,13 @@ _LISTENS_SOON = 1.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False)
 class _Newer:
     """A newer instance that lives, as far as we know."""
 
-    name: InstanceSocket
-    task: asyncio.Task[None] | None = None
-    answered: bool = False
-    is_registered: bool = False
-    took_over: bool = False
+    def __init__(self, name: InstanceSocket) -> None:
+        self.name = name
+        self.task: asyncio.Task[None] | None = None
+        self.answered = self.is_registered = self.took_over = False
 
 
 class Siblings:

@@ -1,10 +1,9 @@
 """Every waiting time of a plugin process, as one value. Tests make a faster one of it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """All in seconds. The defaults are what a real kubelet needs."""
 
     look_interval: float = 1.0
@@ -82,8 +81,7 @@ class Timing:
     isolate_last: float = 300.0
 
 
-@dataclass(frozen=True)
-class HookTimeouts:
+class HookTimeouts(NamedTuple):
     """How long the author's code may take for one answer, in seconds.
 
     A kubelet admits one pod after the other and waits for ever on the first two; on the third it

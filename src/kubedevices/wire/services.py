@@ -3,7 +3,6 @@
 Both halves call the `*_methods` functions and give the result to `unix_grpc.GrpcServer`.
 """
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -142,13 +141,17 @@ def json_to_wire(value: JsonAnswer) -> bytes:
     """Return a JSON object as one message of our own services."""
     if isinstance(value, bytes):
         return value
-    return json.dumps(value, separators=(",", ":")).encode()
+    from json import dumps  # noqa: PLC0415 - a plugin needs it only beside another instance
+
+    return dumps(value, separators=(",", ":")).encode()
 
 
 def json_from_wire(payload: bytes) -> JsonObject:
     """Return the JSON object in `payload`; raises `ProtocolError`. No bytes are an empty object."""
+    from json import loads  # noqa: PLC0415 - see above
+
     try:
-        value = json.loads(payload or b"{}")
+        value = loads(payload or b"{}")
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{len(payload)} bytes are no JSON: {error}") from error
     if not isinstance(value, dict):
