@@ -1,7 +1,6 @@
 """What a person at a terminal gets, and a pipe does not: colours, and the width of the screen."""
 
 import os
-import shutil
 import sys
 
 _CODES = {"green": "32", "yellow": "33", "bold red": "1;31", "dim": "2", "bold": "1"}
@@ -14,7 +13,9 @@ def is_terminal() -> bool:
 
 def size() -> tuple[int, int]:
     """Return columns and lines of the terminal."""
-    return shutil.get_terminal_size()
+    from shutil import get_terminal_size  # noqa: PLC0415 - not in a plugin, it is large
+
+    return get_terminal_size()
 
 
 def styled(text: str, style: str) -> str:
