@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.conformance import keeper
 from kubedevices.conformance.keeper import descendants
 from kubedevices.conformance.processes import Keeper
 from kubedevices.errors import PluginNotStarted
@@ -115,6 +116,22 @@ async def test_nothing_survives_a_killed_check(short_dir: Path) -> None:
         check.kill()
     await until(lambda: not processes_marked(mark), what="the end of everything")
     assert not work.exists()
+
+
+def test_descendants_are_found_on_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel may tell the children of one process, or only the parent of each."""
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout
+        shell.stdout.readline()
+        told = descendants(os.getpid())
+        monkeypatch.setattr(keeper, "_TELLS_CHILDREN", Path("/nowhere"))
+        searched = descendants(os.getpid())
+        for pid in descendants(shell.pid):
+            os.kill(pid, signal.SIGKILL)
+        shell.kill()
+    assert shell.pid in told
+    assert len(told) >= 2
+    assert searched == told
 
 
 async def test_a_killed_keeper_takes_the_plugin_along(short_dir: Path) -> None:

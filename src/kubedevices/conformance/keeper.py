@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kubedevices.probe import linux
 from kubedevices.probe.mounts import Bind, enter_private_view
 
 _KILL_LIMIT = 10.0
+_TELLS_CHILDREN = Path("/proc/thread-self/children")
 
 
 class KeeperProcess:
@@ -175,17 +177,31 @@ def kill_descendants() -> dict[int, int]:
 
 def descendants(root: int) -> list[int]:
     """Return the processes below `root`, children before grandchildren."""
-    children: dict[int, list[int]] = {}
+    children_of = _children if _TELLS_CHILDREN.exists() else _all_children().__getitem__
+    found = [*children_of(root)]
+    for pid in found:
+        found += children_of(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _all_children() -> defaultdict[int, list[int]]:
+    """Return the children of each process, where the kernel does not tell those of one alone."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError):
                 # The name may hold blanks and brackets; the parent stands after the last bracket.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found = [*children.get(root, [])]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+                children[int(fields[1])].append(int(entry.name))
+    return children
 
 
 def main(descriptor: int, kind: type[KeeperProcess] = KeeperProcess) -> None:
