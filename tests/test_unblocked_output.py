@@ -128,12 +128,38 @@ def test_what_a_full_disk_lost_is_told_when_there_is_room_again(
             raise answer
         return real(descriptor, data[:answer])
 
+    def wait_or_fail(*_arguments: object) -> int:
+        raise OSError(95, "Operation not supported")
+
     monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwritev", wait_or_fail)  # as files do
     stream = UnblockedStream(pipe.stream)
     stream.write("half a line\n")
     assert stream.wait_written(10)
     stream.write("whole\n")
     assert pipe.read_until("whole\n") == f"hal\n{say_dropped(1)}\nwhole\n"
+    stream.end(10)
+
+
+def test_the_thread_sleeps_while_there_is_room(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waking it for each line takes longer than all the rest of an Allocate."""
+    by_the_thread: list[bytes] = []
+    real = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        by_the_thread.append(data)
+        return real(descriptor, data)
+
+    stream = UnblockedStream(pipe.stream)
+    monkeypatch.setattr(os, "write", write)
+    lines = [f"{number:04}\n" for number in range(1000)]  # 5,000 bytes, 4,096 have room
+    for line in lines[:800]:
+        stream.write(line)
+    assert by_the_thread == []
+    for line in lines[800:]:
+        stream.write(line)
+    assert pipe.read(5000) == "".join(lines)
+    assert by_the_thread
     stream.end(10)
 
 

@@ -1,9 +1,10 @@
 """stdout and stderr of a process that must go on although nobody reads them.
 
-A full pipe, a stopped terminal or a log on a disk that hangs makes `print` and every log line wait,
+A full pipe, a stopped terminal or a log on a disk that hangs makes every `print` and log line wait,
 and with them the event loop. `unblocked_output` puts a queue and a thread of its own before each
-stream: whoever writes never waits. Lines for which there is no room, or no reader, are dropped and
-counted; the count is written as soon as writing works again. For `run` and verbs that keep running.
+stream: whoever writes never waits. A pipe or socket with room takes a line without the two. Lines
+for which there is no room, or no reader, are dropped and counted; the count is written as soon as
+writing works again. For `run` and verbs that keep running.
 """
 
 import contextlib
@@ -54,6 +55,8 @@ class UnblockedStream(io.TextIOBase):
         self._waiting: deque[bytes | int] = deque()  # a number is of lines dropped there
         self._size = 0
         self._is_closing = self._is_writing = self._is_cut = False
+        self._lost = 0  # lines dropped of which nobody was told yet
+        self._can_refuse = True  # the descriptor says so instead of waiting
         name = f"output to {getattr(stream, 'name', 'a stream')}"
         self._thread = threading.Thread(target=self._write_all, name=name, daemon=True)
         self._thread.start()
@@ -108,6 +111,10 @@ class UnblockedStream(io.TextIOBase):
 
     def _put(self, text: str) -> None:
         data = text.encode(self.encoding, self.errors or "strict")
+        if not (self._waiting or self._is_writing or self._lost or self._is_cut):
+            data = data[self._write_if_room(data) :]
+            if not data:
+                return
         size = len(data)
         if self._waiting and self._size + size > self._limit:
             lines = _count_lines(data)
@@ -121,6 +128,18 @@ class UnblockedStream(io.TextIOBase):
         self._size += size
         self._waiting.append(data)
         self._changed.notify_all()
+
+    def _write_if_room(self, data: bytes) -> int:
+        """Return how many bytes went out without waiting; waking the thread takes longer."""
+        if not self._can_refuse:
+            return 0
+        try:
+            return os.pwritev(self._descriptor, [data], -1, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError:  # a file, a terminal, an older kernel; or nobody reads any more
+            self._can_refuse = False
+            return 0
 
     def wait_written(self, timeout: float) -> bool:
         """Wait until everything is written or dropped; say whether it is, after `timeout` s."""
@@ -141,20 +160,19 @@ class UnblockedStream(io.TextIOBase):
     # ------------------------------------------------------------ the thread
 
     def _write_all(self) -> None:
-        lost = 0
         while (item := self._next()) is not None:
             lines, data = (item, b"") if isinstance(item, int) else (0, item)
-            lost += lines
+            self._lost += lines
             try:
-                if lost:
-                    self._write_out(self._notice(lost))
-                    lost = 0
+                if self._lost:
+                    self._write_out(self._notice(self._lost))
+                    self._lost = 0
                 self._write_out(data)
             except OSError:  # nobody reads any more, the disk is full: the next line tries again
                 with self._changed:
                     lines = _count_lines(data)
                     self.dropped += lines
-                lost += lines
+                self._lost += lines
 
     def _notice(self, lines: int) -> bytes:
         return f"{self.describe_dropped(lines)}\n".encode(self.encoding, "backslashreplace")

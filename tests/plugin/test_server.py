@@ -113,6 +113,18 @@ async def test_allocate_makes_the_default_response() -> None:
     assert server.counts == {"allocations": 1}
 
 
+async def test_allocate_at_once_is_allocate_where_nobody_is_asked() -> None:
+    """The same answer and the same refusal, counted alike; hooks and CDI files take their time."""
+    server = Served(devices=[*widgets("w1"), kd.Device("named", cdi="v.com/c=d")]).server
+    assert server.allocate_at_once(request("w1")) == await server.allocate(request("w1"))
+    with pytest.raises(RpcError) as caught:
+        server.allocate_at_once(request("w9"))
+    assert caught.value.code is StatusCode.NOT_FOUND
+    assert server.allocate_at_once(request("w1", "named")) is None
+    assert Served(Everything(), widgets("w1")).server.allocate_at_once(request("w1")) is None
+    assert server.counts == {"allocations": 2, "failed_allocations": 1}
+
+
 async def test_a_device_changed_invisibly_is_allocated_as_it_is_now() -> None:
     """Although no list is sent, Allocate answers with the new environment."""
     served = Served(devices=[kd.Device("w1", env={"V": "old"})])

@@ -72,6 +72,41 @@ async def test_handler_that_raises(
     assert len(logged) == (2 if isinstance(error, ZeroDivisionError) else 0)
 
 
+async def test_handler_that_answers_at_once(short_dir: Path) -> None:
+    """It needs no task, and the answers to all calls that came together are one write."""
+    tasks = set[object]()
+
+    def answer(payload: bytes) -> bytes:
+        tasks.update(server.tasks)
+        if payload == b"no":
+            raise RpcError(StatusCode.NOT_FOUND, "no")
+        return payload
+
+    server = server_of({CALL: UnaryMethod(answer)})
+    await server.start(short_dir / "s.sock")
+    asked = [*(pair for pair in frames.REQUEST if pair[0] != b":path"), (b":path", CALL.encode())]
+    head = sorted(asked, key=lambda pair: not pair[0].startswith(b":"))
+    calls = b"".join(
+        frames.headers(stream, head) + frames.data(stream, frames.message(payload), end=True)
+        for stream, payload in ((1, b"first"), (3, b"no"), (5, b"third"))
+    )
+    async with raw_client(short_dir / "s.sock") as (reader, writer):
+        writer.write(frames.CLIENT_HELLO)
+        greeting = b""
+        while not greeting.endswith(frames.raw(frames.SETTINGS, frames.ACK)):
+            greeting += await reader.read(65536)
+        writer.write(calls)
+        sent = [*frames.parse(await reader.read(65536))]
+    await server.stop()
+    assert tasks == set()
+    last = frames.END_HEADERS | frames.END_STREAM
+    assert [each.stream for each in sent if each.kind == frames.HEADERS and each.flags == last] == [
+        3, 1, 5
+    ]  # fmt: skip
+    messages = [each.payload[5:] for each in sent if each.kind == frames.DATA]
+    assert messages == [b"first", b"third"]
+
+
 async def test_handler_that_returns_no_bytes(short_dir: Path) -> None:
     """A handler's mistake costs its call and nothing else."""
 

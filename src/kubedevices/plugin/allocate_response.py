@@ -16,7 +16,13 @@ from kubedevices.device import (
     natural_key,
     place_problem,
 )
-from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
+from kubedevices.errors import (
+    AllocationRefused,
+    ConflictingDevices,
+    NoDevicesNamed,
+    RpcError,
+    StatusCode,
+)
 
 EnvMerge: TypeAlias = Literal["last", "join", "error"]
 JOINT = ","
@@ -54,6 +60,20 @@ def default_response(
             for container in request.containers
         ]
     )
+
+
+def checked(response: AllocateResponse, request: AllocateRequest, author: str) -> AllocateResponse:
+    """Return `response`; raises `RpcError` for one that no container could be started with."""
+    if len(response.containers) < len(request.containers):
+        # A kubelet fails the pod for it and keeps the devices; an error gives them back.
+        raise RpcError(
+            StatusCode.INTERNAL,
+            f"{author} answered for {len(response.containers)} containers, "
+            f"{len(request.containers)} were asked for",
+        )
+    if problem := explain_response(response):
+        raise RpcError(StatusCode.INTERNAL, f"{author} answered with {problem}")
+    return response
 
 
 def explain_response(response: AllocateResponse) -> str:

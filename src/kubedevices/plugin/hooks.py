@@ -84,6 +84,11 @@ class Hooks:
         """Whether the plugin has `pre_start_container`."""
         return self._pre_start is not None
 
+    @property
+    def is_asked_to_allocate(self) -> bool:
+        """Whether the plugin has `allocate` or `post_allocate`."""
+        return self._allocate is not None or self._post_allocate is not None
+
     # Each of the four below raises `HookTimedOut` after `deadline`, if there is one.
 
     async def allocate(

@@ -150,7 +150,8 @@ class Registrar:
 
     @contextlib.asynccontextmanager
     async def _serving(self, files: Subscription) -> AsyncIterator[GrpcServer]:
-        methods = {**device_plugin_methods(self._server), **self.siblings.methods}
+        methods = dict(device_plugin_methods(self._server, self._server.allocate_at_once))
+        methods |= self.siblings.methods
         if self._watched is not None:
             methods |= plugin_registration_methods(self._watched)
         grpc = GrpcServer(methods, name=self._server.resource)

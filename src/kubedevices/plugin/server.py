@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -31,7 +32,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
-from kubedevices.plugin.allocate_response import EnvMerge, default_response, explain_response
+from kubedevices.plugin.allocate_response import EnvMerge, checked, default_response
 from kubedevices.plugin.author_code import place_of, without_our_frames
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
@@ -122,8 +123,9 @@ class PluginServer:
         self._changed = asyncio.Event()
         self._ended = 0
         self._is_refusing = False
-        self._env_merge: EnvMerge = env_merge
-        self._strict_allocate = strict_allocate
+        self._default_response = partial(
+            default_response, env_merge=env_merge, strict=strict_allocate
+        )
         self._preferred_errors = preferred_errors
         self._min_update_interval = min_update_interval
         self._timing, self._timeouts = timing or Timing(), hook_timeouts or HookTimeouts()
@@ -213,13 +215,34 @@ class PluginServer:
                 while ended == self._ended:
                     await self._changed.wait()
 
+    def allocate_at_once(self, request: AllocateRequest) -> AllocateResponse | None:
+        """Do what `allocate` does where that waits for nobody: no hook, no CDI file; or None."""
+        devices = self._list.devices
+        asked = (devices.get(each) for part in request.containers for each in part.device_ids)
+        if self._hooks.is_asked_to_allocate or any(each and each.cdi for each in asked):
+            return None
+        with self._counted_allocation(request):
+            return checked(self._default_response(request, devices), request, self._hooks.name)
+
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
         """Answer with the plugin's own response or with the default one."""
         devices = self._list.devices
+        deadline = self._deadline("allocate", self._timeouts.allocate)
+        with self._counted_allocation(request):
+            response = await self._hooks.allocate(request, deadline)
+            if isinstance(response, UseDefault):
+                response = self._default_response(request, devices)
+                await self._hooks.post_allocate(response, request, deadline)
+            await self._look_after_cdi(checked(response, request, self._hooks.name), deadline)
+            return response
+
+    @contextlib.contextmanager
+    def _counted_allocation(self, request: AllocateRequest) -> Iterator[None]:
+        """Count and log what becomes of a call; an error becomes the status the node gets."""
         started = asyncio.get_running_loop().time()
         ids = " | ".join(" ".join(container.device_ids) for container in request.containers)
         try:
-            response = await self._response(request, devices)
+            yield
         except Exception as error:
             self.counts["failed_allocations"] += 1
             self._count_late("allocate", error)
@@ -229,30 +252,8 @@ class PluginServer:
             if self._on_allocated is not None:
                 self._on_allocated(self.resource, took)
         self.counts["allocations"] += 1
-        _log.info("%s: allocated %s (%.1f ms)", self.resource, ids, took * 1000)
-        return response
-
-    async def _response(
-        self, request: AllocateRequest, devices: Mapping[str, Device]
-    ) -> AllocateResponse:
-        deadline = self._deadline("allocate", self._timeouts.allocate)
-        response = await self._hooks.allocate(request, deadline)
-        if isinstance(response, UseDefault):
-            response = default_response(
-                request, devices, env_merge=self._env_merge, strict=self._strict_allocate
-            )
-            await self._hooks.post_allocate(response, request, deadline)
-        if len(response.containers) < len(request.containers):
-            # A kubelet fails the pod for it and keeps the devices; an error gives them back.
-            raise RpcError(
-                StatusCode.INTERNAL,
-                f"{self._hooks.name} answered for {len(response.containers)} containers, "
-                f"{len(request.containers)} were asked for",
-            )
-        if problem := explain_response(response):
-            raise RpcError(StatusCode.INTERNAL, f"{self._hooks.name} answered with {problem}")
-        await self._look_after_cdi(response, deadline)
-        return response
+        said = ("%s: allocated %s (%.1f ms)", self.resource, ids, took * 1000)
+        asyncio.get_running_loop().call_soon(_log.info, *said)  # the answer need not wait for it
 
     async def _look_after_cdi(self, response: AllocateResponse, deadline: Deadline) -> None:
         """Let no name out whose file is missing: the container could not be created."""

@@ -80,8 +80,11 @@ def _decode(decoder: Callable[[bytes], T], payload: bytes) -> T:
         raise RpcError(StatusCode.INTERNAL, f"cannot read the request: {error}") from error
 
 
-def device_plugin_methods(service: DevicePluginService) -> Methods:
-    """v1beta1.DevicePlugin."""
+def device_plugin_methods(
+    service: DevicePluginService,
+    allocate_at_once: Callable[[AllocateRequest], AllocateResponse | None] = lambda _request: None,
+) -> Methods:
+    """v1beta1.DevicePlugin; `allocate_at_once` is asked first, for an answer that need not wait."""
 
     async def options(_payload: bytes) -> bytes:
         return convert.options_to_wire(await service.get_device_plugin_options())
@@ -93,8 +96,14 @@ def device_plugin_methods(service: DevicePluginService) -> Methods:
         request = _decode(convert.preferred_request_from_wire, payload)
         return convert.preferred_response_to_wire(await service.get_preferred_allocation(request))
 
-    async def allocate(payload: bytes) -> bytes:
+    def allocate(payload: bytes) -> bytes | Awaitable[bytes]:
         request = _decode(convert.allocate_request_from_wire, payload)
+        response = allocate_at_once(request)
+        if response is None:
+            return allocate_later(request)
+        return convert.allocate_response_to_wire(response)
+
+    async def allocate_later(request: AllocateRequest) -> bytes:
         return convert.allocate_response_to_wire(await service.allocate(request))
 
     async def pre_start(payload: bytes) -> bytes:
