@@ -152,8 +152,8 @@ def test_a_pod_that_asks_for_nothing_is_fine(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "allocate needs either RESOURCE=N, for example example.com/widget=1, or --pod FILE"),
-        (["example.com/w=1", "--pod", "x"], "allocate needs either RESOURCE=N"),
+        ([], "allocate needs RESOURCE=N, for example example.com/widget=1, or --pod FILE"),
+        (["example.com/w=1", "--pod", "x"], "allocate needs RESOURCE=N"),
         (["example.com/w"], "'example.com/w' is not RESOURCE=N, for example"),
         (["foo=1"], "resource name 'foo' is invalid: it needs a domain"),
         (["example.com/w=x"], "'x' is not a number of devices"),
@@ -164,7 +164,7 @@ def test_a_pod_that_asks_for_nothing_is_fine(
         (["example.com/w=1", "example.com/w=2"], "example.com/w is asked for twice"),
         (["example.com/w=1", "--pod-name", "A/b"], "--pod-name 'A/b' must be lower-case"),
         (["example.com/w=1", "--container", ""], "--container '' must be lower-case"),
-        (["--pod", "x", "--container", "c"], "do not go with --pod"),
+        (["--pod", "x", "--container", "c"], "cannot be used with --pod"),
     ],
 )
 def test_wrong_arguments_are_told_in_one_line(

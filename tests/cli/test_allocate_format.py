@@ -85,7 +85,8 @@ def test_a_name_made_up_is_told(node: NodeThread, capsys: pytest.CaptureFixture[
     captured = capsys.readouterr()
     (pod,) = node.manager.pods()
     assert (
-        captured.err == f"pod {pod.full_name} holds this until `kubedevices release {pod.name}`\n"
+        captured.err
+        == f"pod {pod.full_name} holds these devices until `kubedevices release {pod.name}`\n"
     )
     assert captured.out.count("\n") == 1
     assert allocate(node, f"{RESOURCE}=1", "--format", "env", "--pod-name", "known") == 0
@@ -209,9 +210,9 @@ def test_a_bad_configuration_is_told(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--format", "podman", "-o", "json"], "--format and -o json are two answers"),
-        (["--format", "podman", "--oci-config", "x"], "--oci-config goes with --format oci only"),
-        (["--oci-config", "x"], "--oci-config goes with --format oci only"),
+        (["--format", "podman", "-o", "json"], "--format and -o json exclude each other"),
+        (["--format", "podman", "--oci-config", "x"], "--oci-config needs --format oci"),
+        (["--oci-config", "x"], "--oci-config needs --format oci"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(

@@ -41,7 +41,7 @@ def test_devices_are_those_of_the_kubelet(
     shown = capsys.readouterr()
     assert f"{RESOURCE}  w0      Healthy  -     default/train (main)" in shown.out
     assert shown.err.startswith("asked the kubelet at ")
-    assert shown.err.endswith(": it tells healthy devices and held ones only\n")
+    assert shown.err.endswith(": it lists only healthy and allocated devices\n")
 
 
 def test_wait_counts_the_devices_of_the_kubelet(

@@ -1,6 +1,6 @@
 """Plugins that are ready to run. A map; imports nothing.
 
-simulator          devices that do not exist, for trying out everything else
+simulator          simulated devices, to try everything else
 simulator_config   its settings: defaults, YAML, environment, flags
 simulator_file     the YAML file of the simulator
 simulator_steps    what can happen to its devices, by timeline or control socket

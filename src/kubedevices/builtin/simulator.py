@@ -1,4 +1,4 @@
-"""Devices that do not exist, reported and allocated like real ones: `kubedevices simulate`.
+"""Simulated devices, reported and allocated like real ones: `kubedevices simulate`.
 
 Answers as simple-device-plugin does, registers again after a kubelet restart as that does not.
 What happens to the devices comes from a timeline and from the control socket.

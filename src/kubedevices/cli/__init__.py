@@ -29,22 +29,24 @@ from kubedevices.errors import ConfigError, KubedevicesError
 from kubedevices.words import did_you_mean
 
 VERBS = {
-    "scan": "run a scanner once and print what it finds; needs no root and no kubelet",
+    "scan": "run a scanner once and print its devices; needs no root and no kubelet",
     "run": "serve a plugin written in Python",
-    "simulate": "serve devices that do not exist",
-    "expose": "serve this host's devices, chosen in a YAML file",
-    "node": "be the node: accept plugins, allocate their devices, without Kubernetes",
+    "simulate": "serve simulated devices",
+    "expose": "serve devices of this host; a YAML file chooses them",
+    "node": "run a node without Kubernetes: accept plugins, allocate their devices",
     "devices": "list devices: health, NUMA node, holder",
     "wait": "wait until a resource has devices to allocate",
-    "allocate": "give devices to a container, as the kubelet would",
-    "with": "run a command with devices, and give them back at its end",
+    "allocate": "allocate devices for a container, as a kubelet does",
+    "with": "run a command with devices, and give them back when it ends",
     "release": "take a pod's devices back",
-    "check": "say what a device plugin does wrong, in any language",
-    "checkpoint": "read a kubelet's device checkpoint: who holds what, and can it be trusted",
+    "check": "find the mistakes of a device plugin in any language",
+    "checkpoint": (
+        "read a kubelet's device checkpoint: allocations, and whether the file is damaged"
+    ),
     "manifests": "print the Kubernetes manifests that deploy a plugin",
-    "deploy": "deploy a plugin into the cluster of kubectl, and say why if it does not start",
-    "undeploy": "take a plugin out of the cluster of kubectl again",
-    "explain": "say why a device cannot be allocated, or not be used in its container",
+    "deploy": "deploy a plugin into the cluster of kubectl; if it does not start, say why",
+    "undeploy": "remove a plugin from the cluster of kubectl",
+    "explain": "say why a device cannot be allocated, or cannot be used in its container",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
@@ -190,7 +192,8 @@ def _top_parser() -> Parser:
     parser = Parser(
         prog="kubedevices",
         usage="kubedevices VERB ...",
-        description=f"Kubernetes device plugins, both sides of the socket.\n\nverbs:\n{verbs}",
+        description="Kubernetes device plugins: write, run, test and debug "
+        f"them.\n\nverbs:\n{verbs}",
         epilog=EXAMPLES + "\nkubedevices VERB --help shows the options of a verb.",
         formatter_class=_formatter,
         allow_abbrev=False,
@@ -236,13 +239,13 @@ def _add_log_arguments(parser: argparse.ArgumentParser) -> None:
     """Accept them before and after the verb: an absent one leaves the other's value alone."""
     group = parser.add_argument_group("log lines (on stderr)")
     group.add_argument(
-        "--log-level", choices=LOG_LEVELS, default=argparse.SUPPRESS, help="what is worth a line"
+        "--log-level", choices=LOG_LEVELS, default=argparse.SUPPRESS, help="which events are logged"
     )
     group.add_argument(
         "--log-format",
         choices=("text", "json"),
         default=argparse.SUPPRESS,
-        help="text for people (default), json for collectors",
+        help="text (default), or json for log collectors",
     )
 
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 NAME = "allocate"
 HELP = """\
-give devices to a container, as the kubelet would
+allocate devices for a container, as a kubelet does
 
-Either names resources for one container, or takes a normal Kubernetes Pod manifest. All containers
-get all their devices, or the pod is refused and nothing of it stays. The same pod again gets the
-same devices.
+The arguments are resources for one container; or --pod names a Kubernetes Pod manifest. Either all
+containers of the pod get all their devices, or the pod is refused and holds nothing. The same pod
+again gets the same devices.
 """
 EXAMPLES = """\
 examples:
@@ -43,13 +43,13 @@ examples:
 to start a container or a program, and to give its devices back when it ends:
   kubedevices with example.com/widget=1 -- podman run --rm {} IMAGE ...
 
-with --format, the answer in the words of a runtime instead; whoever asks says release:
+run options for a runtime; you have to release the devices yourself:
   kubedevices allocate example.com/widget=1 --pod-name train --format podman
   kubedevices allocate example.com/widget=1 --format oci --oci-config config.json > new.json
   kubedevices allocate example.com/widget=1 --format cdi > /var/run/cdi/widget.json
   kubedevices release train
 
-Words are quoted for a shell, which $(...) alone does not read again.
+The output is quoted for a shell: use eval, because $(...) alone does not read the quotes.
 """
 
 Document = dict[str, Any]
@@ -61,7 +61,7 @@ _EXAMPLE = "for example example.com/widget=1"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     parser.add_argument(
-        "requests", nargs="*", metavar="RESOURCE=N", help=f"what the container gets, {_EXAMPLE}"
+        "requests", nargs="*", metavar="RESOURCE=N", help=f"devices for the container, {_EXAMPLE}"
     )
     parser.add_argument(
         "--pod",
@@ -70,27 +70,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a Kubernetes Pod manifest; - is standard input",
     )
     parser.add_argument(
-        "--pod-name", metavar="NAME", help="name of the pod (default: one that is not taken)"
+        "--pod-name", metavar="NAME", help="name of the pod (default: a random name)"
     )
     parser.add_argument(
         "--container",
         metavar="NAME",
-        help="name of the container (default: main); with --pod, the one that --format is about",
+        help="name of the container (default: main); with --pod: the container for --format",
     )
     add_output_argument(parser)
     group = parser.add_argument_group("for a runtime")
     group.add_argument(
         "--format",
         choices=FORMATS,
-        help="print what one container starts with: arguments of podman or docker, variables "
+        help="print the run options of one container: arguments of podman or docker, variables "
         "(env), an OCI configuration, or a CDI file",
     )
     group.add_argument(
         "--oci-config",
         type=some_path,
         metavar="FILE",
-        help="with --format oci: the configuration to add to, such as that of `runc spec` "
-        "(default: an empty one)",
+        help="with --format oci: add the devices to this configuration, for example that of `runc "
+        "spec` (default: an empty configuration)",
     )
     add_node_arguments(parser)
 
@@ -98,18 +98,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Admit the pod and print who got what."""
     if args.oci_config is not None and args.format != "oci":
-        raise UsageError("--oci-config goes with --format oci only")
+        raise UsageError("--oci-config needs --format oci")
     pod = _pod(args)
     if args.format is None:
         answer = ask_to_allocate(args, lambda client: client.allocate(pod), _wanted(pod))
         _print(answer, args.output)
         return 0
     if args.output != "table":
-        raise UsageError(f"--format and -o {args.output} are two answers: choose one")
+        raise UsageError(f"--format and -o {args.output} exclude each other: use one of them")
     print(_for_runtime(args, pod))
     if args.pod is None and args.pod_name is None:  # nobody could know it
         print(
-            f"pod {pod.full_name} holds this until `kubedevices release {pod.name}`",
+            f"pod {pod.full_name} holds these devices until `kubedevices release {pod.name}`",
             file=sys.stderr,
         )
     return 0
@@ -144,12 +144,12 @@ def _wanted(pod: "Pod") -> Iterator[str]:
 
 def _pod(args: argparse.Namespace) -> "Pod":
     if bool(args.requests) is (args.pod is not None):
-        raise UsageError(f"allocate needs either RESOURCE=N, {_EXAMPLE}, or --pod FILE")
+        raise UsageError(f"allocate needs RESOURCE=N, {_EXAMPLE}, or --pod FILE, but not both")
     if args.pod is not None:
         if args.pod_name is not None or (args.container is not None and args.format is None):
             raise UsageError(
-                "--pod-name and --container do not go with --pod: the file has both "
-                "(--container may choose what --format prints)"
+                "--pod-name and --container cannot be used with --pod, because the file has both "
+                "names (with --format, --container chooses the container)"
             )
         return _read_pod(args.pod)
     return requested_pod(args.requests, args.pod_name, args.container, prefix="pod")

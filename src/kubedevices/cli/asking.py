@@ -29,14 +29,15 @@ def add_node_arguments(parser: argparse.ArgumentParser) -> None:
         type=absolute_path,
         default=DEVICE_PLUGIN_DIR,
         metavar="DIR",
-        help=f"where its kubelet.sock and the plugins' sockets are (default: {DEVICE_PLUGIN_DIR})",
+        help="directory of its kubelet.sock and of the plugins' sockets (default: "
+        f"{DEVICE_PLUGIN_DIR})",
     )
     group.add_argument(
         "--state-dir",
         type=absolute_path,
         metavar="DIR",
-        help="where it keeps its state and listens for these commands (default: DIR.state beside "
-        f"--socket-dir, {STATE_DIR} beside the kubelet's)",
+        help="directory of its state and of the socket for these commands (default: DIR.state for "
+        f"--socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
     )
 
 

@@ -35,8 +35,8 @@ NAME = "cdi"
 HELP = """\
 list CDI devices, check CDI files, say why a name does not resolve
 
-A container engine only says that it does not find a device. These commands read the files as
-engines do and say what is wrong with them.
+A container engine says only that it does not find a device. These commands read the files like an
+engine and say what is wrong.
 """
 EXAMPLES = """\
 examples:
@@ -60,16 +60,18 @@ _RESOLVE_COLUMNS = (Column("name"), Column("result"), Column("text", "WHY"))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="every device that an engine would find")
-    checking = actions.add_parser("validate", help="check files, or whole directories")
+    listing = actions.add_parser("list", help="list every device that an engine finds")
+    checking = actions.add_parser("validate", help="check files or directories")
     checking.add_argument("paths", nargs="*", type=some_path, metavar="FILE|DIR")
     checking.add_argument(
         "--strict", action="store_true", help="also what readers accept and runtimes stumble over"
     )
-    resolving = actions.add_parser("resolve", help="where a name is defined, or why it is not")
+    resolving = actions.add_parser(
+        "resolve", help="say where a name is defined, or why it is not defined"
+    )
     resolving.add_argument("names", nargs="+", metavar="VENDOR/CLASS=NAME")
     injecting = actions.add_parser(
-        "inject", help="put devices into the OCI config.json on standard input, for runc and crun"
+        "inject", help="add devices to the OCI config.json on standard input, for runc and crun"
     )
     injecting.add_argument("names", nargs="+", metavar="VENDOR/CLASS=NAME")
     for action in (listing, checking, resolving, injecting):

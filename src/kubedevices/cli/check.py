@@ -29,15 +29,17 @@ if TYPE_CHECKING:
     from kubedevices.probe.mounts import Bind
 
 NAME = "check"
-HELP = """say what a device plugin does wrong, in any language
+HELP = """\
+find the mistakes of a device plugin in any language
 
-Starts the plugin itself (-- COMMAND) or plays the kubelet in SOCKET_DIR for one that somebody else
-starts; checks that must start or end the plugin are then skipped. Nothing of the host's kubelet is
-touched: with root the plugin finds directories of its own at /var/lib/kubelet/device-plugins,
-/var/lib/kubelet/plugins_registry and /var/run/cdi. Without root, tell it where they are: in COMMAND
-{socket_dir}, {registry_dir} and {cdi_dir} stand for them.
+`-- COMMAND` starts the plugin. SOCKET_DIR is for a plugin that you start yourself; checks that must
+start or end the plugin are then skipped. The host's kubelet is not touched. With root, the plugin
+sees directories of the check at /var/lib/kubelet/device-plugins, /var/lib/kubelet/plugins_registry
+and /var/run/cdi. Without root, give the directories to the plugin: {socket_dir}, {registry_dir} and
+{cdi_dir} in COMMAND are replaced by their paths.
 
-Exit codes: 0 no failure, 1 a failure, 2 wrong usage, 3 the plugin could not be started."""
+Exit codes: 0 no failure, 1 a failure, 2 wrong usage, 3 the plugin could not be started.
+"""
 EXAMPLES = """\
 examples:
   sudo kubedevices check -- ./my-plugin --flag             a plugin with the usual paths built in
@@ -70,21 +72,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="HOST:INSIDE",
-        help="let the plugin see HOST at INSIDE, a fixture for /dev for instance (needs root)",
+        help="show the directory HOST to the plugin at INSIDE, for example test files at /dev "
+        "(needs root)",
     )
     parser.add_argument(
         "--timeout-scale",
         type=_scale,
         default=1.0,
         metavar="X",
-        help="stretch all times, for a slow machine",
+        help="multiply all limits and pauses, for a slow machine",
     )
     _add_trigger_arguments(parser)
     _add_manner_arguments(parser)
-    parser.add_argument("--junit", type=some_path, metavar="FILE", help="write JUnit XML, too")
-    parser.add_argument("--html", type=some_path, metavar="FILE", help="write one HTML page, too")
-    parser.add_argument("--list", action="store_true", help="list all checks and leave")
-    parser.add_argument("--explain", metavar="ID", help="explain one check and leave")
+    parser.add_argument("--junit", type=some_path, metavar="FILE", help="also write JUnit XML")
+    parser.add_argument("--html", type=some_path, metavar="FILE", help="also write an HTML page")
+    parser.add_argument("--list", action="store_true", help="list all checks and exit")
+    parser.add_argument("--explain", metavar="ID", help="describe a check and exit")
     add_output_argument(parser)
 
 
@@ -94,11 +97,14 @@ def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
         "--trigger",
         default="",
         metavar="[RESOURCE=]CMD",
-        help="a shell command that makes devices change; {n} and $KUBEDEVICES_TRIGGER_NUMBER are "
+        help="a shell command that changes the devices; {n} and $KUBEDEVICES_TRIGGER_NUMBER are "
         "1, 2, 3 …",
     )
     parser.add_argument(
-        "--undo", default="", metavar="CMD", help="undoes one --trigger, which had the same {n}"
+        "--undo",
+        default="",
+        metavar="CMD",
+        help="a shell command that undoes the --trigger with the same {n}",
     )
     parser.add_argument(
         "--change-timeout",
@@ -114,22 +120,22 @@ def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubelet",
         default="",
         metavar="VERSION",
-        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: those supported today)",
+        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="leave out what waits for long, and name it",
+        help="skip checks that wait for a long time, and name them",
     )
     parser.add_argument(
         "--one-at-a-time",
         action="store_true",
-        help="never start several of the plugin side by side",
+        help="do not start several copies of the plugin at the same time",
     )
     parser.add_argument(
         "--no-registry",
         action="store_true",
-        help="have no plugin watcher, for a plugin that comes by it and by Register",
+        help="offer no plugin registry, for a plugin that registers in both ways",
     )
 
 

@@ -1,4 +1,4 @@
-"""`kubedevices checkpoint`: who holds what on a node, from its kubelet_internal_checkpoint.
+"""`kubedevices checkpoint`: the allocations of a node, from its kubelet_internal_checkpoint.
 
 The keys of `-o json` and `-o yaml` are a promise. A list with one report per file: `file`,
 `verdict` (good, corrupt, unreadable), `reason`, `checksum` (`stored`, `computed`; null when the
@@ -28,10 +28,10 @@ from kubedevices.wire.convert import container_response_from_wire
 
 NAME = "checkpoint"
 HELP = """\
-read a kubelet's device checkpoint: who holds what, and can it be trusted
+read a kubelet's device checkpoint: allocations, and whether the file is damaged
 
-Works on a file copied from any node, with nothing else running. `-` reads standard input. The exit
-code is 1 when a file is corrupt, and 3 when one cannot be read.
+Reads a file of any node; no kubelet is needed. `-` is standard input. Exit code 1: a file is
+corrupt; 3: a file cannot be read.
 """
 EXAMPLES = """\
 examples:
@@ -49,8 +49,10 @@ Document = dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    showing = actions.add_parser("show", help="who holds what, with the plugins' decoded answers")
-    verifying = actions.add_parser("verify", help="only say whether files can be trusted")
+    showing = actions.add_parser(
+        "show", help="print allocations, with the decoded answers of the plugins"
+    )
+    verifying = actions.add_parser("verify", help="say whether files are damaged")
     for action in (showing, verifying):
         action.add_argument("files", nargs="+", metavar="FILE")
         add_output_argument(action)

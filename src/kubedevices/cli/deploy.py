@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 NAME = "deploy"
 HELP = """\
-deploy a plugin into the cluster of kubectl, and say why if it does not start
+deploy a plugin into the cluster of kubectl; if it does not start, say why
 
-Applies what `kubedevices manifests` prints, with two differences: a namespace that is there already
-is left as it is, and the roll-out is waited for. Settings of the simulator are taken from its
-variables, such as RESOURCE_NAME and NUMBER_DEVICES.
+Applies the output of `kubedevices manifests`, with two differences: it does not change an existing
+namespace, and it waits for the rollout. Settings of the simulator come from its variables, such as
+RESOURCE_NAME and NUMBER_DEVICES.
 """
 EXAMPLES = """\
 examples:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=120,
         metavar="SECONDS",
-        help="how long to wait for the roll-out, 0 for not at all (default: %(default)s)",
+        help="how long to wait for the rollout; 0: do not wait (default: %(default)s)",
     )
 
 
@@ -45,7 +45,11 @@ def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what says which plugin is meant, and where."""
     parser.add_argument("what", choices=("simulate", "expose"))
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
-    parser.add_argument("--image", help="with its registry; localhost/… is one that was imported")
+    parser.add_argument(
+        "--image",
+        help="image name with its registry; localhost/… is an image "
+        "that you imported on every node",
+    )
     add_deployment_arguments(parser)
 
 
@@ -149,7 +153,7 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
             show_logs(kubectl, [each for each in pods if not rollout.is_ready(each)])
             raise KubedevicesError(
                 f"after {timeout:g} s {deployment.name} serves on {reached.available} of "
-                f"{counted(reached.wanted, 'node')}; `undeploy` takes it away"
+                f"{counted(reached.wanted, 'node')}; `undeploy` removes it"
             )
         time.sleep(PERIOD)
 

@@ -32,8 +32,8 @@ NAME = "devices"
 HELP = """\
 list devices: health, NUMA node, holder
 
-Asks the `kubedevices node` of the socket directory, or else the kubelet that serves it: healthy
-devices and held ones are all that a kubelet tells.
+Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
+A kubelet lists only healthy and allocated devices.
 """
 EXAMPLES = """\
 examples:
@@ -76,7 +76,7 @@ _EMPTY = "no devices: no plugin has registered"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="this resource only")
+    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="list only this resource")
     parser.add_argument(
         "-w", "--watch", action="store_true", help="follow changes until Ctrl-C is pressed"
     )
@@ -90,7 +90,9 @@ def run(args: argparse.Namespace) -> int:
     if args.resource is not None:
         ResourceName.parse(args.resource)
     if args.watch and args.pod_resources:
-        raise UsageError("--watch does not go with --pod-resources: a kubelet tells no changes")
+        raise UsageError(
+            "--watch cannot be used with --pod-resources: a kubelet reports no changes"
+        )
     if args.watch:
         question = lambda client: _watch(client, args.resource or "", args.output)  # noqa: E731
         ask_to_allocate(args, question)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 NAME = "explain"
 HELP = """\
-say why a device cannot be allocated, or not be used in its container
+say why a device cannot be allocated, or cannot be used in its container
 
-Follows the way of a device: its name, the plugin directory, who listens and who registered, the
-list of devices, their health and holders, device files, permissions, SELinux, CDI files, and the
-container. Asks a `kubedevices node`, or else the kubelet of this host, and changes nothing. Run it
-as root on the node: what it may not look at is unknown. The exit code is 1 when it finds a problem.
+Looks at every step of a device: its name, the plugin directory, which process listens, which plugin
+registered, the device list, health and holders, device files, permissions, SELinux, CDI files, and
+the container. Asks a `kubedevices node`, or else the kubelet of this host. Changes nothing. Run it
+as root on the node; a step without permission is reported as unknown. Exit code 1: a problem.
 """
 EXAMPLES = """\
 examples:
@@ -63,13 +63,15 @@ _SUMMARY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("resource", nargs="?", metavar="RESOURCE", help="all about this resource")
+    parser.add_argument(
+        "resource", nargs="?", metavar="RESOURCE", help="only this resource, in detail"
+    )
     add_output_argument(parser)
     parser.add_argument(
         "--ask-plugins",
         action="store_true",
-        help="also ask the plugins themselves for their devices. Off by default: of some plugins, "
-        "a second reader takes an update away from the kubelet",
+        help="also ask the plugins for their devices (off by default: some plugins lose an update "
+        "when a second client reads their list)",
     )
     add_node_arguments(parser)
     places = parser.add_argument_group("where to look")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 NAME = "expose"
 HELP = """\
-serve this host's devices, chosen in a YAML file
+serve devices of this host; a YAML file chooses them
 
-The file is read again when it changes, and on SIGHUP. `kubedevices scan --config FILE` shows what
-it would expose, without serving anything.
+The file is read again when it changes, and on SIGHUP. To see the devices without serving them, use
+`kubedevices scan --config FILE`.
 """
 EXAMPLES = """\
 example of a file:
@@ -54,14 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("instead of serving")
     only = group.add_mutually_exclusive_group()
     only.add_argument(
-        "--check", action="store_true", help="read the file, tell every mistake, and end"
+        "--check", action="store_true", help="read the file, print every mistake, and exit"
     )
     only.add_argument(
         "--dry-run",
         nargs="+",
         metavar="ID",
-        help="look once and print what a container with these devices would get; NAME/ID says of "
-        "which resource of the file",
+        help="scan once and print what a container with these devices gets; NAME/ID names the "
+        "resource of the file",
     )
     only.add_argument(
         "--schema", action="store_true", help="print the file's JSON schema, for editors"
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--convert",
         type=some_path,
         metavar="FILE",
-        help="turn a file of generic-device-plugin or smarter-device-manager into one of ours",
+        help="convert a file of generic-device-plugin or smarter-device-manager",
     )
     add_output_argument(parser)
     add_serving_arguments(parser, inject="nodes")

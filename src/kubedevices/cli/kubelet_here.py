@@ -54,7 +54,10 @@ def refuse(no_node: "NoNode", wanted: Iterable[str] = ()) -> CannotAsk:
         for name, each in resources.items()
     )
     words = [
-        f"{no_node.socket_dir} is served by a kubelet, which gives devices to pods by their limits",
+        (
+            f"{no_node.socket_dir} is served by a kubelet, which allocates devices for pods by "
+            "their limits"
+        ),
         f"it has {has or 'no resource'}",
     ]
     if resources:
@@ -69,4 +72,4 @@ def refuse(no_node: "NoNode", wanted: Iterable[str] = ()) -> CannotAsk:
 
 def note(socket: Path) -> str:
     """Return what to know about a listing that a kubelet gave."""
-    return f"asked the kubelet at {socket}: it tells healthy devices and held ones only"
+    return f"asked the kubelet at {socket}: it lists only healthy and allocated devices"

@@ -47,9 +47,9 @@ HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
 simulate and expose print a namespace and a DaemonSet, unprivileged and without access to the
-Kubernetes API; node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
-the simulator are taken from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. What would not
-start there is told here.
+Kubernetes API. node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
+the simulator come from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. A
+configuration that would not start is refused.
 """
 EXAMPLES = """\
 examples:
@@ -68,13 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument(
         "--image",
-        help=f"with its registry (default: {IMAGE}, which has to be imported on every node)",
+        help=f"image name with its registry (default: {IMAGE}, which you have to import on every "
+        "node)",
     )
     add_deployment_arguments(parser)
     parser.add_argument(
         "--systemd",
         action="store_true",
-        help="simulate, expose, node: print a unit of systemd instead, for the host itself",
+        help="simulate, expose, node: print a systemd unit for the host instead",
     )
     parser.add_argument(
         "--program",
@@ -94,16 +95,19 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what can be said about a plugin in a cluster."""
     parser.add_argument(
         "--name",
-        help="of all objects (default: kubedevices-simulate-RESOURCE, kubedevices-expose-DOMAIN)",
+        help="name of all objects (default: kubedevices-simulate-RESOURCE, "
+        "kubedevices-expose-DOMAIN)",
     )
     parser.add_argument(
         "--config",
         type=some_path,
         metavar="FILE",
-        help="simulate, expose: the configuration (expose without one: an example)",
+        help="simulate, expose: configuration file (expose without a file: an example)",
     )
-    parser.add_argument("--preset", metavar="NAME", help="simulate: a YAML file of ours")
-    parser.add_argument("--cdi", action="store_true", help="expose: give devices by CDI alone")
+    parser.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
+    parser.add_argument(
+        "--cdi", action="store_true", help="expose: give containers devices only by CDI"
+    )
     parser.add_argument(
         "--dev-dir",
         action="append",
@@ -122,25 +126,25 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         "--plugin-dir",
         metavar="DIR",
         default=PLUGIN_DIR,
-        help="where the kubelet looks for plugins (default: %(default)s, whatever its --root-dir)",
+        help="plugin directory of the kubelet (default: %(default)s for any --root-dir)",
     )
     parser.add_argument(
-        "--metrics", action="store_true", help="add which pod holds which device to the metrics"
+        "--metrics", action="store_true", help="the metrics also say which pod holds which device"
     )
     parser.add_argument(
         "--node-label",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="only on nodes with this label; may be given several times",
+        help="run only on nodes with this label; may be given several times",
     )
     parser.add_argument(
         "--toleration",
         action="append",
         default=[],
         metavar="KEY[=VALUE][:EFFECT]",
-        help="also on nodes with this taint; may be given several times (the taint of the control "
-        "plane is always tolerated)",
+        help="run also on nodes with this taint; may be given several times (the taint of the "
+        "control plane is always tolerated)",
     )
     parser.add_argument(
         "--selinux",

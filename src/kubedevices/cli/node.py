@@ -1,4 +1,4 @@
-"""`kubedevices node`: be the node. Accepts plugins and prints one line per event until stopped.
+"""`kubedevices node`: run a node. Accepts plugins and prints one line per event until stopped.
 
 The keys of `-o json` are a promise: each line is an object with `time`, `event` and, as the event
 has them, `resource`, `pod` and the details of `kubedevices.node.events`.
@@ -27,10 +27,10 @@ from kubedevices.words import counted
 
 NAME = "node"
 HELP = """\
-be the node: accept plugins, allocate their devices, without Kubernetes
+run a node without Kubernetes: accept plugins, allocate their devices
 
-Any device plugin that is given the same socket directory registers here as it would at a kubelet.
-Stops cleanly on Ctrl-C and SIGTERM; a second one ends it at once.
+A device plugin with the same socket directory registers here as at a kubelet. Ctrl-C or SIGTERM
+stops the node cleanly; a second signal stops it at once.
 """
 EXAMPLES = """\
 examples:

@@ -9,8 +9,7 @@ NAME = "run"
 HELP = """\
 serve a plugin written in Python
 
-Every device type that the scanner finds is registered as DOMAIN/TYPE, and again whenever the
-kubelet restarts.
+Registers every device type of the scanner as DOMAIN/TYPE, and again after every kubelet restart.
 """
 EXAMPLES = """\
 examples:

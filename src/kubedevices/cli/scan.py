@@ -36,7 +36,7 @@ from kubedevices.resource_name import ResourceName, explain_resource_name
 
 NAME = "scan"
 HELP = """\
-run a scanner once and print what it finds; needs no root and no kubelet
+run a scanner once and print its devices; needs no root and no kubelet
 
 The scanner is a class of yours, or a configuration of `kubedevices expose`.
 """
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_scanner_argument(parser, nargs="?")
     add_host_arguments(parser)
-    parser.add_argument("--domain", help="say full resource names, DOMAIN/TYPE")
+    parser.add_argument("--domain", help="print full resource names, DOMAIN/TYPE")
     parser.add_argument(
         "--timeout",
         type=float,

@@ -45,7 +45,10 @@ def positive_seconds(text: str) -> float:
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which devices of this host are meant: `--config`, `--dev-root`."""
     parser.add_argument(
-        "--config", type=some_path, metavar="FILE", help="which devices of this host, as YAML"
+        "--config",
+        type=some_path,
+        metavar="FILE",
+        help="YAML file that chooses the devices of this host",
     )
     parser.add_argument(
         "--dev-root",
@@ -65,43 +68,43 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         "--socket-dir",
         type=some_path,
         metavar="DIR",
-        help=f"where kubelet.sock is and our socket goes (default: {DEVICE_PLUGIN_DIR}; with "
+        help=f"directory of kubelet.sock and of our socket (default: {DEVICE_PLUGIN_DIR}; with "
         f"--registration watch {PLUGIN_REGISTRY_DIR})",
     )
     group.add_argument(
         "--registration",
         choices=("register", "watch", "none"),
         default="register",
-        help="register at kubelet.sock (default), watch: be found by the kubelet, or only serve",
+        help="register: at kubelet.sock (default); watch: the kubelet finds the socket in its "
+        "plugin registry; none: only serve",
     )
     group.add_argument(
         "--on-server-error",
         choices=("exit", "isolate"),
         default="exit",
-        help="when one resource cannot be served: exit (default), or go on with the others",
+        help="if one resource cannot be served: exit (default), or continue with the others",
     )
     group.add_argument(
         "--env-merge",
         choices=("last", "join", "error"),
         default="last",
-        help="when devices of one container set a variable differently: the last wins (default), "
-        "join with commas, or refuse",
+        help="if devices of a container set a variable to different values: the last value wins "
+        "(default), join the values with commas, or refuse",
     )
     for hook, seconds, what in (
-        ("allocate", HookTimeouts().allocate, "an Allocate; the pod then fails"),
+        ("allocate", HookTimeouts().allocate, "Allocate; then the pod fails"),
         (
             "preferred",
             HookTimeouts().preferred,
-            "which devices it prefers; then it has none",
+            "GetPreferredAllocation; then there is no preference",
         ),
-        ("pre-start", HookTimeouts().pre_start, "a container start; it is then tried again"),
+        ("pre-start", HookTimeouts().pre_start, "PreStartContainer; then the kubelet tries again"),
     ):
         group.add_argument(
             f"--{hook}-timeout",
             type=positive_seconds,
             metavar="SECONDS",
-            help=f"how long the plugin may take to answer {what} (default: {seconds:g}; inf: for "
-            "ever)",
+            help=f"time limit for {what} (default: {seconds:g}; inf: no limit)",
         )
     _add_cdi_arguments(parser, inject)
     _add_observation_arguments(parser)
@@ -113,26 +116,26 @@ def _add_cdi_arguments(parser: argparse.ArgumentParser, inject: "Inject") -> Non
         "--inject",
         choices=("nodes", "cdi", "both"),
         default=inject,
-        help="give device files themselves, names of CDI devices that stand for them, or both; "
+        help="give containers device files (nodes), CDI devices (cdi), or both; "
         + _USUAL_INJECT[inject],
     )
     group.add_argument(
         "--cdi-dir",
         type=some_path,
         metavar="DIR",
-        help="where CDI files are written, if a device needs one (default: /var/run/cdi)",
+        help="directory for CDI files, if a device needs one (default: /var/run/cdi)",
     )
     group.add_argument(
         "--cdi-errors",
         choices=("fail", "log"),
         default="fail",
-        help="when a CDI file cannot be written: fail the allocation (default), or log it and give "
-        "the container no CDI device",
+        help="if a CDI file cannot be written: fail the allocation (default), or log the error "
+        "and start the container without the CDI device",
     )
     group.add_argument(
         "--cdi-annotations",
         action="store_true",
-        help="name CDI devices in annotations too, for kubelets before 1.29",
+        help="write CDI names into annotations too, for kubelets before 1.29",
     )
 
 
@@ -141,15 +144,15 @@ def _add_observation_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--listen",
         metavar="ADDRESS",
-        help="serve /healthz, /readyz, /metrics and /state there: 127.0.0.1:9400, or 9400 alone "
-        "for the same, or *:9400 for everybody (default: not at all)",
+        help="serve /healthz, /readyz, /metrics and /state at this address: 127.0.0.1:9400, or "
+        "only 9400 for the same, or *:9400 for all addresses (default: off)",
     )
     group.add_argument(
         "--pod-resources",
         type=some_path,
         metavar="SOCKET",
-        help="with --listen: add which container holds which device to /metrics, asked of this "
-        "podresources socket of the kubelet",
+        help="with --listen: /metrics also says which container holds which device; the source is "
+        "this podresources socket of the kubelet",
     )
 
 
@@ -158,7 +161,7 @@ def serve_plugin(
 ) -> None:
     """Serve until a signal comes, with pages beside if `--listen` wants them."""
     if args.listen is None and args.pod_resources is not None:
-        raise UsageError("--pod-resources goes with --listen only")
+        raise UsageError("--pod-resources needs --listen")
     from kubedevices.plugin.options import Settings
     from kubedevices.plugin.runner import run_until_signal
 

@@ -1,4 +1,4 @@
-"""`kubedevices simulate`: serve devices that do not exist, as simple-device-plugin does."""
+"""`kubedevices simulate`: serve simulated devices, as simple-device-plugin does."""
 
 import argparse
 import asyncio
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 NAME = "simulate"
 HELP = """\
-serve devices that do not exist
+serve simulated devices
 
-Each setting can be given as a flag, an environment variable or a key of the YAML file; the first
-of these that is given counts. Variables and keys are those of simple-device-plugin.
+Each setting is a flag, an environment variable or a key of the YAML file. A flag wins over a
+variable, a variable wins over the file. Variables and keys are those of simple-device-plugin.
 """
 EXAMPLES = """\
 examples:
@@ -57,13 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--config", type=some_path, metavar="FILE", help="YAML file with settings")
     source.add_argument("--preset", metavar="NAME", help="a YAML file of ours: eight-gpus")
     parser.add_argument(
-        "--control-socket", type=some_path, metavar="PATH", help="where to take steps while it runs"
+        "--control-socket",
+        type=some_path,
+        metavar="PATH",
+        help="socket on which the running simulator accepts steps",
     )
     parser.add_argument(
         "--tell",
         metavar="STEP",
-        help="have the simulator at --control-socket take a step, in the words of a timeline; "
-        "'list' shows its devices",
+        help="send a step, as in a timeline, to the simulator at --control-socket; 'list' prints "
+        "its devices",
     )
     group = parser.add_argument_group("settings (flag, variable, YAML key, default)")
     defaults = SimulatorConfig(node_name="")

@@ -9,10 +9,11 @@ from kubedevices.cli.manifests import check_arguments, target_of
 
 NAME = "undeploy"
 HELP = """\
-take a plugin out of the cluster of kubectl again
+remove a plugin from the cluster of kubectl
 
-Deletes by label what `deploy`, or `manifests` and kubectl, made for this plugin. The namespace goes
-only if `deploy` made it and nothing else is left in it. Say the same as to `deploy`, or --name.
+Finds by label the objects that `deploy`, or `manifests` and kubectl, created for this plugin, and
+deletes them. Deletes the namespace only if `deploy` created it and nothing else is in it. Give the
+same options as to `deploy`, or --name.
 """
 EXAMPLES = """\
 examples:

@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 
 NAME = "with"
 HELP = """\
-run a command with devices, and give them back at its end
+run a command with devices, and give them back when it ends
 
-{} in COMMAND stands for the arguments of its runtime (podman, docker, nerdctl). Any other command
-gets the environment variables of the devices. It is not started when the devices are refused;
-signals and the exit code are passed on; the devices are given back however it ends.
+{} in COMMAND is replaced by the arguments of its runtime (podman, docker, nerdctl). Any other
+command gets the environment variables of the devices. If the devices are refused, the command is
+not started. Signals and the exit code are passed on. The devices are given back when the command
+ends, for any reason.
 """
 EXAMPLES = """\
 examples:
@@ -69,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pod-name",
         metavar="NAME",
-        help="name under which the devices are held (default: one that is not taken)",
+        help="name of the pod that holds the devices (default: a random name)",
     )
     parser.add_argument(
         "--format",
