@@ -18,9 +18,9 @@ from kubedevices.metrics import (
 )
 
 if TYPE_CHECKING:
+    from kubedevices.http_pages import PageServer
     from kubedevices.node.device_manager import DeviceManager
     from kubedevices.node.plugin_watcher import PluginWatcher
-    from kubedevices.wire.http_pages import PageServer
 
 
 @contextlib.asynccontextmanager
@@ -85,7 +85,7 @@ def _counter(metrics: Metrics) -> Callable[[str, str, bool], None]:
 
 
 def _metrics_pages(address: str, metrics: PrometheusMetrics) -> "PageServer":
-    from kubedevices.wire.http_pages import Page, PageServer, parse_address
+    from kubedevices.http_pages import Page, PageServer, parse_address
 
     async def page() -> Page:
         return Page(metrics.text(), TEXT_FORMAT)

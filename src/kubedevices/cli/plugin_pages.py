@@ -19,11 +19,11 @@ from kubedevices import __version__, metrics
 from kubedevices.cli.process_samples import process_samples
 from kubedevices.device import Health
 from kubedevices.errors import CannotAsk
+from kubedevices.http_pages import Page, PageServer, parse_address
 from kubedevices.metrics import PrometheusMetrics, Sample
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
-from kubedevices.wire.http_pages import Page, PageServer, parse_address
 
 _log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from kubedevices.conformance.patience import until_set
 from kubedevices.device import Health, natural_key
 from kubedevices.errors import RpcError, WireError
 from kubedevices.probe.arrival import Arrival
+from kubedevices.probe.raw_http2 import RawConnection
 from kubedevices.probe.session import DeviceList, PluginSession, Stream
 from kubedevices.wire.http2_frames import DEFAULT_WINDOW
-from kubedevices.wire.raw_http2 import RawConnection
 from kubedevices.words import some_of
 
 if TYPE_CHECKING:

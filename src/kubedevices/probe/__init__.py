@@ -4,6 +4,7 @@ It speaks to plugins only, over `wire`, shows them the directories of a kubelet,
 about devices.
 
 bell       waiting for something the probe notices
+raw_http2  HTTP/2 frames by hand, for what no honest client does
 session    one registered plugin: its calls and every list it ever sent
 manner     how this kubelet answers Register: at once, late, never, with an error
 arrival    what happens between Register and its answer, written down

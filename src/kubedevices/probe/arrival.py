@@ -13,9 +13,9 @@ from kubedevices.allocation import PluginInfo, RegisterRequest
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
 from kubedevices.probe.bell import Bell
 from kubedevices.probe.manner import DIAL_FAILED, Manner
+from kubedevices.probe.raw_http2 import RawConnection
 from kubedevices.probe.session import PluginSession
 from kubedevices.wire.convert import EMPTY
-from kubedevices.wire.raw_http2 import RawConnection
 from kubedevices.wire.services import GET_DEVICE_PLUGIN_OPTIONS
 from kubedevices.wire.unix_grpc import GrpcChannel
 

@@ -29,6 +29,4 @@ http2_limits       what a peer may make us keep, and do for nothing
 http2_frames       frames as bytes
 acceptor           takes connections on a listening socket
 unix_socket        socket files: whose is it, bind, rename, unlink
-http_pages         a few pages over HTTP/1.1: metrics, health
-raw_http2          HTTP/2 frames by hand, for probes that misbehave on purpose
 """

@@ -1,6 +1,6 @@
 """HTTP/2 frames as bytes (RFC 9113, sections 4, 6 and 7): their numbers, writing and reading them.
 
-For `http2_output` and `http2_session`, and for `raw_http2`, which also writes frames that are
+For `http2_output` and `http2_session`, and for `probe.raw_http2`, which also writes frames that are
 wrong. Reading raises `ProtocolError` with the code that the RFC has for the mistake.
 """
 

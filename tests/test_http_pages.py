@@ -1,4 +1,4 @@
-"""kubedevices.wire.http_pages"""
+"""kubedevices.http_pages"""
 
 import asyncio
 import contextlib
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from kubedevices import http_pages
 from kubedevices.errors import CannotAsk, UsageError
-from kubedevices.wire import http_pages
-from kubedevices.wire.http_pages import Address, Page, PageServer, parse_address
+from kubedevices.http_pages import Address, Page, PageServer, parse_address
 from tests.waiting import until
 
 

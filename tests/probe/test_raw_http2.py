@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from kubedevices.wire.raw_http2 import RawConnection
+from kubedevices.probe.raw_http2 import RawConnection
 from kubedevices.wire.unix_grpc import GrpcServer, StreamMethod, UnaryMethod
 from tests.waiting import until
 
