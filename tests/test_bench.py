@@ -78,7 +78,7 @@ def scanner(bench: Bench) -> Shown:
     return scanner
 
 
-def test_what_a_container_gets(bench: Bench, scanner: Shown) -> None:
+def test_the_answer_has_devices_and_options(bench: Bench, scanner: Shown) -> None:
     """The devices by resource, and what the plugin answered."""
     got = bench.allocate("p", "main", {RESOURCE: 1})
     assert got.by_resource == {RESOURCE: got.devices}
@@ -130,7 +130,7 @@ class Picky(Shown, kd.Allocator, kd.ContainerPreStarter):
         raise ValueError("no power")
 
 
-def test_what_a_plugin_says_is_raised(bench: Bench) -> None:
+def test_errors_of_a_plugin_are_raised(bench: Bench) -> None:
     """Errors of Allocate and PreStartContainer reach the test, not the node's words for them."""
     bench.start(Picky(widget=widgets("a", "b")), domain=DOMAIN)
     bench.wait_for(RESOURCE)
@@ -343,7 +343,7 @@ def test_a_restart_reads_everything_back(bench: Bench, scanner: Shown) -> None:
     ("how", "file", "socket"),
     [("restart", True, False), ("wipe", False, False), ("replace_socket", True, True)],
 )
-def test_what_a_restart_leaves(bench: Bench, how: str, file: bool, socket: bool) -> None:
+def test_files_after_each_form_of_restart(bench: Bench, how: str, file: bool, socket: bool) -> None:
     """Each form of restart removes what its name says."""
     (bench.socket_dir / "file").touch()
     bench.start(Shown(gadget=widgets("a")), domain=DOMAIN)

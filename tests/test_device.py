@@ -161,9 +161,7 @@ def test_health_may_be_a_word() -> None:
         ("w", {"cdi": ContainerEdits(env=("A",))}, "cdi: /devices/0/containerEdits/env/0: "),
     ],
 )
-def test_what_no_kubelet_could_use_is_refused(
-    device_id: Any, parts: dict[str, Any], text: str
-) -> None:
+def test_an_unusable_device_is_refused(device_id: Any, parts: dict[str, Any], text: str) -> None:
     """A mistake in a device is reported when it is made, with the ID and the rule."""
     with pytest.raises(InvalidDevice, match=re.escape(text)) as caught:
         Device(device_id, **parts)

@@ -134,7 +134,9 @@ def changed_device(**parts: object) -> Callable[[DeviceTree], None]:
         (changed_device(cdi="example.com/w=w"), TreeChange(updated=("widget",))),
     ],
 )
-def test_what_counts_as_a_change(edit: Callable[[DeviceTree], None], expected: TreeChange) -> None:
+def test_changes_between_two_trees(
+    edit: Callable[[DeviceTree], None], expected: TreeChange
+) -> None:
     """T-05: the table of changes, per type; equal content is no change."""
     old = DeviceTree({"widget": [Device("w")]})
     new = old.snapshot()

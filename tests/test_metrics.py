@@ -216,7 +216,7 @@ def test_no_name_is_used_twice() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_who_does_not_count_forgets() -> None:
+def test_no_metrics_keeps_nothing() -> None:
     """NO_METRICS takes everything and keeps nothing."""
     NO_METRICS.count(metrics.REGISTRATIONS, "a.b/c")
     NO_METRICS.observe(metrics.ALLOCATION_SECONDS, 1.0, "a.b/c")

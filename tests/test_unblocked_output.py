@@ -113,7 +113,7 @@ def test_a_reader_that_is_gone_is_no_error_and_costs_only_the_lines(pipe: Pipe) 
     stream.end(10)
 
 
-def test_what_a_full_disk_lost_is_told_when_there_is_room_again(
+def test_lines_lost_on_a_full_disk_are_counted_when_there_is_room(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a line of its own, also where half a line was written."""

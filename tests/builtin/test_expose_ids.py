@@ -144,7 +144,7 @@ def test_a_device_that_comes_back_is_known_before_its_name_is(machine: Machine) 
     assert machine.look(3) == {"A": "/dev/tty1"}
 
 
-def test_what_comes_back_by_name_is_not_what_was_at_the_place(machine: Machine) -> None:
+def test_a_returning_name_wins_over_a_former_place(machine: Machine) -> None:
     """A name counts more than the place of something that is gone."""
     machine.files, machine.names = {"/dev/tty0": 1, "/dev/tty1": 2}, {"/dev/tty1": ("A",)}
     assert machine.look() == {"tty0": "/dev/tty0", "A": "/dev/tty1"}

@@ -46,7 +46,7 @@ async def exposed(directory: Path, file: Path) -> AsyncIterator[tuple[ExposeScan
         yield scanner, kubelet
 
 
-async def test_what_did_not_change_keeps_socket_and_stream(directory: Path) -> None:
+async def test_unchanged_resources_keep_socket_and_stream(directory: Path) -> None:
     """One resource comes, one changes, one goes; the other hears nothing of it."""
     file = directory / "host.yaml"
     file.write_text(HEAD + SERIAL)

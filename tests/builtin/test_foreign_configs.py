@@ -166,7 +166,7 @@ def test_globs_of_go_are_said_in_our_words(tmp_path: Path) -> None:
     assert resource["mounts"] == [{"host": "/run/c{n}"}]
 
 
-def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
+def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
     """Companions by wildcard, one place for many devices, several USB devices in one."""
     result = converted(
         tmp_path,
@@ -238,7 +238,7 @@ def test_what_changes_its_meaning_is_noted(tmp_path: Path) -> None:
         ("- devicematch: ^a$\n- devicematch: ^a[0-9]*$", "a second resource a would come of it"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_said_is_refused_with_its_place(
+def test_an_inexpressible_entry_is_refused_with_its_line(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     """Instead of a file that means something else."""

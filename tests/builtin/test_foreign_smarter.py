@@ -67,6 +67,6 @@ def test_each_number_of_digits_is_a_glob_of_its_own(
         "^a//b$",
     ],
 )
-def test_what_no_globs_can_say_has_none(expression: str) -> None:
+def test_an_expression_without_equivalent_globs_has_none(expression: str) -> None:
     """Also what would need too many of them, and what is no expression at all."""
     assert globs_of(expression) is None

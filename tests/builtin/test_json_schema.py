@@ -54,7 +54,7 @@ def _accepts_object(schema: dict[str, Any], value: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("text", [FULL, RESOURCE])
-def test_what_is_right_is_accepted(text: str) -> None:
+def test_the_schema_accepts_every_valid_key(text: str) -> None:
     """Every key of the form."""
     document = yaml.safe_load(text)
     for resource in document["resources"]:
@@ -83,7 +83,7 @@ def test_what_is_right_is_accepted(text: str) -> None:
         "resource: []",
     ],
 )
-def test_what_is_wrong_in_shape_is_refused(line: str) -> None:
+def test_the_schema_refuses_wrong_shapes(line: str) -> None:
     """So that an editor marks it while it is written."""
     assert not accepts(SCHEMA, yaml.safe_load(RESOURCE + line))
 

@@ -229,7 +229,7 @@ def test_a_mistake_names_its_place(tmp_path: Path, old: str, new: str, problem: 
     assert problem in str(caught.value)
 
 
-def test_what_resources_share_is_judged_as_each_has_it(tmp_path: Path) -> None:
+def test_shared_settings_are_checked_for_each_resource(tmp_path: Path) -> None:
     """The rest of the file alone is served by nobody."""
     text = (
         "resourceName: nonsense\n"
@@ -524,7 +524,7 @@ def test_a_device_file_is_for_every_user(tmp_path: Path, monkeypatch: pytest.Mon
     assert stat.S_IMODE((tmp_path / "gpu-0").stat().st_mode) == 0o666
 
 
-def test_what_a_killed_simulator_left_is_ours(
+def test_files_of_a_killed_simulator_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Removed at the next clean end. A file, a link, or another device is not."""

@@ -102,7 +102,7 @@ def test_a_device_is_filled_in_from_the_host() -> None:
     }
 
 
-def test_what_the_edit_says_is_kept() -> None:
+def test_values_of_the_edit_win_over_the_host() -> None:
     """Given mode, owner, numbers and permissions are not asked of the host."""
     node = DeviceNode(
         "/dev/w0", type="c", major=99, minor=7, file_mode=0o600, permissions="r", uid=1, gid=2

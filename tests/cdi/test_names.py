@@ -85,7 +85,7 @@ def test_a_qualified_name_splits_at_the_first_signs() -> None:
         ("gpu=0", "must read vendor/class"),
     ],
 )
-def test_what_is_no_qualified_name_is_refused_with_the_rule(text: str, rule: str) -> None:
+def test_an_unqualified_name_is_refused_with_the_rule(text: str, rule: str) -> None:
     """The error says which rule is broken, and a path is never a name."""
     assert not is_name(text)
     assert rule in explain_name(text)

@@ -132,7 +132,7 @@ def test_keys_have_their_place_in_the_values() -> None:
     )
 
 
-def test_what_is_empty_is_not_written() -> None:
+def test_empty_values_are_not_written() -> None:
     """A file says only what there is to say, but a number 0 is something."""
     spec = CdiSpec(
         version="0.3.0",

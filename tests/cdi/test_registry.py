@@ -158,7 +158,7 @@ def test_an_invalid_file_of_another_kind_is_not_the_reason() -> None:
     assert reason(found, "v.com/z=w").endswith("did you mean v.com/c?)")
 
 
-def test_what_could_not_be_read_is_mentioned_for_an_unknown_kind() -> None:
+def test_unreadable_files_are_mentioned_for_an_unknown_kind() -> None:
     """A file of unknown content, a directory, a file with another ending: each may be the cause."""
     found = CdiRegistry(
         (SpecFile("/etc/cdi/a.json", problems=(CdiProblem("", "it is not JSON"),)),),

@@ -251,7 +251,7 @@ def test_net_devices_are_named_and_unique() -> None:
         (ContainerEdits(hooks=(Hook("prestart", "/x", timeout=0),)), "hooks/0/timeout: 0 must"),
     ],
 )
-def test_what_we_write_is_held_to_more(edits: ContainerEdits, problem: str) -> None:
+def test_written_files_keep_stricter_rules(edits: ContainerEdits, problem: str) -> None:
     """Readers accept it, runtimes would fail on it later."""
     assert problems_of(spec_with(edits)) == []
     assert edits_problem(edits, strict=True).startswith(problem)

@@ -159,7 +159,7 @@ def test_a_choice_that_is_not_clear_is_told_before_anything_is_given(
     assert holders(node) == 0
 
 
-def test_what_a_runtime_cannot_say_gives_the_devices_back(
+def test_inexpressible_options_release_the_new_pod(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody would release a pod whose name was never printed; one that was there before stays."""

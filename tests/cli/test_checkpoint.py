@@ -161,7 +161,7 @@ def test_verify_knows_what_a_kubelet_would_not_load(
         assert done.code == (0 if case["loaded"] else 1)
 
 
-def test_what_a_corrupt_file_says_is_shown_beside_both_checksums(
+def test_a_corrupt_file_is_shown_with_both_checksums(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Somebody must find out what happened to it."""

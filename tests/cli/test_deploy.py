@@ -73,7 +73,7 @@ def deploy(*arguments: str) -> int:
 OURS = {f"{kind}/{NAME}" for kind in ("ServiceAccount", "ResourceQuota", "DaemonSet")}
 
 
-def test_what_deploy_made_undeploy_takes_away(
+def test_undeploy_removes_everything_that_deploy_created(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the namespace, which was not there before; and again, when it is all gone."""
@@ -114,7 +114,7 @@ def test_objects_of_others_keep_our_namespace(
     assert expected in capsys.readouterr().out
 
 
-def test_what_belongs_to_us_or_to_kubernetes_keeps_no_namespace(cluster: FakeCluster) -> None:
+def test_own_and_default_objects_do_not_keep_the_namespace(cluster: FakeCluster) -> None:
     """Pods of our DaemonSet that still end, and what every namespace has."""
     assert deploy() == 0
     (daemon_set,) = [each for each in cluster.read()["objects"] if each["kind"] == "DaemonSet"]

@@ -168,7 +168,7 @@ def test_a_child_that_somebody_stops_stays_our_child(child: "subprocess.Popen[st
     assert child.wait(DEADLINE) == 3
 
 
-def test_what_the_child_inherits_is_as_we_got_it() -> None:
+def test_the_child_inherits_our_original_signal_settings() -> None:
     """No blocked signal, and SIGPIPE as usual: Python's own settings are not for others."""
     ended = subprocess.run(
         [sys.executable, "-c", PARENT, "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"],
@@ -181,7 +181,7 @@ def test_what_the_child_inherits_is_as_we_got_it() -> None:
     assert [mask & 0x7FFFFFFF for mask in masks] == [0, 0]  # above are those of libc itself
 
 
-def test_what_was_ignored_stays_ignored() -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
     """Under nohup, SIGHUP ends neither of us."""
     ended = subprocess.run(
         [

@@ -245,7 +245,7 @@ def test_log_lines_can_be_json(make_verb: MakeVerb, capsys: pytest.CaptureFixtur
     assert all(entry["time"].endswith("Z") for entry in entries)
 
 
-def test_what_ends_a_program_is_json_where_the_log_is(
+def test_the_final_error_is_json_if_the_log_is_json(
     make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line per mistake: collectors read stderr to its end."""

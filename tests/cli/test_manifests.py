@@ -162,7 +162,7 @@ def test_the_root_of_a_kubelet_does_not_move_the_plugins(
     assert "--socket-dir" not in container["args"]
 
 
-def test_what_the_configuration_looks_into_is_mounted(
+def test_directories_of_the_configuration_are_mounted(
     capsys: pytest.CaptureFixture[str], short_dir: Path
 ) -> None:
     """/dev as a whole, where drivers make and delete directories; others as they are."""
@@ -357,7 +357,7 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["node", "--selinux"], 2, "--selinux goes with simulate and expose only"),
     ],
 )
-def test_what_cannot_be_printed_is_told(
+def test_unprintable_manifests_are_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, text: str
 ) -> None:
     """In one line."""

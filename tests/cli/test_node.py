@@ -223,7 +223,7 @@ def test_a_second_node_is_told_who_is_there(directory: Path) -> None:
         (["surplus"], 2, "unrecognized arguments: surplus"),
     ],
 )
-def test_what_cannot_work_is_told_in_one_line(
+def test_impossible_arguments_are_refused_in_one_line(
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],

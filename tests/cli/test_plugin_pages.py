@@ -243,7 +243,7 @@ def test_metrics_and_state_tell_what_happened(short_dir: Path, plugin: list[obje
         assert resource["counts"]["failed_pre_starts"] == 0
 
 
-def test_what_may_happen_is_counted_from_the_start(short_dir: Path) -> None:
+def test_counters_and_histograms_exist_from_the_start(short_dir: Path) -> None:
     """Each counter and histogram is there at 0, for the first increase to be seen."""
     arguments = ["simulate", "--registration", "none", "--resource-name", RESOURCE]
     with listening(short_dir, *arguments) as url:
@@ -320,7 +320,7 @@ def test_a_kubelet_that_hangs_does_not_hold_up_the_other_metrics(
         (["--listen", "192.0.2.1:1"], 3, "cannot listen on 192.0.2.1:1"),
     ],
 )
-def test_what_cannot_be_served_is_told(
+def test_impossible_page_arguments_are_refused(
     short_dir: Path,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],

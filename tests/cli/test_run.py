@@ -86,7 +86,7 @@ def test_ctrl_c_ends_it_cleanly_while_it_waits_for_a_kubelet(directory: Path) ->
          "socket path has "),
     ],
 )  # fmt: skip
-def test_what_goes_wrong_is_one_line(
+def test_an_error_is_one_line(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code of its kind, and no log line about it."""

@@ -173,7 +173,7 @@ def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["--config", "nope.yaml"], 3, "cannot read nope.yaml: No such file or directory"),
     ],
 )
-def test_what_goes_wrong_is_one_line(
+def test_an_error_is_one_line(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the exit code of its kind."""
@@ -201,7 +201,7 @@ def test_cdi_devices_are_told_in_few_words(capsys: pytest.CaptureFixture[str]) -
     assert tool["devices"][0]["cdi"]["containerEdits"]["env"] == ["A=1"]
 
 
-def test_no_devices_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scan_without_devices_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Is said, and is no error."""
     assert main(["scan", "scanners.py:Nothing"]) == 0
     captured = capsys.readouterr()

@@ -270,7 +270,7 @@ def test_the_format_follows_from_the_command(command: str, wanted: str | None, k
         ("podman run {} --detach image", "leave --detach out"),
     ],
 )
-def test_what_is_not_clear_is_refused(command: str, text: str) -> None:
+def test_an_unclear_command_is_refused(command: str, text: str) -> None:
     """Before any device is given."""
     with pytest.raises(UsageError, match=text):
         chosen_format(command.split(), None)

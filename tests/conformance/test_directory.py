@@ -97,7 +97,7 @@ async def test_a_living_kubelet_is_left_alone(short_dir: Path) -> None:
         assert (short_dir / "kubelet.sock").exists()
 
 
-async def test_nobody_registers(short_dir: Path) -> None:
+async def test_a_directory_without_a_plugin(short_dir: Path) -> None:
     """An empty directory is a plugin that does not register."""
     checks = [each for each in ALL if each.phase is Phase.ARRIVAL]
     timing = FAST.scaled(0.02)

@@ -26,7 +26,7 @@ def test_versions_are_read(text: str, kubelets: Kubelets, shown: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "latest", "1.36-", "-1.36", "1.34,1.36", "1.36-1.34"])
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_an_invalid_kubelet_version_is_refused(text: str) -> None:
     """With the option's name and what was written."""
     with pytest.raises(UsageError, match=f"--kubelet {text}"):
         Kubelets.parse(text)

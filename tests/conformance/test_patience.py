@@ -29,7 +29,7 @@ def noted(*looks: tuple[float, dict[int, dict[int, int]]]) -> Patience:
     return found
 
 
-def test_what_threads_waited_for_a_processor_is_not_counted() -> None:
+def test_waiting_for_a_processor_does_not_count() -> None:
     """Every thread below a root counts, new ones from their beginning; between looks evenly."""
     found = noted(
         (10, {1: {1: 5 * SECOND}}),

@@ -71,7 +71,7 @@ def test_nothing_is_privileged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_nobody_reads_the_api(name: str) -> None:
+def test_pods_have_no_access_to_the_api(name: str) -> None:
     """No token, no role; an account of our own, so that rights of others are not ours."""
     made = documents(OVERLAYS[name])
     kinds = [each["kind"] for each in made]
@@ -122,7 +122,7 @@ def test_a_taint_is_tolerated_where_that_is_wanted(
 
 
 @pytest.mark.parametrize("taint", ["", "=x", "gpu:", "gpu:Never", "a b", "gpu=a b", "/gpu"])
-def test_what_is_no_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Here, and not by the cluster."""
     assert main(["manifests", "simulate", "--toleration", taint]) == 2
     assert "is no taint of a node" in capsys.readouterr().err
@@ -250,7 +250,7 @@ def test_the_memory_follows_from_the_devices(devices: int, limit: int) -> None:
     assert 40 <= request <= limit
 
 
-def test_who_reads_a_file_once_is_replaced_with_it() -> None:
+def test_only_the_simulator_is_replaced_when_its_file_changes() -> None:
     """A simulator; expose follows its file, and a new pod would interrupt its streams."""
 
     def template(plugin: Plugin, config: str) -> Any:

@@ -202,9 +202,7 @@ async def test_expose_serves_from_a_config_map(built: ImageHost, short_dir: Path
         assert container.inspect()["ExitCode"] == 0
 
 
-async def test_what_health_commands_leave_behind_is_collected(
-    built: ImageHost, short_dir: Path
-) -> None:
+async def test_orphans_of_health_commands_are_reaped(built: ImageHost, short_dir: Path) -> None:
     """An orphan in a container is given to process 1, which has to notice its end."""
     pod = pod_of(Deployment("simulate", built.image))
     async with node_beside(short_dir) as (_, places), started(built, pod, places) as container:

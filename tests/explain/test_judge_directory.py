@@ -186,7 +186,7 @@ def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) 
     assert ("since kubelet.sock was made anew" in finding.found) == is_older
 
 
-def test_what_cannot_be_named_is_still_told() -> None:
+def test_a_listener_without_a_visible_process_is_reported() -> None:
     """A process of another user, or in another container, has no name for us."""
     nameless = replace(GOOD, kubelet=replace(SERVED, listener=None))
     assert "somebody accepts" in only(judge_kubelet_socket(nameless, [], Answers())).found
@@ -211,7 +211,7 @@ def test_what_cannot_be_named_is_still_told() -> None:
         (Process(9, "widgets", "1b2c"), "", ""),  # a pod whose name could not be seen
     ],
 )
-def test_what_is_not_registered_is_told_how_to_read_and_restart(
+def test_an_unregistered_plugin_gets_log_and_restart_commands(
     listener: Process, log: str, restart: str
 ) -> None:
     """First its log, which has the refusal; a restart only where the kubelet's was missed."""

@@ -108,7 +108,7 @@ def test_a_fifo_needs_no_link() -> None:
         (0o600, 44, Result.WARNING, "a udev rule"),
     ],
 )
-def test_who_may_open_it(mode: int, gid: int, result: Result, says: str) -> None:
+def test_which_users_may_open_a_device_file(mode: int, gid: int, result: Result, says: str) -> None:
     """A container of another user needs the group, if the group may."""
     file = replace(FILE, mode=mode, gid=gid)
     finding = only(judge_host_file(file, CALM), Step.PERMISSIONS)
@@ -225,7 +225,7 @@ def test_permission_denied_inside(changes: dict[str, object], result: Result) ->
         (0o400, "a udev rule"),
     ],
 )
-def test_what_is_advised_is_what_helps(mode: int, says: str) -> None:
+def test_advice_names_only_groups_that_help(mode: int, says: str) -> None:
     """A group that may not open the file either is not named; nor an owner who may not."""
     for finding in (
         only(inside(replace(THERE, groups=(), mode=mode)), Step.CONTAINER),
@@ -237,7 +237,7 @@ def test_what_is_advised_is_what_helps(mode: int, says: str) -> None:
 
 
 @pytest.mark.parametrize(("permissions", "result"), [("r", Result.OK), ("rw", Result.PROBLEM)])
-def test_who_may_only_read_needs_no_more(permissions: str, result: Result) -> None:
+def test_a_read_only_device_needs_only_read_permission(permissions: str, result: Result) -> None:
     """What the plugin permits is what the user has to be permitted."""
     spec = DeviceSpec("/dev/host0", "/dev/w0", permissions)
     held = replace(HELD, response=ContainerAllocateResponse(devices=[spec]))
@@ -297,7 +297,7 @@ def test_the_first_process_of_a_container_speaks_for_it() -> None:
         (None, Result.UNKNOWN),
     ],
 )
-def test_what_the_cgroup_permits(cgroup: str | None, result: Result) -> None:
+def test_permissions_of_the_cgroup(cgroup: str | None, result: Result) -> None:
     """Version 1 tells; of version 2 nothing can be read, and a command tries it."""
     finding = only(inside(replace(THERE, cgroup=cgroup)), Step.CGROUP)
     assert finding.result is result

@@ -91,7 +91,7 @@ def test_where_nobody_answers_nothing_is_claimed() -> None:
         ("missing", [(Step.REGISTRATION, Result.PROBLEM)], "within the grace period"),
     ],
 )
-def test_what_a_node_says_of_the_plugin(
+def test_states_of_a_plugin_at_the_node(
     plugin: str, expected: list[tuple[Step, Result]], says: str
 ) -> None:
     """Registered, listing, gone for a while or for good."""
@@ -159,7 +159,7 @@ def test_plugins_of_other_resources_are_not_suspected() -> None:
         (("Healthy",), "start the plugin of this resource", ""),
     ],
 )
-def test_who_was_asked_is_not_to_be_asked_again(
+def test_an_asked_plugin_is_not_suggested_to_be_asked_again(
     listed: tuple[str, ...], advice: str, command: str
 ) -> None:
     """What the plugins said decides what to do next."""

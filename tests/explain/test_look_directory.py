@@ -93,7 +93,9 @@ def test_without_a_kubelet_nobody_says_who_is_connected(
 
 
 @pytest.mark.parametrize("kind", [MISSING, NO_SOCKET, NOBODY])
-def test_what_refuses(short_dir: Path, open_sockets: ExitStack, kind: str) -> None:
+def test_paths_that_refuse_a_connection(
+    short_dir: Path, open_sockets: ExitStack, kind: str
+) -> None:
     """Nothing there, a file that is no socket, a socket that its process left behind."""
     path = short_dir / "kubelet.sock"
     if kind == NO_SOCKET:
@@ -162,7 +164,7 @@ def test_a_renamed_socket_is_none_without_root_either(
     assert [each.path.name for each in look_at_directory(short_dir).lost] == ["w.sock"]
 
 
-def test_what_is_no_directory(short_dir: Path) -> None:
+def test_paths_that_are_no_directory(short_dir: Path) -> None:
     """Missing, a file, or not for us."""
     assert look_at_directory(short_dir / "nothing").refusal == MISSING
     (short_dir / "file").touch()

@@ -12,7 +12,7 @@ from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
 NAME = "example.com/widget"
 
 
-def test_what_moves_with_the_root_directory(tmp_path: Path) -> None:
+def test_places_that_follow_the_root_directory(tmp_path: Path) -> None:
     """Beside the plugin directory if it is there, else below a root that has it."""
     directory = tmp_path / "k" / "device-plugins"
     roots = [tmp_path / "none", tmp_path / "root"]

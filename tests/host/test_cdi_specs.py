@@ -160,7 +160,7 @@ def test_dates_stay_text_in_yaml(tmp_path: Path) -> None:
     assert spec.annotations == (("since", "2024-01-01"),)
 
 
-def test_what_cannot_be_read_is_said_with_the_path(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_with_its_path(tmp_path: Path) -> None:
     """A dangling link, a FIFO and other bytes than UTF-8 are problems of their file."""
     (tmp_path / "gone.json").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe.json")
@@ -262,7 +262,7 @@ def test_a_file_is_kept_when_it_must_not_be_replaced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_what_no_reader_would_take_is_not_written(tmp_path: Path) -> None:
+def test_an_invalid_file_is_not_written(tmp_path: Path) -> None:
     """The strict rules hold, and the directory stays untouched."""
     with pytest.raises(InvalidCdiSpec, match="DNS subdomain"):
         write_spec(tmp_path / "cdi", "a.json", a_spec("w", kind="Vendor/c"))

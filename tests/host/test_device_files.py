@@ -53,7 +53,7 @@ def test_a_link_is_followed_only_for_device_plugins(dev: Path) -> None:
     ("path", "reason"),
     [("/dev/text", "not a device node"), ("/dev/gone", "No such file"), ("/dev", "not a device")],
 )
-def test_what_is_no_device_file_is_an_error(dev: Path, path: str, reason: str) -> None:
+def test_a_path_that_is_no_device_file_is_an_error(dev: Path, path: str, reason: str) -> None:
     """The error carries the path and the reason."""
     with pytest.raises(NotADeviceFile, match=reason) as caught:
         read_device_file(path, dev_root=dev)

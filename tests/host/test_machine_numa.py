@@ -20,7 +20,7 @@ def test_a_kernel_without_numa_has_one_node(tmp_path: Path) -> None:
     assert read_machine_numa(tmp_path).nodes == (0,)
 
 
-def test_what_cannot_be_understood_is_left_out(tmp_path: Path) -> None:
+def test_nonsense_in_sysfs_is_ignored(tmp_path: Path) -> None:
     """Nonsense in a distance costs that node's distances, nonsense in `online` the rest."""
     directory = tmp_path / "devices/system/node"
     (directory / "node0").mkdir(parents=True)

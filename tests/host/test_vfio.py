@@ -53,7 +53,9 @@ def test_without_an_iommu_the_file_has_another_name(sys: Path, dev: Path) -> Non
         (ADDRESS, "bind every function of the group to vfio-pci: 0000:3b:10.0, 0000:3b:10.1"),
     ],
 )
-def test_what_is_missing_is_said(sys: Path, dev: Path, address: str, reason: str) -> None:
+def test_a_missing_driver_or_group_is_an_error_with_advice(
+    sys: Path, dev: Path, address: str, reason: str
+) -> None:
     """The error says what to do about it."""
     with pytest.raises(NoVfioGroup, match=reason) as caught:
         vfio.nodes(address, sysfs_root=sys, dev_root=dev)

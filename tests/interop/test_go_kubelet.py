@@ -171,7 +171,7 @@ async def test_a_stop_in_the_middle_of_a_message(short_dir: Path) -> None:
         assert caught.value.code is StatusCode.UNAVAILABLE
 
 
-async def test_nobody_listens(short_dir: Path) -> None:
+async def test_a_dial_without_a_listener_times_out(short_dir: Path) -> None:
     """The Go client's own dial gives up after its time: what a kubelet answers Register with."""
     with pytest.raises(Exception, match="context deadline exceeded"):
         await GoClient.dial(short_dir / "s.sock", timeout=0.2)

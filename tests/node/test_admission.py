@@ -499,7 +499,7 @@ async def test_a_failing_preference_refuses_the_pod(plugins: Path) -> None:
         assert nothing_is_left(manager)
 
 
-async def test_what_happens_during_the_preference_call_is_seen(plugins: Path) -> None:
+async def test_changes_during_the_preference_call_count(plugins: Path) -> None:
     """The preferred device is taken by another pod meanwhile: a free one is given instead."""
     one = widgets(plugins, "a", "b", preferred=lambda _: ["b"])
     async with DeviceManager(plugins) as manager, registered(manager, one):

@@ -147,7 +147,7 @@ async def test_devices_that_are_given_are_refused_then(node: Node) -> None:
     assert "Requested: 2, Available: 1" in await refused(second)
 
 
-async def test_what_fits_does_not_wait_and_other_resources_do_not_either(node: Node) -> None:
+async def test_a_waiting_pod_delays_no_other_pod(node: Node) -> None:
     """A pod that waits holds up nobody, and nobody waits for somebody else's resource."""
     await node.start()
     await node.hangs("first", widgets=1)

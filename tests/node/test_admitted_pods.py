@@ -131,7 +131,7 @@ async def test_a_pod_that_cannot_be_forgotten_keeps_its_devices(rig: Rig) -> Non
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("times", [1, 2])
-async def test_what_is_begun_is_finished_and_answered_when_cancelled(
+async def test_a_cancelled_commit_is_finished_and_answered(
     rig: Rig, fails: bool, times: int
 ) -> None:
     """Admission and release: the answer is what happened, not that somebody was impatient."""

@@ -109,7 +109,7 @@ ENTRY = "PodDeviceEntries"
         ('{"Checksum":"1"}', "Checksum: an integer is expected, not a text"),
     ],
 )
-def test_what_is_wrong_is_an_error_value(text: str, reason: str) -> None:
+def test_a_bad_checkpoint_is_an_error_value(text: str, reason: str) -> None:
     """The reason says where, what is there and what belongs there; nothing is raised."""
     found = parse_checkpoint(text.encode())
     assert isinstance(found, BadCheckpoint)

@@ -200,7 +200,7 @@ async def test_a_call_during_a_crash_ends_at_once(short_dir: Path) -> None:
             await asyncio.wait_for(call, 5)
 
 
-async def test_nobody_at_the_socket_is_told_after_the_deadline(short_dir: Path) -> None:
+async def test_a_refused_dial_is_an_error_after_the_deadline(short_dir: Path) -> None:
     """A refused connection is tried again until then."""
     with pytest.raises(DialPluginFailed, match="context deadline exceeded"):
         await Endpoint.connect(RESOURCE, short_dir / "none.sock", timeouts=SHORT)

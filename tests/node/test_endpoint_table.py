@@ -105,7 +105,7 @@ async def test_when_the_new_instance_ends_the_old_one_takes_over_again(plugins: 
         assert len(old.allocations) == 1
 
 
-async def test_what_a_replaced_instance_lists_is_not_heard(plugins: Path) -> None:
+async def test_lists_of_a_replaced_instance_are_ignored(plugins: Path) -> None:
     """Both live; the newest registration defines the list."""
     async with (
         DeviceManager(plugins) as manager,
@@ -210,7 +210,7 @@ async def test_resources_without_end_are_refused(
         assert [*manager.inventory] == [RESOURCE]
 
 
-async def test_those_that_are_being_connected_count_too(
+async def test_connections_under_way_count_for_the_limit(
     plugins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many at once are as many open files; one that failed makes room again."""

@@ -54,7 +54,7 @@ async def test_a_device_that_vanishes_and_a_plugin_that_goes_are_told() -> None:
     assert await rig.next() == {"p-0", "p-1"}
 
 
-async def test_what_nobody_holds_is_nobodys_business() -> None:
+async def test_an_unheld_device_causes_no_update() -> None:
     """No update without a pod."""
     rig = Rig()
     rig.publish(EventKind.HEALTH_CHANGED, devices={"d9": "Unhealthy"})

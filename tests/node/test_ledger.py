@@ -225,7 +225,7 @@ async def test_a_ledger_that_cannot_be_used_ends_the_start(ledger: Ledger) -> No
 # ---------------------------------------------------------------- changes
 
 
-async def test_what_is_committed_is_there_after_the_next_start(ledger: Ledger) -> None:
+async def test_a_commit_survives_a_restart(ledger: Ledger) -> None:
     """And what was released is not."""
     await ledger.load()
     for name in ("p", "q"):
@@ -323,7 +323,7 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(
     assert threads[0].startswith("kubedevices ledger")
 
 
-async def test_what_comes_while_the_disk_is_busy_shares_a_transaction(
+async def test_commits_during_a_write_share_the_next_transaction(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten pods and a release wait for the disk once; all of them are told, and kept."""
@@ -337,7 +337,7 @@ async def test_what_comes_while_the_disk_is_busy_shares_a_transaction(
     assert (await ledger.load()).pods == [admitted(f"p{number}") for number in range(10)]
 
 
-async def test_who_cannot_be_written_fails_alone(
+async def test_an_unwritable_pod_fails_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A text that no file can hold is the matter of its pod, not of those that came with it."""
@@ -352,7 +352,7 @@ async def test_who_cannot_be_written_fails_alone(
     assert [each.pod.name for each in (await ledger.load()).pods] == ["first", "p", "q"]
 
 
-async def test_what_waits_for_the_disk_is_written_before_the_end(
+async def test_waiting_commits_are_written_before_the_stop(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left without an answer."""

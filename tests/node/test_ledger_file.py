@@ -215,7 +215,7 @@ def test_garbage_anywhere_is_damage_or_makes_no_difference(filled: Path) -> None
     [b"", b"x", b"SQLite format 3\0", b"\0" * 100_000, b'{"Data":{}}' * 1000],
     ids=lambda content: f"{len(content)} bytes",
 )
-def test_what_is_no_database_is_damaged(path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_damaged(path: Path, content: bytes) -> None:
     """Also an empty file: a ledger is never empty, not even for a moment."""
     path.write_bytes(content)
     with pytest.raises(LedgerDamaged, match="it is no SQLite file"):
@@ -275,7 +275,7 @@ def test_a_newer_ledger_is_left_alone(filled: Path) -> None:
         LedgerFile.open(filled)
 
 
-def test_what_cannot_be_opened_is_not_damaged(path: Path) -> None:
+def test_an_unopenable_path_is_not_damaged(path: Path) -> None:
     """A directory in its place, or one that does not exist."""
     path.mkdir()
     with pytest.raises(LedgerUnusable, match="Is a directory"):

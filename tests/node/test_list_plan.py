@@ -94,7 +94,7 @@ def test_a_plan_for_devices_that_have_changed_is_not_taken(
     assert state(found) == state(fresh)
 
 
-def test_what_was_before_is_let_go_in_slices() -> None:
+def test_the_old_list_is_freed_in_slices() -> None:
     """Objects of a hundred thousand devices take as long to end as to make."""
     found = ResourceDevices({})
     found.replace(tuple(ReportedDevice(f"a{n}", "Healthy") for n in range(20)))

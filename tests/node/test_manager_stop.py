@@ -148,7 +148,7 @@ async def test_a_release_under_way_is_answered(node: Node) -> None:
     assert await node.kept() == {}
 
 
-async def test_what_waits_for_its_turn_is_given_up(node: Node) -> None:
+async def test_waiting_admissions_and_releases_end_with_the_stop(node: Node) -> None:
     """A release behind a commit changes nothing and says so; an admission is refused."""
     admission = await node.committing()
     release = asyncio.create_task(node.manager.release(POD.uid))
@@ -192,7 +192,7 @@ Ask = Callable[[DeviceManager], Awaitable[object]]
 
 @pytest.mark.parametrize("method", ["preferred", "allocate", "pre_start"])
 @pytest.mark.parametrize("how", ["stop", "cancel"])
-async def test_nobody_sees_a_cancellation_of_somebody_else(
+async def test_a_stop_is_an_error_and_no_cancellation_for_callers(
     node: Node, how: str, method: str
 ) -> None:
     """A plugin hangs: stopped, the caller gets an error with a reason; cancelled, its own end."""

@@ -194,7 +194,9 @@ async def test_a_registration_that_failed_is_tried_again(short_dir: Path) -> Non
     assert table.verbs == ["connect"]
 
 
-async def test_a_plugin_that_cannot_be_told_is_let_go_and_tried_again(short_dir: Path) -> None:
+async def test_a_failed_notification_undoes_the_registration_and_is_tried_again(
+    short_dir: Path,
+) -> None:
     """A failing NotifyRegistrationStatus undoes the registration."""
     table = Table()
     async with WatchedPlugin(short_dir / "p.sock") as plugin:

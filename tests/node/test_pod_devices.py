@@ -22,7 +22,7 @@ def test_a_device_on_two_nodes_is_held_once() -> None:
     assert found.device_ids == ("d", "e")
 
 
-def test_what_containers_and_pods_hold() -> None:
+def test_held_devices_of_containers_and_pods() -> None:
     """Holdings are found by container, by pod and by device."""
     pod_devices = PodDevices()
     pod_devices.insert("p", "a", R, held("d1", "d2"))

@@ -30,7 +30,7 @@ def test_a_preference_counts_as_far_as_it_makes_sense(
     assert node.choose(count, affinity=affinity, answer=answer) == chosen
 
 
-def test_what_the_plugin_is_asked() -> None:
+def test_parameters_of_the_preference_call() -> None:
     """GetPreferredAllocationParameters: available, must-include and size in its five cases."""
     on_zero = {f"d{n}": (0,) for n in range(8)}
     node = Node({f"d{n}": (0,) for n in range(4)}, prefers=True)

@@ -48,7 +48,7 @@ def test_every_form_of_a_quantity(value: object, units: int) -> None:
     ],
     ids=lambda value: "" if isinstance(value, int) else None,
 )
-def test_what_is_no_quantity(value: object, message: str) -> None:
+def test_an_invalid_quantity_is_an_error(value: object, message: str) -> None:
     """The value and what is wrong with it are in one short line."""
     with pytest.raises(BadQuantity) as caught:
         whole_units(value)

@@ -111,7 +111,7 @@ async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plu
             await plugin.register()
 
 
-async def test_what_listens_but_does_not_answer_is_no_plugin(plugins: Path) -> None:
+async def test_a_silent_socket_is_no_plugin(plugins: Path) -> None:
     """A connection without a word of HTTP/2 is not dialled: that takes until the deadline."""
     async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.2)):
         with socket.socket(socket.AF_UNIX) as mute:
@@ -194,7 +194,7 @@ async def test_a_socket_that_is_gone_is_not_waited_for(plugins: Path) -> None:
             await asyncio.wait_for(plugin.register(endpoint="gone.sock"), 30)
 
 
-async def test_who_asks_again_is_not_registered_twice(plugins: Path) -> None:
+async def test_a_repeated_register_replaces_the_abandoned_call(plugins: Path) -> None:
     """Retries do not pile up: the abandoned registration ends when the next one begins."""
     async with (
         DeviceManager(plugins) as manager,

@@ -81,7 +81,7 @@ def test_without_a_runtime_only_a_reboot_makes_starts_wait() -> None:
     assert gate(is_of_this_boot=False).to_verify(POD.uid, "side", None) == (GADGET,)
 
 
-def test_what_was_verified_is_not_verified_again() -> None:
+def test_a_verified_container_is_not_verified_again() -> None:
     """With its last part the pod is like any other, and says so."""
     made = gate(is_of_this_boot=False)
     told = [made.verify(POD.uid, *part) for part in PARTS]

@@ -86,7 +86,7 @@ def test_two_resources_of_a_container_are_put_on_one_node() -> None:
 
 
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_what_cannot_be_aligned_is_refused(policy: str) -> None:
+def test_devices_that_cannot_be_aligned_are_refused(policy: str) -> None:
     """One free GPU on each node cannot serve two aligned; the reference's words and reason."""
     node = Node(policy)
     node.hold(GPU, {0: ["0-0"], 1: ["1-0"]}, "other")

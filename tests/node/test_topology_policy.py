@@ -201,7 +201,7 @@ def test_policy_none_admits_without_a_mask() -> None:
     assert shown(decide(TopologySettings(), [provider()])) == ("*-", True)
 
 
-def test_nobody_has_a_wish() -> None:
+def test_no_hint_provider_means_all_nodes_preferred() -> None:
     """No provider at all: all nodes, and that is preferred."""
     assert shown(decide(settings("restricted", (0, 1)), [])) == ("01+", True)
     assert shown(decide(settings("single-numa-node", (0,)), [])) == ("*+", True)

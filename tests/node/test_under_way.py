@@ -70,7 +70,7 @@ async def test_a_release_wakes_as_soon_as_it_has_succeeded() -> None:
     assert await waiting
 
 
-async def test_who_gives_up_waiting_is_forgotten() -> None:
+async def test_a_cancelled_waiter_is_forgotten() -> None:
     """Nothing is left of it, and the end of what it waited for does no harm."""
     under_way = UnderWay()
     with under_way.admission([WIDGET]):

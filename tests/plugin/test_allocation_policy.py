@@ -147,7 +147,7 @@ def test_another_spelling_of_shares() -> None:
         (("z-9",), 2, "z-9 must be included and is not available"),
     ],
 )
-def test_what_cannot_be_chosen(
+def test_an_impossible_size_is_an_error(
     policy: str, must_include: tuple[str, ...], size: int, text: str
 ) -> None:
     """T-21: a size that cannot be had is an error, not a shorter list."""

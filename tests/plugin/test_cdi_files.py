@@ -168,7 +168,7 @@ async def test_a_name_lives_as_long_as_its_device(short_dir: Path, cdi_dir: Path
 
 
 @pytest.mark.parametrize("types", [{}, {"widget": []}, {"tool": [widget("t")]}])
-async def test_what_an_earlier_life_left_goes_after_the_first_scan(
+async def test_files_of_an_earlier_run_are_removed_after_the_first_scan(
     short_dir: Path, cdi_dir: Path, types: dict[str, list[kd.Device]]
 ) -> None:
     """T-24: also when that scan finds nothing at all, and nothing of other vendors."""

@@ -95,7 +95,7 @@ async def test_errors_reach_the_caller() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), StopIteration(1)])
-async def test_what_would_end_the_loop_becomes_an_error(error: BaseException) -> None:
+async def test_sys_exit_in_a_hook_fails_only_the_hook(error: BaseException) -> None:
     """sys.exit() in a hook fails the hook, not the process; StopIteration does not get lost."""
 
     def leave() -> None:

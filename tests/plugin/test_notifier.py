@@ -116,7 +116,7 @@ def test_trees_in_between_are_skipped() -> None:
     assert notifier.take()[1].is_empty
 
 
-def test_what_was_announced_and_not_taken_is_not_announced_again() -> None:
+def test_a_slow_consumer_is_woken_once() -> None:
     """A slow consumer is woken once, however much happens meanwhile."""
     announced = Counter()
     notifier = Notifier(announced)
@@ -187,7 +187,7 @@ def test_a_report_during_a_take_is_announced_again() -> None:
         ([Device("w")], "notify() takes a DeviceTree, not list [Device(id='w', health="),
     ],
 )
-def test_what_is_no_tree_is_refused(wrong: object, text: str) -> None:
+def test_a_value_that_is_no_tree_is_refused(wrong: object, text: str) -> None:
     """A forgotten `return` or a dictionary gives a clear error."""
     with pytest.raises(NotADeviceTree, match=re.escape(text)):
         Notifier().notify(wrong)  # type: ignore[arg-type]

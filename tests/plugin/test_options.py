@@ -37,7 +37,7 @@ def test_each_instance_has_a_socket_of_its_own() -> None:
     assert instances[0].socket_of("example.com/widget", "widget").name == names[0]
 
 
-def test_who_only_serves_is_found_by_its_name() -> None:
+def test_a_plugin_without_registration_has_a_fixed_socket_name() -> None:
     """Without a registration nobody is told where the socket is."""
     settings = Settings(registration="none")
     assert settings.kubelet_socket is None

@@ -476,7 +476,7 @@ async def test_a_directory_too_long_for_a_socket(short_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("scanner", "text"), [(Widgets, r"write Widgets\(\)"), (object(), "needs a Scanner object")]
 )
-def test_what_is_no_scanner(scanner: Any, text: str) -> None:
+def test_an_object_that_is_no_scanner_is_refused(scanner: Any, text: str) -> None:
     """A class instead of an object, and anything else, is told in one sentence."""
     with pytest.raises(UsageError, match=text):
         PluginRunner(scanner, domain=DOMAIN)

@@ -52,7 +52,7 @@ async def test_a_function_becomes_a_scanner() -> None:
 @pytest.mark.parametrize(
     ("on_error", "left"), [("keep", tree("card0")), ("empty", tree()), ("raise", None)]
 )
-async def test_what_a_failure_does(on_error: str, left: DeviceTree | None) -> None:
+async def test_effects_of_a_failed_scan(on_error: str, left: DeviceTree | None) -> None:
     """The devices stay, or the type stays without any, or the plugin ends."""
     answers = iter([tree("card0")])
     scanner = periodic(3600, lambda: next(answers), on_error=on_error)  # type: ignore[arg-type]

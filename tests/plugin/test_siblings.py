@@ -244,7 +244,7 @@ def stranger() -> Callable[[str], str]:
     )
 
 
-async def test_what_killed_instances_left_is_removed(
+async def test_sockets_of_killed_instances_are_removed(
     short_dir: Path, stranger: Callable[[str], str]
 ) -> None:
     """Older or of an earlier boot; nothing else, and nothing that may be about to listen."""
@@ -349,7 +349,7 @@ async def test_a_newer_one_that_is_stuck_loses_the_resource(
         await kubelet.wait_for(RESOURCE, healthy("old"), timeout=30)
 
 
-async def test_who_stands_by_is_not_ready(short_dir: Path) -> None:
+async def test_an_instance_that_stands_by_is_not_ready(short_dir: Path) -> None:
     """Its devices are not given away from here."""
     async with (
         FakeKubelet(short_dir) as kubelet,

@@ -31,7 +31,7 @@ class Told(Widgets, kd.TypeStarter, kd.TypeStopper):
         return (self._directory / f"{DOMAIN}-{device_type}.sock").exists()
 
 
-async def test_types_are_made_ready_before_and_let_go_after_they_are_served(
+async def test_type_hooks_run_before_and_after_serving(
     short_dir: Path,
 ) -> None:
     """By thread or on the loop; updates, and restarts of the kubelet, are no news."""
@@ -107,7 +107,7 @@ class Clinging(Widgets, kd.TypeStopper):
     ("hangs", "reason"),
     [(False, "failed: RuntimeError: widget clings"), (True, "has not returned after 0.5 s")],
 )
-async def test_what_does_not_let_go_is_let_go_of(
+async def test_a_hanging_type_stopper_does_not_delay_the_end(
     short_dir: Path, caplog: pytest.LogCaptureFixture, hangs: bool, reason: str
 ) -> None:
     """The log says why, and the plugin ends all the same."""

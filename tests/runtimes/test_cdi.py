@@ -67,7 +67,7 @@ def test_a_device_that_changes_nothing_is_refused() -> None:
         cdi.spec(ContainerOptions(), NAME)
 
 
-def test_what_no_reader_would_take_is_refused() -> None:
+def test_an_invalid_cdi_file_is_refused() -> None:
     """The strict rules hold for what we write."""
     with pytest.raises(InvalidCdiSpec, match="must read NAME=value"):
         cdi.spec(ContainerOptions(env={"": "1"}), NAME)

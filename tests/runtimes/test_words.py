@@ -47,7 +47,9 @@ def test_everything_becomes_one_word_each(
         (ContainerOptions(annotations={"a=b": "c"}), "the annotation name 'a=b'"),
     ],
 )
-def test_what_a_command_line_cannot_say_is_refused(options: ContainerOptions, what: str) -> None:
+def test_options_without_command_line_words_are_refused(
+    options: ContainerOptions, what: str
+) -> None:
     """Neither podman nor docker can quote a colon in a device; a wrong device would be worse."""
     for name, runtime in (("podman", podman.args), ("docker", docker.args)):
         with pytest.raises(NotExpressible, match=what) as caught:

@@ -177,7 +177,7 @@ class Replay:
         ("single-numa-node", "pod"),
     ],
 )
-async def test_nobody_is_refused_whom_a_serial_node_would_have_admitted(
+async def test_every_pod_that_a_serial_node_admits_is_admitted(
     short_dir: Path, policy: str, scope: str, seed: int
 ) -> None:
     """Told in the order in which it happened, each pod refused for lack of devices fits nowhere.

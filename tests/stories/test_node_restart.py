@@ -98,7 +98,7 @@ async def test_a_container_that_does_not_run_starts_when_its_plugin_has_reported
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_what_is_held_is_given_to_nobody_else(short_dir: Path, end: End) -> None:
+async def test_held_devices_go_to_no_other_pod(short_dir: Path, end: End) -> None:
     """Not before the plugin is back, not after, whether or not its containers still exist."""
     async with RestartRig(short_dir) as rig:
         await rig.plugin("a", "b", "c")
@@ -148,7 +148,7 @@ async def test_without_a_runtime_nothing_runs_after_a_reboot(short_dir: Path) ->
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_what_no_container_can_use_any_more_is_told(short_dir: Path, end: End) -> None:
+async def test_pods_without_a_possible_container_are_reported(short_dir: Path, end: End) -> None:
     """After a reboot and until it is started again; other ends leave containers running."""
 
     def left_behind() -> bool:
@@ -301,7 +301,7 @@ async def test_a_running_pod_does_not_meet_the_topology_policy_again(short_dir: 
         assert {*await rig.admit("p", 2)} == {"a", "b"}
 
 
-async def test_what_a_running_container_never_got_is_not_planned_now(short_dir: Path) -> None:
+async def test_a_running_container_gets_no_new_resource(short_dir: Path) -> None:
     """Its resource became known later; no policy and no plugin may turn the pod down for it."""
     gadget = "example.com/gadget"
     asked = Pod("p", containers=(Container("main", {RESOURCE: 1, gadget: 1}),))

@@ -65,7 +65,7 @@ async def test_nothing_there(short_dir: Path) -> None:
     assert (caught.value.path, caught.value.exit_code) == (str(path), 3)
 
 
-async def test_nobody_listens(short_dir: Path) -> None:
+async def test_a_stale_socket_refuses_at_once(short_dir: Path) -> None:
     """A stale file refuses at once."""
     path = short_dir / "s.sock"
     with socket.socket(socket.AF_UNIX) as dead:
@@ -93,7 +93,7 @@ async def test_path_too_long(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("backlog", [0, 5])
-async def test_nobody_accepts(short_dir: Path, backlog: int) -> None:
+async def test_a_full_accept_queue_is_a_failed_dial(short_dir: Path, backlog: int) -> None:
     """A queue takes connections that nobody serves, until it is full: neither is dialled."""
     path = short_dir / "s.sock"
     with socket.socket(socket.AF_UNIX) as listener:

@@ -98,7 +98,9 @@ async def test_a_kubelet_that_is_asked_too_often_is_asked_again(
         RpcError(StatusCode.UNIMPLEMENTED, "unknown method"),
     ],
 )
-async def test_what_a_pause_does_not_help_is_told_at_once(short_dir: Path, error: RpcError) -> None:
+async def test_an_error_that_a_pause_cannot_help_is_raised_at_once(
+    short_dir: Path, error: RpcError
+) -> None:
     """An answer that is too long stays so."""
     kubelet = Kubelet(1, error)
     with pytest.raises(CannotAsk):
@@ -129,7 +131,7 @@ def test_a_pod_without_a_namespace_goes_by_its_uid() -> None:
     ]
 
 
-async def test_who_may_not_ask_a_kubelet_is_told_what_helps(
+async def test_a_user_without_permission_is_told_to_ask_as_root(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root may ask everybody, so the refusal is made."""
