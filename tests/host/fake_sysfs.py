@@ -43,11 +43,10 @@ class FakeSysfs:
             raise FileNotFoundError(2, "No such file or directory", str(path))
         return self.numbers[path]
 
-    def reader(self, *, strict_reference: bool = False) -> NumaReader:
+    def reader(self) -> NumaReader:
         """Return a reader that sees only this tree."""
         return NumaReader(
             sysfs_root=self.sys,
             dev_root=self.dev,
-            strict_reference=strict_reference,
             stat_device=self.stat,
         )

@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from kubedevices.errors import NoTopology
 from kubedevices.host.sysfs import (
     DeviceNumber,
     NumaReader,
@@ -39,39 +38,39 @@ def sysfs(tmp_path: Path) -> FakeSysfs:
     ("child", "parent", "grandparent", "nodes"),
     [
         # child without files, parent knows
-        (NOTHING, ("1", "8-15"), NOTHING, ((1,), (1,))),
-        (("", ""), ("1", "8-15"), NOTHING, ((1,), (1,))),
+        (NOTHING, ("1", "8-15"), NOTHING, (1,)),
+        (("", ""), ("1", "8-15"), NOTHING, (1,)),
         # the child's -1 means unknown
-        (("-1", None), ("1", "8-15"), NOTHING, ((1,), (1,))),
+        (("-1", None), ("1", "8-15"), NOTHING, (1,)),
         # the reference stops at a directory that gives CPUs only, we go on
-        (("-1", "0-15"), ("1", "8-15"), NOTHING, ((1,), ())),
-        ((None, "0-15"), ("1", "8-15"), NOTHING, ((1,), ())),
-        (("-1", "0-15"), ("-1", "0-15"), ("1", "8-15"), ((1,), ())),
-        (("-1", "0-15"), ("-1", "0-15"), ("-1", "0-15"), ((), ())),
+        (("-1", "0-15"), ("1", "8-15"), NOTHING, (1,)),
+        ((None, "0-15"), ("1", "8-15"), NOTHING, (1,)),
+        (("-1", "0-15"), ("-1", "0-15"), ("1", "8-15"), (1,)),
+        (("-1", "0-15"), ("-1", "0-15"), ("-1", "0-15"), ()),
         # a number without CPUs: the parent's values replace the own ones
-        (("1", None), ("0", "0-7"), NOTHING, ((0,), (0,))),
-        (("1", ""), ("0", "0-7"), NOTHING, ((0,), (0,))),
-        (("1", None), NOTHING, ("0", "0-7"), ((0,), (0,))),
+        (("1", None), ("0", "0-7"), NOTHING, (0,)),
+        (("1", ""), ("0", "0-7"), NOTHING, (0,)),
+        (("1", None), NOTHING, ("0", "0-7"), (0,)),
         # only the parent's CPUs are known: they confirm the own number
-        (("1", None), ("-1", "0-7"), NOTHING, ((1,), (1,))),
-        (("1", None), ("-1", "0-7"), ("0", "0-7"), ((1,), (1,))),
+        (("1", None), ("-1", "0-7"), NOTHING, (1,)),
+        (("1", None), ("-1", "0-7"), ("0", "0-7"), (1,)),
         # no CPUs anywhere: a socket number
-        (("1", None), NOTHING, NOTHING, ((), ())),
-        (("1", None), ("-1", None), NOTHING, ((), ())),
-        (NOTHING, ("1", None), NOTHING, ((), ())),
-        (("1", None), ("0", None), NOTHING, ((), ())),
+        (("1", None), NOTHING, NOTHING, ()),
+        (("1", None), ("-1", None), NOTHING, ()),
+        (NOTHING, ("1", None), NOTHING, ()),
+        (("1", None), ("0", None), NOTHING, ()),
         # the parent that is asked asks its own parent
-        (("1", None), ("2", None), ("0", "0-7"), ((0,), (0,))),
+        (("1", None), ("2", None), ("0", "0-7"), (0,)),
         # a socket number ends the search, too
-        (("1", None), NOTHING, ("-1", None), ((), ())),
+        (("1", None), NOTHING, ("-1", None), ()),
         # a plain answer is taken as it is
-        (("0", "0-7"), ("1", "8-15"), NOTHING, ((0,), (0,))),
-        (("0,1", "0-15"), NOTHING, NOTHING, ((0, 1), (0, 1))),
+        (("0", "0-7"), ("1", "8-15"), NOTHING, (0,)),
+        (("0,1", "0-15"), NOTHING, NOTHING, (0, 1)),
         # any negative number is unknown
-        (("-2", None), ("1", "8-15"), NOTHING, ((1,), (1,))),
-        (("-2", "0-7"), ("1", "8-15"), NOTHING, ((1,), ())),
+        (("-2", None), ("1", "8-15"), NOTHING, (1,)),
+        (("-2", "0-7"), ("1", "8-15"), NOTHING, (1,)),
         # nothing known at all
-        (NOTHING, NOTHING, NOTHING, ((), ())),
+        (NOTHING, NOTHING, NOTHING, ()),
     ],
 )
 def test_the_walk(
@@ -79,15 +78,13 @@ def test_the_walk(
     child: Says,
     parent: Says,
     grandparent: Says,
-    nodes: tuple[tuple[int, ...], tuple[int, ...]],
+    nodes: tuple[int, ...],
 ) -> None:
-    """T-20: every tree of the table, with our rules and strictly like the reference."""
-    ours, reference = nodes
+    """T-20: every tree of the table."""
     sysfs.directory(ROOT, *grandparent)
     sysfs.directory(BRIDGE, *parent)
     path = sysfs.device_file("w0", sysfs.directory(CHILD, *child))
-    assert sysfs.reader().nodes_of([path]) == ours
-    assert sysfs.reader(strict_reference=True).nodes_of([path]) == reference
+    assert sysfs.reader().nodes_of([path]) == nodes
 
 
 def test_the_walk_ends_below_sys_devices(sysfs: FakeSysfs) -> None:
@@ -108,8 +105,7 @@ def test_a_device_outside_of_sys_devices_says_nothing(sysfs: FakeSysfs) -> None:
     assert sysfs.reader().nodes_of([sysfs.device_file("w0", elsewhere)]) == ()
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_dm_device_has_the_nodes_of_its_disks(sysfs: FakeSysfs, strict: bool) -> None:
+def test_a_dm_device_has_the_nodes_of_its_disks(sysfs: FakeSysfs) -> None:
     """T-20: a volume over disks on two NUMA nodes belongs to both."""
     volume = sysfs.directory("virtual/block/dm-0")
     for number, says in enumerate([("1", "8-15"), ("0", "0-7")]):
@@ -119,7 +115,7 @@ def test_a_dm_device_has_the_nodes_of_its_disks(sysfs: FakeSysfs, strict: bool) 
         link = volume / "slaves" / disk.name
         link.symlink_to(os.path.relpath(disk, link.parent))
     path = sysfs.device_file("dm-0", volume, kind="block")
-    assert sysfs.reader(strict_reference=strict).nodes_of([path]) == (0, 1)
+    assert sysfs.reader().nodes_of([path]) == (0, 1)
 
 
 def test_volumes_over_volumes(sysfs: FakeSysfs) -> None:
@@ -133,15 +129,14 @@ def test_volumes_over_volumes(sysfs: FakeSysfs) -> None:
     assert sysfs.reader().nodes_of([sysfs.device_file("dm-0", upper, kind="block")]) == (1,)
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_vfio_group_has_the_nodes_of_its_devices(sysfs: FakeSysfs, strict: bool) -> None:
+def test_a_vfio_group_has_the_nodes_of_its_devices(sysfs: FakeSysfs) -> None:
     """T-20: /dev/vfio/42 belongs to the NUMA node of the PCI device in group 42."""
     pci = sysfs.directory(f"{ROOT}/0000:00:05.0", "0", "0-7")
     members = sysfs.sys / "kernel/iommu_groups/42/devices"
     members.mkdir(parents=True)
     (members / pci.name).symlink_to(os.path.relpath(pci, members))
     path = sysfs.device_file("vfio/42", sysfs.directory("virtual/vfio/42"))
-    assert sysfs.reader(strict_reference=strict).nodes_of([path]) == (0,)
+    assert sysfs.reader().nodes_of([path]) == (0,)
 
 
 def test_a_vfio_device_without_group(sysfs: FakeSysfs) -> None:
@@ -242,34 +237,23 @@ class TestAFileThatFails:
         assert broken in record.getMessage()
         assert reason in record.getMessage()
 
-    def test_costs_the_whole_device_strictly(
-        self, sysfs: FakeSysfs, make_broken: Callable[[FakeSysfs], str], reason: str
-    ) -> None:
-        """Like the reference, one failing file ends the look-up of the device."""
-        good = sysfs.device_file("good", sysfs.directory("pci0000:80/good", "1", "8-15"))
-        broken = make_broken(sysfs)
-        with pytest.raises(NoTopology, match=reason) as caught:
-            sysfs.reader(strict_reference=True).nodes_of([good, broken])
-        assert caught.value.path == broken
-
 
 def test_a_failing_parent_is_no_failure(sysfs: FakeSysfs) -> None:
     """A parent that is asked for a second opinion and cannot answer is left out."""
     parent = sysfs.directory(BRIDGE)
     (parent / "numa_node").mkdir()
     path = sysfs.device_file("w0", sysfs.directory(CHILD, "1"))
-    assert sysfs.reader(strict_reference=True).nodes_of([path]) == ()
+    assert sysfs.reader().nodes_of([path]) == ()
 
 
-@pytest.mark.parametrize("strict", [False, True])
 def test_nodes_that_are_not_online_are_dropped(
-    sysfs: FakeSysfs, strict: bool, caplog: pytest.LogCaptureFixture
+    sysfs: FakeSysfs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """T-20: a number the machine does not have is left out, with one warning in all."""
     sysfs.online("0-1,4")
     sysfs.directory("pci0000:00", "0,3,4", "0-7")
     paths = [sysfs.device_file(f"w{n}", sysfs.directory(f"pci0000:00/{n}")) for n in range(3)]
-    reader = sysfs.reader(strict_reference=strict)
+    reader = sysfs.reader()
     assert [reader.nodes_of([path]) for path in paths] == [(0, 4)] * 3
     assert [record.getMessage() for record in caplog.records] == [
         "NUMA node 3 is not online (0-1,4): left out"
@@ -316,7 +300,6 @@ def test_the_look_up_in_one_call(sysfs: FakeSysfs) -> None:
         [path],
         sysfs_root=sysfs.sys,
         dev_root=sysfs.dev,
-        strict_reference=True,
         stat_device=sysfs.stat,
     )
     assert found == ()
@@ -357,9 +340,8 @@ def test_the_number_of_a_regular_file_is_its_disks(tmp_path: Path) -> None:
 
 
 def test_devices_of_this_machine() -> None:
-    """/dev/null belongs to no NUMA node, with either set of rules."""
+    """/dev/null belongs to no NUMA node."""
     assert numa_nodes_of(["/dev/null"]) == ()
-    assert numa_nodes_of(["/dev/null"], strict_reference=True) == ()
 
 
 def test_reading_attributes(tmp_path: Path) -> None:

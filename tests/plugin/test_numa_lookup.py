@@ -1,6 +1,5 @@
 """NUMA nodes of a whole tree, looked up once per device."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -164,18 +163,3 @@ def test_a_file_that_is_not_there(sysfs: CountingSysfs, caplog: pytest.LogCaptur
     tree = kd.DeviceTree({"card": [card(9), card(1)]})
     assert nodes_in(NumaLookup(sysfs.reader()).complete(tree)) == {"card9": (), "card1": (1,)}
     assert caplog.records == []
-
-
-def test_strictly_a_failing_device_is_reported_without_topology(
-    sysfs: CountingSysfs, caplog: pytest.LogCaptureFixture
-) -> None:
-    """T-20: where a failure is an error the device stays, with a warning that names it."""
-    both = kd.Device("both", paths=["/dev/card1", "/dev/missing"])
-    tree = kd.DeviceTree({"card": [both, card(1)]})
-    lookup = NumaLookup(sysfs.reader(strict_reference=True))
-    assert nodes_in(lookup.complete(tree)) == {"both": (), "card1": (1,)}
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith(
-        "device both is reported without topology: no topology for /dev/missing: "
-    )

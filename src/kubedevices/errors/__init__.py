@@ -18,7 +18,6 @@
     │   ├── NoNode                         of ours, in a directory
     │   ├── NotPermitted                   to look at a file, to use a socket
     │   ├── KubeletSilent                  it accepts connections, and answers nothing
-    │   ├── NoTopology                     of a device file
     │   ├── BadSocketPath
     │   ├── LedgerUnusable
     │   ├── CdiWriteFailed
@@ -138,7 +137,6 @@ from kubedevices.errors.shared import (
     KubedevicesError,
     KubeletSilent,
     NoNode,
-    NoTopology,
     NotPermitted,
     ProtocolError,
     RpcError,
@@ -210,7 +208,6 @@ __all__ = [
     "NoHealthyDevices",
     "NoNode",
     "NoPrivateView",
-    "NoTopology",
     "NoVfioGroup",
     "NodeError",
     "NotADeviceFile",

@@ -149,14 +149,6 @@ class BadSocketPath(CannotAsk):
         super().__init__(f"bad socketPath, must be an absolute path: {path}")
 
 
-class NoTopology(CannotAsk):
-    """The machine does not say to which NUMA nodes a device file belongs."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"no topology for {path}: {reason}")
-
-
 class CommandNotStarted(KubedevicesError):
     """A command that we were to run did not start; exit codes are those of a shell."""
 

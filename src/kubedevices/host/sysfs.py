@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.device import natural_key
-from kubedevices.errors import NoTopology
 
 SYSFS_ROOT = Path("/sys")
 DEV_ROOT = Path("/dev")
@@ -62,14 +61,12 @@ def numa_nodes_of(
     *,
     sysfs_root: Path = SYSFS_ROOT,
     dev_root: Path = DEV_ROOT,
-    strict_reference: bool = False,
     stat_device: Callable[[Path], DeviceNumber] = device_number,
 ) -> tuple[int, ...]:
     """Return the NUMA nodes of the device files `paths`, sorted; see `NumaReader`."""
     reader = NumaReader(
         sysfs_root=sysfs_root,
         dev_root=dev_root,
-        strict_reference=strict_reference,
         stat_device=stat_device,
     )
     return reader.nodes_of(paths)
@@ -92,7 +89,6 @@ class NumaReader:
     Where the reference makes less of the same files: a file that fails costs only its own nodes,
     not those of the whole device; a directory that names CPUs and no NUMA node does not end the
     search; nodes that are not online are left out; every negative number means unknown.
-    `strict_reference` takes back the first two, for comparisons.
     """
 
     def __init__(
@@ -100,34 +96,24 @@ class NumaReader:
         *,
         sysfs_root: Path = SYSFS_ROOT,
         dev_root: Path = DEV_ROOT,
-        strict_reference: bool = False,
         stat_device: Callable[[Path], DeviceNumber] = device_number,
     ) -> None:
         self._sysfs, self._dev = sysfs_root.resolve(), dev_root
-        self._strict = strict_reference
         self._stat_device = stat_device
         self._warned: set[int] = set()
 
     def nodes_of(self, paths: Iterable[str | Path]) -> tuple[int, ...]:
-        """Return the NUMA nodes of a device with these host paths, sorted.
-
-        Raises `NoTopology` with `strict_reference` only.
-        """
+        """Return the NUMA nodes of a device with these host paths, sorted."""
         nodes: set[int] = set()
         for path in paths:
             try:
                 nodes |= self._nodes_of_file(Path(path))
-            except NoTopology as error:
-                if self._strict:
-                    raise
-                _log.debug("%s: left out", error)
+            except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of symlinks
+                _log.debug("no topology for %s: %s: left out", path, error)
         return tuple(sorted(self._online_of(nodes)))
 
     def _nodes_of_file(self, path: Path) -> set[int]:
-        try:
-            hints = self._hints(self._find_directory(path), is_second_opinion=False)
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: a loop of symlinks
-            raise NoTopology(str(path), str(error)) from error
+        hints = self._hints(self._find_directory(path), is_second_opinion=False)
         return {node for hint in hints.values() for node in hint.nodes}
 
     def _find_directory(self, path: Path) -> Path:
@@ -149,7 +135,7 @@ class NumaReader:
                 continue
             hints[place] = hint
             # Whoever asks for a second opinion knows a node already and lacks only the CPUs.
-            if self._strict or is_second_opinion or hint.nodes or hint.is_socket:
+            if is_second_opinion or hint.nodes or hint.is_socket:
                 break
         for part in self._parts_of(directory):
             found = self._hints(part, is_second_opinion=is_second_opinion)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree, changed_devices
-from kubedevices.errors import NoTopology
 from kubedevices.host.sysfs import NumaReader
 
 _log = logging.getLogger(__name__)
@@ -82,15 +81,8 @@ class NumaLookup:
         if before is not None and _counts_still(before[0], device, paths):
             return replace(device, numa_nodes=before[1].numa_nodes)
         if paths not in read:
-            read[paths] = self._read(device, paths)
+            read[paths] = self._reader.nodes_of(paths)
         return replace(device, numa_nodes=read[paths])
-
-    def _read(self, device: Device, paths: tuple[str, ...]) -> tuple[int, ...]:
-        try:
-            return self._reader.nodes_of(paths)
-        except NoTopology as error:
-            _log.warning("device %s is reported without topology: %s", device.id, error)
-            return ()
 
 
 def _counts_still(before: Device, now: Device, paths: tuple[str, ...]) -> bool:

@@ -49,7 +49,6 @@ class RunnerOptions(TypedDict, total=False):
         (default), `join` them by comma, or `error`.
     strict_allocate: refuse an Allocate whose devices want one place of the container for different
         things (default: keep the first, log it).
-    strict_topology_reference: read NUMA nodes exactly as Intel's Go packages do.
     min_update_interval: seconds between two lists on one stream; what comes in between is merged.
     max_list_size: bytes of the largest list to send (default: 4 MiB, what a kubelet receives).
     inject: how devices reach a container that have both device files and `cdi`: by `both`
@@ -79,7 +78,6 @@ class RunnerOptions(TypedDict, total=False):
     pre_start_timeout: float
     env_merge: EnvMerge
     strict_allocate: bool
-    strict_topology_reference: bool
     min_update_interval: float
     max_list_size: int
     inject: Inject
@@ -108,7 +106,6 @@ class Settings:
     pre_start_timeout: float = _TIMEOUTS.pre_start
     env_merge: EnvMerge = "last"
     strict_allocate: bool = False
-    strict_topology_reference: bool = False
     min_update_interval: float = 0.0
     max_list_size: int = MAX_LIST_SIZE
     inject: Inject = "both"

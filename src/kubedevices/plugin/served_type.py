@@ -109,7 +109,6 @@ class ServedType:
             NumaReader(
                 sysfs_root=settings.sysfs_root,
                 dev_root=settings.dev_root,
-                strict_reference=settings.strict_topology_reference,
             )
         )
         builder = DeviceListBuilder(self.resource, settings.max_list_size)
