@@ -56,6 +56,7 @@ KNOWN: dict[tuple[str, str, str, str, str], str] = {
     ("h2", "HEADERS", "content-length", ANY, "ours"): "8.1.1: h2 compares it with DATA alone",
     ("h2", "HEADERS", "padding alone", ANY, "h2"): "6.2: padding may fill a frame; h2 forbids it",
     ("h2", "SETTINGS", ANY, ANY, "ours"): "6.5.3: each value counts; h2 looks at the last",
+    ("h2", "SETTINGS", ANY, ANY, "h2"): "6.9.2: what was reset has no window; h2 counts it",
     ("ngh2", "SETTINGS", ANY, ANY, "ours"): "6.5.3: each value counts; it looks at the last",
     ("ngh2", ANY, "on itself", ANY, "ours"): "5.3.1 of RFC 7540: an error; RFC 9113 is silent",
     ("ngh2", "PRIORITY", ANY, "no stream", "ours"): "6.3: an error; libnghttp2 lets it pass",

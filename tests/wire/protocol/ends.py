@@ -37,6 +37,7 @@ class End(ABC):
     def __init__(self, *, is_client: bool) -> None:
         self.is_client = is_client
         self.is_over = False
+        self.fault: Exception | None = None
 
     @abstractmethod
     def take(self, data: bytes) -> tuple[list[Fact], bytes]:
@@ -224,9 +225,9 @@ class H2(End):
         try:
             for event in self.h2.receive_data(data):
                 facts += self._facts(event)
-        except Exception:
+        except Exception as error:
             # More than its own errors come through: KeyError, AssertionError.
-            self.is_over = True
+            self.is_over, self.fault = True, error
         return facts, self.h2.data_to_send()
 
     def _facts(self, event: Any) -> Iterator[Fact]:
@@ -295,8 +296,8 @@ class Ngh2(End):
         """Receive."""
         try:
             self.ngh2.receive_data(data)
-        except ngh2.NGH2Error:
-            self.is_over = True
+        except ngh2.NGH2Error as error:
+            self.is_over, self.fault = True, error
         facts = [fact for event in self.ngh2.events() for fact in self._facts(event)]
         return facts, self.ngh2.data_to_send()
 
