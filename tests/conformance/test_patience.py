@@ -47,6 +47,14 @@ def test_the_copy_that_waited_most_counts_for_all() -> None:
     assert found.spent(1, 1.5) == pytest.approx(0.25)
 
 
+def test_what_we_waited_comes_on_top() -> None:
+    """A plugin and its kubelet take turns: while the one waits, the other has nothing to do."""
+    found = Patience()
+    found.note(1, {1: {1: 0}}, {9: 0})
+    found.note(1.5, {1: {1: SECOND // 10}}, {9: SECOND // 5})
+    assert found.spent(1, 1.5) == pytest.approx(0.2)
+
+
 def test_no_more_is_lost_than_time_passed() -> None:
     """Many threads that wait at once are one wait, and even then the time is not endless."""
     found = noted((1, {1: {}}), (1.5, {1: dict.fromkeys(range(9), SECOND)}))
@@ -80,7 +88,7 @@ async def test_a_limit_is_the_own_time_of_a_plugin(
 ) -> None:
     """One that got no processor all the time has not had its time when the clock says so."""
 
-    def waited(root: int) -> dict[int, int]:
+    def waited(root: int, *, deep: bool = True) -> dict[int, int]:
         return {root: time.monotonic_ns() if is_starved else 0}
 
     monkeypatch.setattr(patience, "waited_below", waited)

@@ -4,11 +4,11 @@ Made anew for every check by the `Stage`, which knows the processes; this knows 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.conformance.check import Broken, NotTried
@@ -23,6 +23,8 @@ from kubedevices.words import some_of
 
 if TYPE_CHECKING:
     from kubedevices.conformance.stage import Stage
+
+T = TypeVar("T")
 
 SEVERAL = 8
 """How many devices a check asks for when it asks for several."""
@@ -90,7 +92,16 @@ class Plugin:
 
     async def allocate(self, *containers: Iterable[str]) -> AllocateResponse:
         """Call Allocate; raises `RpcError`."""
-        return await self.session.allocate(*containers, timeout=self.timing.call)
+        asked = [[*ids] for ids in containers]
+        return await self.ask(lambda limit: self.session.allocate(*asked, timeout=limit))
+
+    async def ask(self, call: Callable[[float], Awaitable[T]], limit: float = 0) -> T:
+        """Do a call that may take `limit` of the plugin's own seconds, or what a call may."""
+        return await self.stage.notes.patience.ask(call, limit or self.timing.call)
+
+    async def dial_again(self) -> PluginSession:
+        """Open a second connection; raises `DialError`."""
+        return await self.ask(self.session.dial_again, self.timing.dial)
 
     async def answer_for(self, ids: Iterable[str]) -> ContainerAllocateResponse:
         """Return what one container gets for `ids`; anything else is a finding."""
@@ -142,7 +153,7 @@ class Plugin:
     @asynccontextmanager
     async def another_stream(self) -> AsyncIterator[Stream]:
         """Open a second connection with a stream of its own; raises `DialError`."""
-        session = await self.session.dial_again(self.timing.dial)
+        session = await self.dial_again()
         session.stream = session.open_stream()
         try:
             yield session.stream

@@ -43,7 +43,7 @@ async def open_stage(
     private = bool(target.command) and os.geteuid() == 0
     if not private and (target.needs_private_view or target.binds):
         raise NoPrivateView("only root may mount" + (", --bind too" if target.binds else ""))
-    place = Workplace.choose()
+    place, notes = Workplace.choose(), notes or Notes(Changes(target.trigger))
     binds = [*target.binds, *place.binds()] if private else []
     keeper = await Keeper.open(place.root)
     try:
@@ -64,9 +64,9 @@ async def open_stage(
             registry if target.registry else None,
             dial_limit=timing.dial,
             outside=view.outside,
+            ask=notes.patience.ask,
         )
         keeper.on_end = probe.bell.ring
-        notes = notes or Notes(Changes(target.trigger))
         notes.patience.roots.add(keeper.pid)
         stage = Stage(target, timing, notes, probe=probe, keeper=keeper, place=place, view=view)
         async with probe:

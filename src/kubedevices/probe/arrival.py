@@ -5,9 +5,10 @@ far as it can, so that one mistake does not hide the others.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from kubedevices.allocation import PluginInfo, RegisterRequest
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
@@ -19,7 +20,21 @@ from kubedevices.wire.convert import EMPTY
 from kubedevices.wire.services import GET_DEVICE_PLUGIN_OPTIONS
 from kubedevices.wire.unix_grpc import GrpcChannel
 
+T = TypeVar("T")
+
 _REDIAL = 0.02
+
+
+class Asking(Protocol):
+    """Asks a plugin something within a limit of seconds, however these are counted."""
+
+    async def __call__(self, attempt: Callable[[float], Awaitable[T]], limit: float) -> T:
+        """Return what `attempt(seconds)` returns; raises its `WireError`."""
+
+
+async def by_the_clock(attempt: Callable[[float], Awaitable[T]], limit: float) -> T:
+    """Ask once."""
+    return await attempt(limit)
 
 
 @dataclass
@@ -63,9 +78,10 @@ class Reception:
         *,
         dial_limit: float,
         outside: Callable[[str], Path],
+        ask: Asking,
     ) -> None:
         self._socket_dir, self._bell = socket_dir, bell
-        self._dial_limit, self._outside = dial_limit, outside
+        self._dial_limit, self._outside, self._ask = dial_limit, outside, ask
 
     async def receive(self, arrival: Arrival, manner: Manner) -> None:
         """Do what a kubelet does before it answers; raises the `RpcError` to answer with."""
@@ -93,14 +109,18 @@ class Reception:
 
     async def _connect(self, arrival: Arrival, manner: Manner) -> None:
         limit = self._dial_limit if manner.dial_limit is None else manner.dial_limit
-        channel = await self._dial(arrival, limit)
+        try:
+            channel = await self._ask(lambda limit: self._dial(arrival, limit), limit)
+        except DialError as error:
+            raise RpcError(StatusCode.UNKNOWN, DIAL_FAILED) from error
         arrival.dial_took = asyncio.get_running_loop().time() - arrival.at
         assert arrival.socket
         session = PluginSession(arrival.resource, arrival.socket, channel, self._bell)
         arrival.session = session
         try:
-            session.options = await session.client.get_device_plugin_options(
-                timeout=self._dial_limit
+            session.options = await self._ask(
+                lambda limit: session.client.get_device_plugin_options(timeout=limit),
+                self._dial_limit,
             )
         except WireError as error:
             arrival.options_problem = str(error)
@@ -121,7 +141,7 @@ class Reception:
             except DialError as error:
                 arrival.dial_problem = error.reason
                 if loop.time() > deadline:
-                    raise RpcError(StatusCode.UNKNOWN, DIAL_FAILED) from error
+                    raise
             await asyncio.sleep(_REDIAL)
 
     def _find_socket(self, arrival: Arrival) -> Path:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
 from kubedevices.node.plugin_directory import accepts_connections, clean_plugin_directory
-from kubedevices.probe.arrival import Arrival, Reception
+from kubedevices.probe.arrival import Arrival, Asking, Reception, by_the_clock
 from kubedevices.probe.bell import Bell
 from kubedevices.probe.manner import KIND, Manner
 from kubedevices.probe.watcher import RegistryWatcher
@@ -37,7 +37,8 @@ OLD_REGISTER = "/deviceplugin.Registration/Register"
 class Probe:
     """A kubelet in `socket_dir` that does what it is told. An async context manager: it stops.
 
-    `outside` turns a path as plugins see it into ours, where they see another file system.
+    `outside` turns a path as plugins see it into ours, where they see another file system; `ask`
+    asks a plugin within a limit.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Probe:
         *,
         dial_limit: float = 10,
         outside: Callable[[str], Path] = Path,
+        ask: Asking = by_the_clock,
     ) -> None:
         self.socket_dir = socket_dir
         self.kubelet_socket = socket_dir / KUBELET_SOCKET_NAME
@@ -56,7 +58,9 @@ class Probe:
         self.plugins: dict[str, PluginSession] = {}
         self.old_calls = 0  # of Register in v1alpha
         self.listening_since = 0.0
-        self._reception = Reception(socket_dir, self.bell, dial_limit=dial_limit, outside=outside)
+        self._reception = Reception(
+            socket_dir, self.bell, dial_limit=dial_limit, outside=outside, ask=ask
+        )
         self._server: GrpcServer | None = None
         self._sessions: list[PluginSession] = []
         self._watcher = RegistryWatcher(registry_dir, self) if registry_dir else None

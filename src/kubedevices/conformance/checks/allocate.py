@@ -1,12 +1,14 @@
 """Allocate: who gets an answer, and which; what stands in it is for `container`."""
 
 import asyncio
+from functools import partial
 
-from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateRequest
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Severity, Theme
 from kubedevices.conformance.checks.streams import DISTURBING
 from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, difference, shorten
 from kubedevices.errors import RpcError
+from kubedevices.probe.session import PluginSession
 from kubedevices.wire.convert import allocate_request_to_wire
 from kubedevices.wire.services import ALLOCATE
 
@@ -182,7 +184,7 @@ async def concurrent(plugin: Plugin) -> str:
     timing = plugin.timing
     loop = asyncio.get_running_loop()
     ids = await plugin.healthy_ids()
-    session = await plugin.session.dial_again(timing.dial)
+    session = await plugin.dial_again()
     streams = [session.open_stream() for _ in range(timing.streams_beside)]
     try:
         silent = [each for each in streams if await plugin.first(each, timing.first_list) is None]
@@ -194,7 +196,7 @@ async def concurrent(plugin: Plugin) -> str:
         began = loop.time()
         results = await asyncio.gather(
             *(
-                session.allocate([ids[i % len(ids)]], timeout=timing.call)
+                plugin.ask(partial(_allocate, session, ids[i % len(ids)]))
                 for i in range(timing.calls_at_once)
             ),
             return_exceptions=True,
@@ -205,6 +207,10 @@ async def concurrent(plugin: Plugin) -> str:
     finally:
         await session.close()
     return f"{len(results)} calls in {1000 * plugin.stage.spent(began):.0f} ms"
+
+
+async def _allocate(session: PluginSession, name: str, timeout: float) -> AllocateResponse:
+    return await session.allocate([name], timeout=timeout)
 
 
 @theme.check(

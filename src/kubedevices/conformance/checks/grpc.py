@@ -46,7 +46,8 @@ async def unknown_method(plugin: Plugin) -> str:
     """An unknown method is UNIMPLEMENTED."""
     method = "/v1beta1.DevicePlugin/KubedevicesCheck"
     try:
-        await plugin.session.channel.unary(method, EMPTY, timeout=plugin.timing.call)
+        channel = plugin.session.channel
+        await plugin.ask(lambda limit: channel.unary(method, EMPTY, timeout=limit))
     except RpcError as error:
         if error.code is StatusCode.UNIMPLEMENTED:
             return error.code.name
@@ -65,7 +66,7 @@ async def ping(plugin: Plugin) -> str:
     """A PING is answered."""
     began = asyncio.get_running_loop().time()
     try:
-        await plugin.session.channel.ping(timeout=plugin.timing.call)
+        await plugin.ask(lambda limit: plugin.session.channel.ping(timeout=limit))
     except WireError as error:
         raise Broken(str(error)) from error
     return f"in {1000 * plugin.stage.spent(began):.1f} ms"

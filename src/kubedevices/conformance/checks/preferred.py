@@ -21,8 +21,8 @@ async def _prefer(
     plugin: Plugin, available: Sequence[str], must_include: Sequence[str], size: int
 ) -> list[str]:
     try:
-        answers = await plugin.session.prefer(
-            available, must_include, size, timeout=plugin.timing.call
+        answers = await plugin.ask(
+            lambda limit: plugin.session.prefer(available, must_include, size, timeout=limit)
         )
     except RpcError as error:
         raise Broken(f"{size} of {len(available)} devices: {error}") from error
@@ -103,8 +103,8 @@ async def too_large(plugin: Plugin) -> str:
     _need_preference(plugin)
     available = (await plugin.healthy_ids())[:SEVERAL]
     try:
-        answers = await plugin.session.prefer(
-            available, [], len(available) + 1, timeout=plugin.timing.call
+        answers = await plugin.ask(
+            lambda limit: plugin.session.prefer(available, [], len(available) + 1, timeout=limit)
         )
     except RpcError as error:
         return error.code.name
@@ -126,7 +126,7 @@ async def not_offered(plugin: Plugin) -> str:
         raise NotTried("it is offered")
     ids = (await plugin.healthy_ids())[:1]
     try:
-        answers = await plugin.session.prefer(ids, [], 1, timeout=plugin.timing.call)
+        answers = await plugin.ask(lambda limit: plugin.session.prefer(ids, [], 1, timeout=limit))
     except RpcError as error:
         return error.code.name
     raise Broken(f"OK with {len(answers)} container responses")
@@ -135,6 +135,11 @@ async def not_offered(plugin: Plugin) -> str:
 # ---------------------------------------------------------------- PreStartContainer
 
 start = Theme("prestart", needs=("registration.options",))
+
+
+async def _pre_start(plugin: Plugin, ids: Sequence[str]) -> None:
+    limit = plugin.timing.pre_start
+    await plugin.ask(lambda limit: plugin.session.pre_start(ids, timeout=limit), limit)
 
 
 def _need_pre_start(plugin: Plugin) -> None:
@@ -155,7 +160,7 @@ async def pre_start(plugin: Plugin) -> str:
     ids = await plugin.some_ids()
     began = asyncio.get_running_loop().time()
     try:
-        await plugin.session.pre_start(ids, timeout=plugin.timing.pre_start)
+        await _pre_start(plugin, ids)
     except RpcError as error:
         raise Broken(f"{shorten(ids)}: {error}") from error
     took = plugin.stage.spent(began)
@@ -176,7 +181,7 @@ async def pre_start_unknown(plugin: Plugin) -> str:
     """PreStartContainer of an unknown ID is an error."""
     _need_pre_start(plugin)
     try:
-        await plugin.session.pre_start([UNKNOWN_ID], timeout=plugin.timing.pre_start)
+        await _pre_start(plugin, [UNKNOWN_ID])
     except RpcError as error:
         return error.code.name
     raise Broken("answered OK")
@@ -195,7 +200,7 @@ async def pre_start_not_offered(plugin: Plugin) -> str:
         raise NotTried("it is required")
     ids = (await plugin.healthy_ids())[:1]
     try:
-        await plugin.session.pre_start(ids, timeout=plugin.timing.pre_start)
+        await _pre_start(plugin, ids)
     except RpcError as error:
         return error.code.name
     raise Broken("answered OK")
