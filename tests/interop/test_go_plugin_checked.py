@@ -1,18 +1,46 @@
-"""`kubedevices check` on a well-behaved plugin of grpc-go: what it finds would be our fault."""
+"""`kubedevices check` on plugins of grpc-go: what it finds of a good one would be our fault."""
 
-from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.runner import run_checks
+from collections.abc import Sequence
+
+from kubedevices.conformance.check import Check
+from kubedevices.conformance.checks import ALL, find
+from kubedevices.conformance.runner import Result, run_checks
 from kubedevices.conformance.target import Target
 from tests.conformance.rig import FAST, found, hot_plug, widgets
 from tests.interop import go_peer
 
 
+async def check(*habit: str, checks: Sequence[Check] = ALL) -> list[Result]:
+    """Check the plugin with a habit, if one is named."""
+    with widgets() as directory:
+        command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory), *habit)
+        return await run_checks(Target(command, trigger=hot_plug(directory)), checks, FAST)
+
+
 async def test_a_good_go_plugin_passes() -> None:
     """Every check passes or does not apply."""
-    with widgets() as directory:
-        command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory))
-        target = Target(command, trigger=hot_plug(directory))
-        results = await run_checks(target, ALL, FAST)
+    results = await check()
     notes = {each.check.id: each.verdict for each in results if each.check.id in found(results)}
     assert not notes
     assert len(results) == len(ALL)
+
+
+async def test_a_plugin_that_waits_for_the_creation_of_kubelet_sock_comes_back() -> None:
+    """A kubelet binds kubelet.sock: watchers are told of a new file, and not of a renamed one."""
+    checks = [find("life.sockets-wiped"), find("life.refused-dial"), find("life.kubelet-away")]
+    results = await check("watches", checks=checks)
+    assert {each.check.id: each.status.value for each in results} == {
+        each.id: "pass" for each in checks
+    }
+
+
+async def test_a_real_panic_is_told_with_its_place() -> None:
+    """It crashes some time after a restart: once, with the line of its own code."""
+    results = await check("panics", checks=[find("life.sockets-wiped"), find("life.dies")])
+    (dies,) = [each for each in results if each.check.id == "life.dies"]
+    assert found(results) == {"life.dies": "fail"}
+    assert "exit code 2" in dies.verdict.evidence
+    assert dies.verdict.story.startswith(
+        "panic: send on closed channel\nmain.(*plugin).sendToNobody at"
+    )
+    assert "habits.go:" in dies.verdict.story

@@ -1,6 +1,7 @@
 """`Probe`: what it does to a directory and to the plugins in it, fault by fault."""
 
 import asyncio
+import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,11 +9,15 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import DialError, RpcError, SocketInUse, StatusCode
+from kubedevices.host.inotify import Inotify
 from kubedevices.probe.kubelet import Probe, Wipe
 from kubedevices.probe.manner import Manner
+from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until
+
+IN_CREATE = 0x100
 
 
 @pytest.fixture
@@ -60,6 +65,18 @@ async def test_a_plugin_that_does_not_serve_is_refused(probe: Probe) -> None:
     (arrival,) = probe.arrivals
     assert arrival.dials > 1
     assert arrival.dial_problem
+
+
+@pytest.mark.parametrize("refusing", [0, 0.05])
+async def test_watchers_are_told_of_a_new_kubelet_sock(probe: Probe, refusing: float) -> None:
+    """A kubelet binds it, which creates a file; who watches for that alone must hear of it."""
+    watch = Inotify()
+    try:
+        watch.add(probe.socket_dir, IN_CREATE)
+        await probe.restart(refusing=refusing)
+        assert os.fsencode(KUBELET_SOCKET_NAME) in {event.name for event in watch.read()}
+    finally:
+        watch.close()
 
 
 async def test_a_plugin_that_gives_up_is_noted(probe: Probe) -> None:

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from kubedevices.errors import CannotAsk, DialError, SocketInUse, SocketPathTooLong
+from kubedevices.host.inotify import Inotify
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from kubedevices.wire.unix_socket import BACKLOG, FileIdentity, listen, unlink_own
 from tests.planted import PLANTS, Outside, clear, plant
 from tests.socket_metadata import METADATA_CHANGES
+
+IN_CREATE = 0x100
 
 
 def bound(path: Path, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
@@ -105,6 +108,17 @@ def test_rename(short_dir: Path) -> None:
         for each in listeners:
             each.close()
     assert not refused
+
+
+def test_whoever_watches_is_told_of_a_new_file(short_dir: Path) -> None:
+    """As of a bind: some plugins watch for kubelet.sock to be created, and for nothing else."""
+    watch = Inotify()
+    watch.add(short_dir, IN_CREATE)
+    listener = listen(short_dir / "s.sock", mode=0o600, by_rename=True)
+    assert b"s.sock" in {event.name for event in watch.read()}
+    assert [path.name for path in short_dir.iterdir()] == ["s.sock"]
+    listener.socket.close()
+    watch.close()
 
 
 def test_rename_replaces_a_stale_file_without_a_gap(short_dir: Path) -> None:

@@ -23,7 +23,7 @@ from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
-from kubedevices.wire.unix_socket import unfinished_name
+from kubedevices.wire.unix_socket import give_name, unfinished_name
 
 if TYPE_CHECKING:
     from kubedevices.probe.session import PluginSession
@@ -83,7 +83,7 @@ class Probe:
     # ------------------------------------------------------------ what kubelets do
 
     async def start(self, *, refusing: float = 0) -> None:
-        """Listen; kubelet.sock appears ready, by rename. Raises `CannotAsk`.
+        """Listen; kubelet.sock appears ready, as a new file. Raises `CannotAsk`.
 
         A real kubelet binds and listens in two steps; `refusing` is how long that takes, in s.
         """
@@ -97,8 +97,10 @@ class Probe:
         methods = {**registration_methods(self), OLD_REGISTER: UnaryMethod(self._old_register)}
         server = GrpcServer(methods, name="probe")
         await server.start(unfinished)
-        # Renamed by us, so that the server leaves the file alone when it stops: a kubelet does.
-        unfinished.rename(self.kubelet_socket)
+        # By us, so that the server leaves the file alone when it stops: a kubelet does.
+        if not refusing:
+            self.kubelet_socket.unlink(missing_ok=True)
+        give_name(unfinished, self.kubelet_socket)
         self._server = server
         self.listening_since = asyncio.get_running_loop().time()
         if self._watcher:

@@ -104,7 +104,7 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
         _set_mode(identity, mode)
         listener.listen(BACKLOG)
         if by_rename:
-            first.rename(path)
+            give_name(first, path)
         return Listener(listener, identity)
     except OSError as error:
         listener.close()
@@ -112,6 +112,19 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
         if error.errno == errno.EADDRINUSE:
             raise SocketInUse(str(path)) from error
         raise CannotAsk(f"cannot listen on {path}: {error.strerror or error}") from error
+
+
+def give_name(first: Path, path: Path) -> None:
+    """Let what is at `first` appear at `path`, as a bind does: whoever watches sees a new file.
+
+    Where there is a stale file, or no file can have two names, it is replaced by a rename.
+    """
+    try:
+        path.hardlink_to(first)
+    except OSError:
+        first.rename(path)
+    else:
+        first.unlink()
 
 
 def unfinished_name(path: Path) -> Path:

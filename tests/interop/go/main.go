@@ -149,6 +149,6 @@ func main() {
 	case "echo":
 		echo(arguments[0])
 	case "plugin":
-		runPlugin(arguments[0], arguments[1])
+		runPlugin(arguments[0], arguments[1], arguments[2:])
 	}
 }

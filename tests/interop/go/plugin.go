@@ -36,14 +36,22 @@ type plugin struct {
 	changed chan struct{}     // closed when there are others
 	stopped chan struct{}     // closed when the server's streams are to end
 	streams int
+
+	created chan string // names of files, for a plugin that watches its directory; else nil
+	panics  bool        // some time after its second registration
+	times   int
 }
 
-func runPlugin(socketDir, deviceDir string) {
+func runPlugin(socketDir, deviceDir string, habits []string) {
 	p := &plugin{
 		deviceDir: deviceDir,
 		kubelet:   filepath.Join(socketDir, "kubelet.sock"),
 		path:      filepath.Join(socketDir, "example.com-gopher.sock"),
 		changed:   make(chan struct{}),
+		panics:    len(habits) > 0 && habits[0] == "panics",
+	}
+	if len(habits) > 0 && habits[0] == "watches" {
+		p.created = creations(socketDir)
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -231,7 +239,14 @@ func (p *plugin) keepServing() error {
 		if err := p.keepRegistering(); err != nil {
 			return err
 		}
-		p.untilLost()
+		if p.times++; p.panics && p.times == 2 {
+			go p.sendToNobody()
+		}
+		if p.created != nil {
+			p.untilCreated()
+		} else {
+			p.untilLost()
+		}
 	}
 }
 
