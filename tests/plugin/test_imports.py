@@ -125,7 +125,7 @@ PARTS = {
         socket_paths words errors errors.check errors.container errors.node errors.plugin
         errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
-        host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
+        host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
         plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options

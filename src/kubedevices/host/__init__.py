@@ -8,6 +8,7 @@ device_files   numbers, links and neighbours of device files
 machine_numa   the NUMA nodes of this machine and their distances
 boot_id        which boot of the machine this is
 service_manager  how far we are, for systemd
+heap           what the C library does with free memory
 file_watch     something changed at these paths
 inotify        what the kernel tells of them
 untrusted_files  files in directories where strangers write too

@@ -55,7 +55,6 @@ class DeviceListBuilder:
     def __init__(self, resource: str, max_size: int = MAX_LIST_SIZE) -> None:
         self._resource, self._max_size = resource, max_size
         self._given: Mapping[str, Device] = {}
-        self._devices: Mapping[str, Device] = {}
         self._entries: dict[str, bytes] = {}
         self._has_list = self._is_near_limit = False
 
@@ -66,18 +65,19 @@ class DeviceListBuilder:
         Raises `DeviceListTooLarge` for a first list. Only devices that are other objects than
         before are looked at, unless there are other IDs.
         """
-        fresh = {each.id: each for each in changed_devices(self._given, devices)}
-        known = self._entries
+        changed = {each.id: _entry(each) for each in changed_devices(self._given, devices)}
+        known, given_order = self._entries, list(devices)
         if known.keys() == devices.keys():
-            in_order = {**self._devices, **fresh}
-            entries = {**known, **{name: _entry(device) for name, device in fresh.items()}}
+            order, entries = list(known), {**known, **changed}
         else:
-            order = natural_order(devices)
-            in_order = dict(zip(order, map(devices.__getitem__, order), strict=True))
+            order = natural_order(given_order)
             entries = {
-                name: known[name] if name in known and name not in fresh else _entry(device)
-                for name, device in in_order.items()
+                name: changed.get(name) or known.get(name) or _entry(devices[name])
+                for name in order
             }
+        in_order = devices
+        if order != given_order:
+            in_order = dict(zip(order, map(devices.__getitem__, order), strict=True))
         encoded, problem = device_list_to_wire(entries.values()), None
         if len(encoded) > self._max_size:
             problem = DeviceListTooLarge(self._resource, len(entries), len(encoded), self._max_size)
@@ -88,7 +88,7 @@ class DeviceListBuilder:
             encoded = device_list_to_wire(entries.values())
         else:
             self._warn_near_limit(len(entries), len(encoded))
-        self._given, self._devices, self._entries = devices, in_order, entries
+        self._given, self._entries = devices, entries
         self._has_list = True
         return DeviceList(MappingProxyType(in_order), encoded, problem)
 

@@ -21,7 +21,7 @@ from kubedevices.errors import (
     ScanFailed,
     UsageError,
 )
-from kubedevices.host import service_manager
+from kubedevices.host import heap, service_manager
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_code import describe
@@ -339,6 +339,7 @@ def run_until_signal(
 
     `beside` makes a context in which it runs, such as pages that tell about it.
     """
+    heap.give_large_blocks_back()
     runner = PluginRunner(scanner, domain=domain, **options)
 
     async def run_beside() -> None:

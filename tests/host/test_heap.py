@@ -1,0 +1,37 @@
+"""Memory that a plugin no longer uses goes back to the system."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import re, sys
+from pathlib import Path
+from kubedevices.host import heap
+
+def private_kilobytes():
+    text = Path("/proc/self/smaps_rollup").read_text()
+    return int(re.search(r"Private_Dirty: +([0-9]+) kB", text)[1])
+
+if sys.argv[1] == "ours":
+    heap.give_large_blocks_back()
+first = bytearray(8 << 20)
+del first  # from now on glibc keeps blocks of up to that size
+block, behind = bytearray(b"x" * (4 << 20)), bytearray(b"x" * (1 << 20))
+before = private_kilobytes()
+del block
+print(before - private_kilobytes())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
+def test_a_large_block_that_is_freed_is_no_memory_of_the_process() -> None:
+    """glibc alone would keep it, below what is still in use."""
+    freed = [
+        int(subprocess.check_output([sys.executable, "-c", PROGRAM, whose], timeout=60))
+        for whose in ("glibc's", "ours")
+    ]
+    assert freed[0] < 1024
+    assert freed[1] > 3 * 1024
