@@ -129,7 +129,8 @@ class ClientConnection(GrpcConnection):
         self.guard.earn(FloodGuard.call_earns)
         if error is None and call.reader.buffered:
             error = RpcError(StatusCode.INTERNAL, "the last message is cut off")
-        self.reset(call, ErrorCode.CANCEL)  # if the server has not waited for all of the request
+        if not call.is_closed:  # the server has not waited for all of the request
+            self.reset(call, ErrorCode.CANCEL)
         self._end(call, error)
 
     def on_reset(self, call: Call, code: int, fault: str) -> None:

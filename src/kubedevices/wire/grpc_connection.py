@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.wire.grpc_events import Call, CallEnded, Event, PeerReady, PongReceived
+from kubedevices.wire.grpc_events import NOTHING, Call, CallEnded, Event, PeerReady, PongReceived
 from kubedevices.wire.grpc_framing import PREFIX
 from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.http2_session import Http2Session
@@ -91,25 +91,24 @@ class GrpcConnection(Http2Session[Call]):
 
     def _pump(self) -> None:
         budget = MAX_OUTPUT
-        while self._ready and budget > 0:
+        while self._ready and budget > 0 and self.room > 0:
             call, _ = self._ready.popitem(last=False)
-            size = min(self.sendable(call), len(call.pending))
+            size = self.sendable(call)
             if size <= 0:
                 continue  # a WINDOW_UPDATE brings it back
             chunk, call.pending = call.pending[:size], call.pending[size:]
-            call.is_cut = bool(call.pending)
-            self.send_data(call, chunk, is_end=self.is_client and not call.pending)
+            call.is_cut = is_cut = len(call.pending) > 0
+            self.send_data(call, chunk, is_end=self.is_client and not is_cut)
             budget -= size
-            if call.pending:
+            if is_cut:
                 self._ready[call] = None
             else:
                 self._on_drained(call)
 
-    def on_room(self, stream: Call | None) -> None:
-        """Go on with messages that wait for a window."""
-        for call in self.streams.values() if stream is None else (stream,):
-            if call.pending:
-                self._ready[call] = None
+    def on_room(self, call: Call) -> None:
+        """Go on with a message that waits for the window of its stream."""
+        if call.pending:
+            self._ready[call] = None
 
     # ------------------------------------------------------------ receiving
 
@@ -145,7 +144,8 @@ class GrpcConnection(Http2Session[Call]):
 
     def on_settings(self) -> None:
         """Say once that the peer is there."""
-        self.on_room(None)
+        for call in self.streams.values():
+            self.on_room(call)
         if not self._is_ready:
             self._is_ready = True
             self._events.append(PeerReady())
@@ -165,14 +165,16 @@ class GrpcConnection(Http2Session[Call]):
         """Let go of everything but complete messages, which may still be taken."""
         call.ended = True
         self._forget_stream(call)
-        call.request = memoryview(b"")
+        call.request = NOTHING
         call.reader.clear()
-        self._release(call, call.buffered - sum(PREFIX + len(each) for each in call.messages))
+        if call.buffered:
+            self._release(call, call.buffered - sum(PREFIX + len(each) for each in call.messages))
 
     def _forget_stream(self, call: Call) -> None:
-        self.leave(call)
+        if call.stream_id in self.streams:
+            self.leave(call)
         self._ready.pop(call, None)
-        call.pending = memoryview(b"")
+        call.pending = NOTHING
         call.is_cut = False
 
     # ------------------------------------------------------------ what a role adds

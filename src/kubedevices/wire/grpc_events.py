@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kubedevices.wire.header_block import Fields
 
 
+NOTHING = memoryview(b"")
+
+
 class Call(Stream):
     """One RPC on one connection. Its owner keeps its own state in `owner`."""
 
@@ -46,10 +49,10 @@ class Call(Stream):
         self.messages: deque[bytes] = deque()
         self.buffered = 0  # bytes in `reader` and `messages`
         self.unacknowledged = 0  # of those, what the peer may not replace yet
-        self.request = memoryview(b"")  # a client's whole message, should it have to go twice
+        self.request = NOTHING  # a client's whole message, should it have to go twice
         self.refusals = 0  # how often a server had no stream for it after all
         self.is_unseen = False  # it ended before its server looked at it: it may go elsewhere
-        self.pending = memoryview(b"")  # what is left of the message being sent
+        self.pending = NOTHING  # what is left of the message being sent
         self.is_cut = False  # a part of it has left
         self.trailers: Fields | None = None  # sent after it
         self.headers_sent = self.ended = False

@@ -4,7 +4,7 @@ For `grpc_connection`, which feeds DATA frames in. A length above the limit is r
 the five bytes are there, before anything of the message is kept.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kubedevices.errors import RpcError, StatusCode
 
@@ -32,14 +32,18 @@ class MessageReader:
         """Forget the message that is not complete."""
         self._buffer.clear()
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the messages that `data` completes; raises `RpcError` for what we refuse."""
+    def feed(self, data: bytes) -> Iterable[bytes]:
+        """Return the messages that `data` completes; raises `RpcError` for what we refuse."""
+        if not self._buffer and len(data) >= PREFIX and self._size(data, 0) == len(data) - PREFIX:
+            return (data[PREFIX:],)  # as most are: one, and whole
+        return self._cut(data)
+
+    def _cut(self, data: bytes) -> Iterator[bytes]:
         self._buffer += data
         start = 0
         try:
             while len(self._buffer) - start >= PREFIX:
-                size = self._check_prefix(start)
-                end = start + PREFIX + size
+                end = start + PREFIX + self._size(self._buffer, start)
                 if len(self._buffer) < end:
                     return
                 message = bytes(memoryview(self._buffer)[start + PREFIX : end])
@@ -48,9 +52,9 @@ class MessageReader:
         finally:
             del self._buffer[:start]
 
-    def _check_prefix(self, start: int) -> int:
-        flag = self._buffer[start]
-        size = int.from_bytes(self._buffer[start + 1 : start + PREFIX], "big")
+    def _size(self, data: bytes | bytearray, start: int) -> int:
+        flag = data[start]
+        size = int.from_bytes(data[start + 1 : start + PREFIX], "big")
         if flag == 1:
             raise RpcError(StatusCode.UNIMPLEMENTED, "compressed messages are not supported")
         if flag:

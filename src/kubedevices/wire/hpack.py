@@ -48,12 +48,12 @@ _INDEX_OF_NAME = {field[0]: at for at, field in reversed([*enumerate(_STATIC, 1)
 # ---------------------------------------------------------------- writing
 
 
+@lru_cache(maxsize=MAX_REMEMBERED)
 def encode(fields: Fields) -> bytes:
     """Return the block for `fields`, which needs nothing of what was sent before."""
     return b"".join([_encode_field(name, value) for name, value in fields])
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
 def _encode_field(name: bytes, value: bytes) -> bytes:
     """Return an index of the static table, or a literal that is not to be indexed."""
     if (name, value) in _INDEX:

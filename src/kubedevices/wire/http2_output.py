@@ -32,7 +32,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.stream_id = 0
-        self.begin(0, 0, 0)
+        self.is_ended = self.is_closed = True
 
     def begin(self, stream_id: int, room: int, window: int) -> None:
         """Be a stream that has just been opened, maybe not for the first time."""
@@ -59,7 +59,7 @@ class Http2Output(Generic[S]):
         # The last streams that ended → whether their peer may send on, because we left them.
         self._past: dict[int, bool] = {}
         self._oldest_past = 0  # all before it are forgiven
-        self._room, self._peer_window = frames.DEFAULT_WINDOW, frames.DEFAULT_WINDOW
+        self.room, self._peer_window = frames.DEFAULT_WINDOW, frames.DEFAULT_WINDOW
         self._peer_frame_size = frames.DEFAULT_FRAME_SIZE
         self.peer_max_streams = MAX_31
         self._failure: Exception | None = None
@@ -106,13 +106,13 @@ class Http2Output(Generic[S]):
         """Return how many bytes one DATA frame may carry now; 0 or less means wait."""
         if self._failure is not None:
             return 0
-        return min(stream.room, self._room, self._peer_frame_size, MAX_DATA)
+        return min(stream.room, self.room, self._peer_frame_size, MAX_DATA)
 
     def send_data(self, stream: S, data: memoryview, *, is_end: bool) -> None:
         """Send one DATA frame of no more than `sendable` bytes."""
         size = len(data)
         stream.room -= size
-        self._room -= size
+        self.room -= size
         flags = END_STREAM if is_end else 0
         self._output += [frames.head(frames.DATA, flags, stream.stream_id, size), data]
         self.guard.earn(FloodGuard.payload_earns)
@@ -163,6 +163,8 @@ class Http2Output(Generic[S]):
 
     def take_output(self) -> bytes:
         """Return everything that is ready for the peer."""
+        if not self._output:
+            return b""
         output = b"".join(self._output)
         self._output.clear()
         return output

@@ -82,8 +82,8 @@ class Http2Session(Http2Output[S], ABC):
         """A stream is over: by the peer, or by us for what the peer did (`fault`)."""
 
     @abstractmethod
-    def on_room(self, stream: S | None) -> None:
-        """More may be sent on a stream, or on any."""
+    def on_room(self, stream: S) -> None:
+        """More may be sent on a stream."""
 
     @abstractmethod
     def on_settings(self) -> None:
@@ -349,7 +349,7 @@ class Http2Session(Http2Output[S], ABC):
         if stream is None and stream_id:
             self._check_opened(stream_id)
             return
-        room = size + (self._room if stream is None else stream.room)
+        room = size + (self.room if stream is None else stream.room)
         if not size or room > MAX_31:
             text = f"WINDOW_UPDATE of {size} bytes"
             code = ErrorCode.FLOW_CONTROL if size else ErrorCode.PROTOCOL
@@ -358,7 +358,7 @@ class Http2Session(Http2Output[S], ABC):
             self._fault(stream, code, text)
             return
         if stream is None:
-            self._room = room
+            self.room = room
         else:
             stream.room = room
-        self.on_room(stream)
+            self.on_room(stream)

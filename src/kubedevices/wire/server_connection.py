@@ -63,8 +63,9 @@ class ServerConnection(GrpcConnection):
 
     def _send_last(self, call: Call, fields: Fields) -> None:
         self.send_headers(call, fields, is_end=True)
-        # The answer is complete; whatever the client still sends is of no interest.
-        self.reset(call, ErrorCode.NO_ERROR)
+        if not call.is_ended:
+            # The answer is complete; whatever the client still sends is of no interest.
+            self.reset(call, ErrorCode.NO_ERROR)
         self.guard.earn(FloodGuard.call_earns)
 
     def _forget(self, call: Call) -> None:

@@ -113,7 +113,7 @@ class _Recorder(Http2Session[Stream]):
         if not fault:
             self.facts.append(("reset", stream.stream_id, code))
 
-    def on_room(self, stream: Stream | None) -> None: ...
+    def on_room(self, stream: Stream) -> None: ...
 
     def on_settings(self) -> None: ...
 
@@ -163,7 +163,7 @@ class Ours(End):
 
     def room(self, stream: int) -> int:
         """Return the smaller window."""
-        return min(self.session.streams[stream].room, self.session._room)
+        return min(self.session.streams[stream].room, self.session.room)
 
     def unfinished(self) -> list[int]:
         """Return the streams on which we may send."""
