@@ -133,7 +133,7 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("  goneGrace: 5", "resources[0].goneGrace: must be text, not a number (for example 30s"),
         ("  health: {}", "resources[0].health: one of file, command is needed (write 'health: "),
         ("  health: ok", "resources[0].health: must be keys and values, not text"),
-        ("  health: {file: /x, command: [a]}", "health: only one of file and command can be meant"),
+        ("  health: {file: /x, command: [a]}", "health: use only one of file and command"),
         ("  health: {command: []}", "resources[0].health.command: this list is empty (a list: the"),
         ("  health: {command: [a, '{x}']}", "health.command[1]: unknown placeholder {x}"),
         ("  health: {command: [a], equals: b}", "health.equals: a command is judged by its exit"),
@@ -181,7 +181,7 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("- name: y\n  match: [{pci: {driver: ''}}]", "match[0].pci.driver: this text is empty"),
         ("- name: y\n  match: [{pci: {class: display}}]", "class: 'display' is not a hexadecimal"),
         ("- name: y\n  match: [{}]", "resources[1].match[0]: one of path, usb, pci is needed"),
-        ("- name: y\n  match: [{path: /y, pci: {class: '03'}}]", "only one of path and pci can be"),
+        ("- name: y\n  match: [{path: /y, pci: {class: '03'}}]", "use only one of path and pci"),
         (
             "- name: y\n  match: [{usb: {serial: A}}]\n  env: {N: '{n}'}",
             "a match by usb has no wild",

@@ -179,14 +179,14 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
     first, second, third = result.notes
     assert first.startswith("/dev/snd/controlC* goes with /dev/snd/pcmC*D0p by what the wildcard")
     assert second.startswith('every device of /dev/video* is put at /dev/cam: write "/dev/cam{in')
-    assert third.startswith("several USB devices of one group")
+    assert third.startswith("several USB devices of a group")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("device:\n- name: a\n  groups:\n  - paths: [path: /a]\n  - {count: 2, paths: [{path: b}]}",
-         ":5:5: device[0].groups[1]: this group gives containers something else than the first"),
+         ":5:5: device[0].groups[1]: containers get other files from this group"),
         ("devices:\n- groups: []", ":2:3: devices[0]: a name and a list of groups are needed"),
         ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),
@@ -199,9 +199,9 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("{name: a, groups: [{count: x, paths: [{path: /a}]}]}", "count: 'x' is not a number of"),
         ("- {devicematch: ^a$, nummaxdevices: 0}", "nummaxdevices: 0 is not a number of devices"),
         ("{name: a, groups: [{paths: [{path: '/a*'},\n{path: /b}]}]}",
-         ":2:1: groups[0].paths[1]: /b is for one device only, and expose would give it to every"),
+         ":2:1: groups[0].paths[1]: /b belongs to one device, but expose would give it to every"),
         ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b, type: Mount}]}]}",
-         "groups[0].paths[1]: /b is for one device only"),
+         "groups[0].paths[1]: /b belongs to one device"),
         ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*, limit: 2}]}]}",
          "groups[0].paths[1].limit: which match of /b* is used again cannot be said"),
         ("{name: a, groups: [{paths: [{path: /a, limit: x}]}]}", "limit: 'x' is not a number of"),
@@ -292,12 +292,12 @@ def test_a_file_of_smarter_device_manager(tmp_path: Path) -> None:
     assert [*result.notes] == [
         "snd was the directory as a whole, now each file in it is a device (line 1)",
         *(
-            f"{expression}: pods ask for smarter-devices/{name} and get any file that matches, no "
-            f"longer one by its name; {limit} (line {line})"
+            f"{expression}: pods ask for smarter-devices/{name} and get any matching file, not "
+            f"a file of their choice; {limit} (line {line})"
             for expression, name, limit, line in [
                 ("^gpiochip[0-9]*$", "gpiochip", DIGITS, 5),
                 ("^i2c-[0-9]*$", "i2c", DIGITS, 7),
-                ("^vcsm.*$", "vcsm", "what it matched in directories further down is left out", 9),
+                ("^vcsm.*$", "vcsm", "matches in lower directories are left out", 9),
                 ("^ttyUSB[0-9]*$", "ttyUSB", DIGITS, 11),
             ]
         ),

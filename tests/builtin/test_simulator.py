@@ -175,7 +175,7 @@ def test_a_mistake_names_its_source(variable: str, text: str, problem: str) -> N
 def test_as_many_devices_as_a_list_holds() -> None:
     """One more is a mistake that says how many there may be; NUMA nodes take room, too."""
     given = {"device_id_prefix": "a" * 1000, "numa_nodes": "0,1"}
-    with pytest.raises(ConfigError, match="more than a kubelet takes in one list: ") as caught:
+    with pytest.raises(ConfigError, match="more than a kubelet accepts in one list: ") as caught:
         merge_resources(None, {}, {**given, "number_devices": "10000"})
     (most,) = re.findall(r"in one list: (\d+) devices with IDs such as aaa", str(caught.value))
     (config,) = merge_resources(None, {}, {**given, "number_devices": most})

@@ -210,7 +210,7 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
             "numaNodes: [0, 2147483648]",
             "numaNodes: 2147483648 is no NUMA",
         ),
-        ("count: 4", "count: 4, remove: x", "timeline[1]: only one of count and remove can be"),
+        ("count: 4", "count: 4, remove: x", "timeline[1]: use only one of count and remove"),
         ("OnNode: 8", "OnNode: x", "resources[0].numberDevicesOnNode: must be a whole number"),
         (
             "com/nic\n",

@@ -182,7 +182,7 @@ def test_runtimes_that_will_not_see_the_device_are_warned_of() -> None:
     found = registry(SpecFile("/a.json", 0, newer, kind="v.com/c", mode=0o100600))
     assert found.explain("v.com/c=w").warnings == (
         (
-            "podman 4.3 reads files up to version 0.5.0, this one says 0.6.0: "
+            "podman 4.3 reads files up to version 0.5.0, this file has version 0.6.0: "
             "it does not see the device"
         ),
         "the file has mode 0600: engines without root cannot read it",

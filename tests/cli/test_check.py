@@ -76,7 +76,7 @@ def test_a_plugin_that_cannot_be_started_exits_3() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to check"),
+        ([], "nothing to check"),
         (["--only", "list.ordr", "--", "x"], "did you mean 'list.order'?"),
         (["--only", "list", "--skip", "list", "--", "x"], "leave no check"),
         (["--timeout-scale", "0", "--", "x"], "0 is not between"),

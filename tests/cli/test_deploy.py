@@ -136,7 +136,7 @@ def test_a_namespace_that_cannot_be_looked_into_is_left(
     cluster.write(refuse={"api-resources": "unable to retrieve the complete list"})
     assert main(["undeploy", "simulate"]) == 0
     assert cluster.names() == {"Namespace/lab"}
-    assert "is left: what is in it cannot be seen" in capsys.readouterr().out
+    assert "is not deleted: its content cannot be seen" in capsys.readouterr().out
 
 
 def test_two_plugins_live_in_one_namespace(

@@ -123,7 +123,7 @@ def test_a_resource_that_cdi_has_no_name_for_is_told(
     ("ids", "code", "message"),
     [
         (["ttyUSB9"], 2, "kubedevices: there is no device 'ttyUSB9', did you mean 'ttyUSB1'?"),
-        (["ttyUSB0", "kvm::0"], 2, "kubedevices: ttyUSB0 and kvm::0 are not of one resource"),
+        (["ttyUSB0", "kvm::0"], 2, "kubedevices: ttyUSB0 and kvm::0 belong to different resources"),
         (["kvm::0", "kvm::1"], 1, "kubedevices: rpc error: code = InvalidArgument desc = a"),
     ],
 )  # fmt: skip
@@ -173,7 +173,7 @@ def test_a_dry_run_of_one_of_several_resources(
          "several resources have ttyUSB1 and ttyUSB0: serial, modem (choose one: serial/ttyUSB1)"),
         (["kvm::0"], "several resources have kvm::0: kvm, any (choose one: kvm/kvm::0)"),
         (["serial/ttyUSB0", "modem/ttyUSB1"],
-         "serial/ttyUSB0 and modem/ttyUSB1 are not of one resource"),
+         "serial/ttyUSB0 and modem/ttyUSB1 belong to different resources"),
         (["serial/kvm::0"], "there is no device 'serial/kvm::0', did you mean 'any/kvm::0'?"),
         (["modme/ttyUSB0"], "there is no device 'modme/ttyUSB0', did you mean 'modem/ttyUSB0'?"),
     ],

@@ -99,7 +99,7 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
           "  command line: --device-path-style: 'x' must be 'index' or 'id'"]),
         (["--cdi", "maybe"], 2, ["kubedevices: command line: --cdi: 'maybe' is neither true nor"]),
         (["--cdi", "--inject", "nodes"], 2,
-         ["kubedevices: cdi and --inject nodes contradict each other: leave one out"]),
+         ["kubedevices: cdi and --inject nodes contradict each other: use one of them"]),
         (["--cdi", "--resource-name", "a.com/3d"], 2,
          ["kubedevices: command line: --cdi: no CDI device can be called a.com/3d=...: the class"]),
         (["--config", "negative.yaml"], 2,

@@ -262,7 +262,7 @@ def test_the_format_follows_from_the_command(command: str, wanted: str | None, k
 @pytest.mark.parametrize(
     ("command", "text"),
     [
-        ("", "say what to run"),
+        ("", "no command"),
         ("podman run image", "say where podman gets its arguments: podman run {} IMAGE"),
         ("wrapper {} image", "wrapper is no runtime that is known: say --format"),
         ("podman run -d {} image", "leave -d out"),

@@ -177,7 +177,7 @@ async def test_the_plugin_registry_is_asked(short_dir: Path) -> None:
     assert (good.info, good.problem) == (OFFER, "")
     assert (stale.info, stale.problem) == (None, "nobody answers: connection refused")
     assert other.info is None
-    assert "does not say what it is" in other.problem
+    assert "does not answer GetInfo" in other.problem
     assert await ask.ask_registry(short_dir / "none") == ()
 
 

@@ -102,7 +102,7 @@ def test_the_command_starts_what_serves_that_directory() -> None:
     ):
         missing = only(judge_directory(Directory(place, MISSING), []))
         assert (missing.command, missing.advice.split()[:2]) == (command, ["a", "kubelet"])
-        for refusal, advice in ((MISSING, "start one"), (NOBODY, "start the kubelet")):
+        for refusal, advice in ((MISSING, "start a kubelet"), (NOBODY, "start the kubelet")):
             socket = replace(SERVED, refusal=refusal)
             deserted = only(judge_kubelet_socket(Directory(place, kubelet=socket), [], Answers()))
             assert (deserted.command, deserted.advice.startswith(advice)) == (command, True)
@@ -134,8 +134,8 @@ THREE = tuple(ReportedDevice(f"w{i}", "Healthy" if i else "Unhealthy") for i in 
         (PLUGIN, Result.OK, "widgets (pid 9) listens, 1 connection"),
         (replace(PLUGIN, connections=None), Result.OK, "widgets (pid 9) listens"),
         (replace(PLUGIN, connections=2), Result.OK, "listens, 2 connections"),
-        (replace(PLUGIN, connections=0), Result.PROBLEM, "it is not registered"),
-        (replace(PLUGIN, refusal=NOBODY), Result.WARNING, "nobody listens"),
+        (replace(PLUGIN, connections=0), Result.PROBLEM, "the plugin is not registered"),
+        (replace(PLUGIN, refusal=NOBODY), Result.WARNING, "no process listens"),
         (replace(PLUGIN, refusal=NO_PERMISSION), Result.UNKNOWN, "no permission"),
         (replace(PLUGIN, refusal="wrong type"), Result.UNKNOWN, "cannot connect: wrong type"),
         (
@@ -183,7 +183,7 @@ def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) 
     plugin = replace(PLUGIN, connections=0, since=since)
     restarted = replace(GOOD, kubelet=replace(SERVED, since=100.0), plugins=(plugin,))
     finding = only(judge_plugin_sockets(restarted, Answers()))
-    assert ("since kubelet.sock was made anew" in finding.found) == is_older
+    assert ("since kubelet.sock was created again" in finding.found) == is_older
 
 
 def test_a_listener_without_a_visible_process_is_reported() -> None:

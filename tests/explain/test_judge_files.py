@@ -53,7 +53,7 @@ def test_answers_without_devices(
 def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
     """And with one, the files speak for themselves."""
     (finding,) = judge_answers([], "checkpoint")
-    assert "ask again when one does" in finding.found
+    assert "ask again when a container holds one" in finding.found
     assert judge_answers([HELD], "checkpoint") == []
 
 

@@ -188,7 +188,7 @@ def test_a_kubelet_tells_only_healthy_devices(was_asked: bool, word: str) -> Non
     told = ResourceState(NAME, (W0,), allocatable=1)
     finding = only(judge_health(told, "kubelet", was_asked=was_asked))
     assert finding.result is Result.UNKNOWN
-    assert finding.found == "1 healthy device; a kubelet does not tell of unhealthy ones"
+    assert finding.found == "1 healthy device; a kubelet does not list unhealthy devices"
     assert word in finding.command
     held = replace(told, devices=(W0, DeviceState("w1", "Unknown", (), ("default/p (c)",))))
     finding = only(judge_health(held, "kubelet", was_asked=was_asked))
@@ -240,8 +240,8 @@ def on(node: int, device: DeviceState, *held_by: str) -> DeviceState:
     [
         ("none", (W0,), Result.OK, "no pod is refused"),
         ("best-effort", (W0,), Result.OK, "no pod is refused"),
-        (None, (on(0, W0), W1), Result.UNKNOWN, "1 of 2 devices tell one"),
-        ("restricted", (on(0, W0), W1), Result.WARNING, "1 of 2 devices tell no NUMA node"),
+        (None, (on(0, W0), W1), Result.UNKNOWN, "1 of 2 devices report a NUMA node"),
+        ("restricted", (on(0, W0), W1), Result.WARNING, "1 of 2 devices report no NUMA node"),
         ("restricted", (on(0, W0), on(1, W1)), Result.OK, "on node 0: 1, on node 1: 1"),
         ("single-numa-node", (on(0, W0), on(0, W1)), Result.OK, "on node 0: 2"),
         ("single-numa-node", (on(0, W0), on(1, W1)), Result.OK, "asks for more than 1 ends in"),

@@ -105,7 +105,7 @@ def test_plugins_in_pods(cluster: Cluster, namespace: str) -> None:
     assert (result, "in a directory of its own" in text) == ("problem", True)
     ours = [each for each in findings if re.search(r"/(own|hostnet|lost)\.", str(each))]
     assert [each["result"] for each in ours].count("problem") == 1
-    assert about(findings, "2 healthy devices; a kubelet does not tell")[0] == "unknown"
+    assert about(findings, "2 healthy devices; a kubelet does not list")[0] == "unknown"
 
 
 def test_containers_of_a_pod(cluster: Cluster, namespace: str) -> None:

@@ -372,11 +372,11 @@ async def test_a_name_that_several_pods_have_is_not_guessed(node: Node) -> None:
     """The error lists what to choose from."""
     await node.client.allocate(pod("p", namespace="one"))
     await node.client.allocate(pod("p", namespace="two"))
-    with pytest.raises(UsageError, match="several pods are named 'p': one/p, two/p"):
+    with pytest.raises(UsageError, match="several pods have the name 'p': one/p, two/p"):
         await node.client.release("p")
     await node.client.allocate(pod("q", namespace="n", uid="u1", count=0))
     await node.client.allocate(pod("q", namespace="n", uid="u2", count=0))
-    with pytest.raises(UsageError, match="several pods are named 'n/q': u1, u2"):
+    with pytest.raises(UsageError, match="several pods have the name 'n/q': u1, u2"):
         await node.client.release("n/q")
 
 

@@ -1,4 +1,4 @@
-"""Ready policies: which devices to give away first."""
+"""Ready policies: which devices to allocate first."""
 
 import random
 import re

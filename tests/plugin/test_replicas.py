@@ -45,6 +45,6 @@ def test_several_for_one_container_can_be_refused() -> None:
     """One each for two containers is something else."""
     one, two = (ContainerAllocateRequest(ids) for ids in (("a",), ("a", "b")))
     refuse_several(AllocateRequest((one, one)), "card")
-    with pytest.raises(RpcError, match="one card only, not 2") as caught:
+    with pytest.raises(RpcError, match="one card, not 2") as caught:
         refuse_several(AllocateRequest((one, two)), "card")
     assert caught.value.code is StatusCode.INVALID_ARGUMENT

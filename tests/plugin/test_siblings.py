@@ -324,7 +324,7 @@ async def test_only_a_newer_instance_is_listened_to(short_dir: Path, method: str
                     await client.call(method, request, timeout=5)
                 assert caught.value.code is code
             if method == "Leave":
-                with pytest.raises(RpcError, match="nobody serves at"):
+                with pytest.raises(RpcError, match="no plugin serves at"):
                     await client.call(
                         method, {"resource": RESOURCE, "socket": newer.name}, timeout=5
                     )

@@ -107,7 +107,7 @@ class Clinging(Widgets, kd.TypeStopper):
     ("hangs", "reason"),
     [(False, "failed: RuntimeError: widget clings"), (True, "has not returned after 0.5 s")],
 )
-async def test_a_hanging_type_stopper_does_not_delay_the_end(
+async def test_the_plugin_ends_although_its_type_stopper_fails_or_hangs(
     short_dir: Path, caplog: pytest.LogCaptureFixture, hangs: bool, reason: str
 ) -> None:
     """The log says why, and the plugin ends all the same."""

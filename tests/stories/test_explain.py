@@ -122,7 +122,7 @@ def test_a_plugin_that_was_killed(host: Host) -> None:
     until_sync(lambda: host.devices()[GPU]["plugin"] == "stopped")
     stale, gone = host.explain(GPU)
     assert stale[:2] == ("plugin socket", "warning")
-    assert "nobody listens on it" in stale[2]
+    assert "no process listens on it" in stale[2]
     assert gone[:2] == ("registration", "problem")
     assert "its plugin went away" in gone[2]
 
@@ -177,7 +177,7 @@ def test_devices_without_numa_nodes_under_a_policy(host: Host) -> None:
     host.simulate()
     ((station, result, text),) = host.explain(GPU, code=0)[:1]
     assert (station, result) == ("NUMA nodes", "warning")
-    assert "2 of 2 devices tell no NUMA node" in text
+    assert "2 of 2 devices report no NUMA node" in text
 
 
 def test_at_a_kubelet_a_plugin_that_went_away(host: Host) -> None:
@@ -219,7 +219,7 @@ def test_a_plugin_that_never_registers(short_dir: Path) -> None:
     with node_thread(short_dir / "p") as node:
         findings = explain(RESOURCE, "--socket-dir", node.socket_dir, code=1)
     assert steps(findings) == ["plugin socket", "registration"]
-    assert "nobody is connected: it is not registered" in findings[0][2]
+    assert "no kubelet is connected: the plugin is not registered" in findings[0][2]
 
 
 def test_a_plugin_that_is_refused(short_dir: Path) -> None:

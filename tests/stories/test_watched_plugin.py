@@ -211,5 +211,5 @@ def test_the_directory_is_the_kubelets_registry_unless_one_is_named(tmp_path: Pa
     assert settings.directory == tmp_path
     assert settings.endpoint_of(tmp_path / "x.sock") == Path("/host/x.sock")
     assert Settings(registration="watch").endpoint_of(tmp_path / "x.sock") is None
-    with pytest.raises(UsageError, match="goes with registration='watch'"):
+    with pytest.raises(UsageError, match="needs registration='watch'"):
         Settings(host_plugin_dir=Path("/host"))

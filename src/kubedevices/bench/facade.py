@@ -194,7 +194,7 @@ class Bench:
         if plugin is None:
             running = [each for each in self._plugins if each.is_running]
             if len(running) != 1:
-                raise UsageError(f"kill_plugin must be told which: {len(running)} plugins run")
+                raise UsageError(f"kill_plugin needs an argument: {len(running)} plugins run")
             (plugin,) = running
         plugin.kill()
 

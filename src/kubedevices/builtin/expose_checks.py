@@ -15,7 +15,7 @@ from kubedevices.words import closest
 
 PLACEHOLDERS: Mapping[str, str] = MappingProxyType(
     {
-        "n": "what the first wildcard of the match stands for",
+        "n": "text that the first wildcard of the match stands for",
         "name": "the last part of the host path",
         "path": "the host path",
         "address": "the PCI address or USB port; for matches by pci and usb",

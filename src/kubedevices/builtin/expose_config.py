@@ -67,7 +67,7 @@ class PciMatch:
         check=checks.hex_pattern,
     )
     class_: str | None = key(
-        meaning="class or the beginning of one: 03 is every display controller",
+        meaning="class or its beginning: 03 is every display controller",
         name="class",
         default=None,
         check=checks.hex_pattern,
@@ -142,15 +142,16 @@ class HealthRule:
     ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
 
     file: str | None = key(
-        meaning="a file that must exist, or say what 'equals' says",
+        meaning="a file that must exist, or contain the text of 'equals'",
         default=None,
         check=checks.path_template(*PLACEHOLDERS),
     )
     equals: str | None = key(
-        meaning="what the file must say; white space around it does not count", default=None
+        meaning="text that the file must contain; white space around the text is ignored",
+        default=None,
     )
     command: tuple[str, ...] = key(
-        meaning="a program and its arguments; exit code 0 is well",
+        meaning="a program and its arguments; exit code 0 means healthy",
         default=(),
         not_empty=True,
         check=checks.template(*PLACEHOLDERS),
@@ -198,7 +199,8 @@ class ResourceRule:
         hint="a list of paths, wildcards allowed",
     )
     id: str = key(
-        meaning="what names a device: what outlives a re-plug, its path, or a number",
+        meaning="how a device is named: by a name that survives unplugging, by its path, or by a "
+        "number",
         default="stable",
         check=checks.one_of(*checks.ID_STYLES),
         choices=checks.ID_STYLES,
@@ -220,10 +222,10 @@ class ResourceRule:
         check=checks.companion,
     )
     optional: bool = key(
-        meaning="whether a device exists even if one of 'with' is missing", default=False
+        meaning="true: a device exists even if a file of 'with' is missing", default=False
     )
     replicas: int = key(
-        meaning="how many containers may have each device at the same time",
+        meaning="number of containers that may share each device",
         default=1,
         check=checks.replicas,
     )
@@ -232,7 +234,7 @@ class ResourceRule:
         meaning="refuse a container that asks for several", default=False
     )
     allocation: str = key(
-        meaning="which devices to give away first",
+        meaning="which devices to allocate first",
         default="none",
         check=checks.allocation,
         choices=(*POLICIES,),
@@ -244,7 +246,7 @@ class ResourceRule:
         choices=("auto", "none"),
         hint="auto, none, or a list such as [0]",
     )
-    health: HealthRule | None = key(meaning="how to tell whether a device works", default=None)
+    health: HealthRule | None = key(meaning="how to find out if a device works", default=None)
     gone_grace: float | None = key(
         meaning="how long a device that vanished is Unhealthy before it is dropped",
         default=None,
@@ -252,7 +254,7 @@ class ResourceRule:
         hint=_DURATION_HINT,
     )
     inject: str | None = key(
-        meaning="what a container is given: device files, the name of a CDI device, or both",
+        meaning="how a container gets the device: as device files, as a CDI device, or both",
         default=None,
         check=checks.inject,
         choices=checks.INJECT,

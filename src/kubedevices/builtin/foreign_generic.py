@@ -127,8 +127,8 @@ def _resource(work: Conversion, at: KeyPath, device: Mapping[str, Any]) -> dict[
         if part != parts[0]:
             work.mistake(
                 (*at, "groups", i),
-                "this group gives containers something else than the first one, and a resource of "
-                "expose gives the same with every device",
+                "containers get other files from this group than from the first group, but in "
+                "expose all devices of a resource give the same files",
                 "write two resources",
             )
     return merged | parts[0]
@@ -146,7 +146,7 @@ def _group(work: Conversion, at: KeyPath, group: Any) -> dict[str, Any]:
         if len(usb) > 1:
             work.note(
                 (*at, "usb"),
-                "several USB devices of one group were one device together, now each is one",
+                "several USB devices of a group were one device, now each USB device is a device",
             )
     else:
         found = _paths(work, at, group["paths"])
@@ -235,8 +235,8 @@ def _check_limits(work: Conversion, paths: Sequence[_Path]) -> None:
         elif not each.is_glob and each.limit == 1:
             work.mistake(
                 each.at,
-                f"{each.path} is for one device only, and expose would give it to every {globs[0]}",
-                f"name the one device instead of {globs[0]}, or set a limit to share it",
+                f"{each.path} belongs to one device, but expose would give it to every {globs[0]}",
+                f"name the device instead of {globs[0]}, or set a limit to share it",
             )
         elif not each.is_glob:
             work.note(

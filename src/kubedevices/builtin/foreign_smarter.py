@@ -83,8 +83,9 @@ def _resource(work: Conversion, at: KeyPath, expression: str) -> dict[str, Any]:
     elif len(globs) > 1 or WILDCARD.search(globs[0]):
         work.note(
             at,
-            f"{expression}: pods ask for {NAMESPACE}/{name} and get any file that matches, "
-            f"no longer one by its name{''.join(f'; {each}' for each in translated.limits)}",
+            f"{expression}: pods ask for {NAMESPACE}/{name} and get any matching file, "
+            "not a file of their "
+            f"choice{''.join(f'; {each}' for each in translated.limits)}",
         )
     return {"name": name, "match": [{"path": f"/dev/{glob}"} for glob in globs], "id": "path"}
 
@@ -121,7 +122,7 @@ def _choices(item: re.Match[str], limits: dict[str, None]) -> list[str]:
     """Return the globs that an item of an expression may stand for; none if it cannot be said."""
     repeat = item["repeat"] or "{1}"
     if item["any"]:
-        limits["what it matched in directories further down is left out"] = None
+        limits["matches in lower directories are left out"] = None
         if repeat in {"*", "+"}:
             return ["*" if repeat == "*" else "?*"]
         glob = "?"

@@ -152,7 +152,7 @@ def list_problem(config: SimulatorConfig) -> str:
         size += len(reported_to_wire(ReportedDevice(device_id, Health.HEALTHY, nodes or None)))
         if size > MAX_LIST_SIZE:
             return (
-                f"{count} is more than a kubelet takes in one list: "
+                f"{count} is more than a kubelet accepts in one list: "
                 f"{counted(index, 'device')} with IDs such as {device_id}"
             )
     return ""

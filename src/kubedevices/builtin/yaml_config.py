@@ -181,7 +181,7 @@ class _Walker:
         if choices and not given:
             self._report.mistake(node, path, f"one of {', '.join(choices)} is needed", hint)
         elif only_one and len(given) > 1:
-            self._report.mistake(node, path, f"only one of {' and '.join(given)} can be meant", "")
+            self._report.mistake(node, path, f"use only one of {' and '.join(given)}", "")
 
     def _complain(self, node: yaml.Node, path: KeyPath) -> Complain:
         def complain(below: KeyPath, text: str, suggestion: str = "") -> None:

@@ -196,8 +196,8 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 def _warnings(definition: Definition) -> tuple[str, ...]:
     version, mode = definition.spec.version.removeprefix("v"), definition.file.mode
     found = [
-        f"{reader.runtime} reads files up to version {reader.newest}, "
-        f"this one says {version}: it does not see the device"
+        f"{reader.runtime} reads files up to version {reader.newest}, this file "
+        f"has version {version}: it does not see the device"
         for reader in readers_too_old_for(version)
     ]
     if mode is not None and not mode & _OTHERS_MAY_READ:

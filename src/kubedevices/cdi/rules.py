@@ -165,7 +165,11 @@ def _problems_of_version(spec: CdiSpec, strict: bool) -> Iterator[CdiProblem]:
         return
     needed = _highest_requirement(spec)
     if VERSIONS.index(version) < VERSIONS.index(needed.version):
-        why = f"{needed.pointer} needs it" if needed.pointer else "older ones are not read any more"
+        why = (
+            f"{needed.pointer} needs it"
+            if needed.pointer
+            else "older versions are not read any more"
+        )
         yield CdiProblem(
             "/cdiVersion", f"the spec version must be at least v{needed.version} ({why})"
         )

@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checking = actions.add_parser("validate", help="check files or directories")
     checking.add_argument("paths", nargs="*", type=some_path, metavar="FILE|DIR")
     checking.add_argument(
-        "--strict", action="store_true", help="also what readers accept and runtimes stumble over"
+        "--strict",
+        action="store_true",
+        help="also report content that readers accept and runtimes fail on",
     )
     resolving = actions.add_parser(
         "resolve", help="say where a name is defined, or why it is not defined"
@@ -80,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             action="append",
             type=some_path,
             metavar="DIR",
-            help="instead of /etc/cdi and /var/run/cdi; several: later ones override earlier ones",
+            help="directory instead of /etc/cdi and /var/run/cdi; may be given several times, "
+            "later directories win",
         )
     for action in (listing, checking, resolving):
         add_output_argument(action)

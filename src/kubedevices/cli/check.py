@@ -200,9 +200,9 @@ def _target(args: argparse.Namespace) -> "Target":
     words = tuple(args.target)
     binds = tuple(_bind(text) for text in args.bind)
     if not words:
-        raise UsageError("say what to check: SOCKET_DIR or -- COMMAND (see --help)")
+        raise UsageError("nothing to check: give SOCKET_DIR or -- COMMAND (see --help)")
     if args.undo and not args.trigger:
-        raise UsageError("--undo undoes what --trigger does: give both")
+        raise UsageError("--undo needs --trigger")
     trigger = Trigger.parse(args.trigger, args.undo)
     if len(words) == 1 and Path(words[0]).is_dir():
         directory = Path(words[0]).absolute()

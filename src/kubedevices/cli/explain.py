@@ -107,7 +107,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=absolute_path,
         metavar="DIR",
-        help="instead of /etc/cdi and /var/run/cdi; several: later ones override earlier ones",
+        help="directory instead of /etc/cdi and /var/run/cdi; may be given several times, later "
+        "directories win",
     )
 
 

@@ -92,7 +92,7 @@ def _type_of(config: ExposeConfig, tree: DeviceTree, asked: Sequence[str]) -> st
     rules = [rule for rule in config.resources if rule.name in fitting]
     text = " and ".join(asked)
     if not rules:
-        raise UsageError(f"{text} are not of one resource")
+        raise UsageError(f"{text} belong to different resources")
     if len(rules) > 1:
         names = ", ".join(rule.name for rule in rules)
         choice = f"{rules[0].name}/{asked[0]}"

@@ -24,7 +24,7 @@ def unit_of(args: argparse.Namespace) -> str:
 
     for name in _OF_A_POD:
         if getattr(args, name):
-            raise UsageError(f"--{name.replace('_', '-')} does not go with --systemd")
+            raise UsageError(f"--{name.replace('_', '-')} cannot be used with --systemd")
     if not args.program.startswith("/"):
         raise UsageError(f"--program {args.program!r} is no absolute path")
     if args.what == "node":

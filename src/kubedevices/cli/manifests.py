@@ -179,7 +179,7 @@ def run(args: argparse.Namespace) -> int:
 def check_arguments(args: argparse.Namespace) -> None:
     """Refuse what does not go together and what Kubernetes would refuse; raises `UsageError`."""
     if (getattr(args, "directory", None) is not None) is not (args.what == "kustomize"):
-        raise UsageError("--directory goes with kustomize, which needs it")
+        raise UsageError("kustomize needs --directory, and only kustomize")
     for name, goes_with in _GO_WITH.items():
         if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
             raise UsageError(f"--{name} goes with {' and '.join(goes_with)} only")
@@ -240,7 +240,7 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tupl
     from kubedevices.cli.simulate import find_preset
 
     if args.config is not None and args.preset is not None:
-        raise UsageError("--config and --preset are both a file: give one of them")
+        raise UsageError("--config and --preset exclude each other: use one of them")
     names = [setting.variable for setting in SETTINGS if setting.variable]
     env = {name: os.environ[name] for name in names if os.environ.get(name)}
     file = args.config if args.preset is None else find_preset(args.preset)

@@ -147,7 +147,7 @@ def _choose_scanner(args: argparse.Namespace) -> tuple[Scanner, str | None]:
     if (args.scanner is None) is (args.config is None):
         raise UsageError("scan needs either MODULE:CLASS or --config FILE")
     if args.config is not None and args.constructor_arguments:
-        raise UsageError("--arg is for MODULE:CLASS, a --config takes none")
+        raise UsageError("--arg is for MODULE:CLASS and cannot be used with --config")
     if args.scanner is not None:
         return load_scanner(args.scanner, args.constructor_arguments), args.domain
     from kubedevices.builtin.expose import ExposeScanner

@@ -55,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", type=some_path, metavar="FILE", help="YAML file with settings")
-    source.add_argument("--preset", metavar="NAME", help="a YAML file of ours: eight-gpus")
+    source.add_argument(
+        "--preset", metavar="NAME", help="name of a ready configuration: eight-gpus"
+    )
     parser.add_argument(
         "--control-socket",
         type=some_path,
@@ -106,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     )
     options = runner_options(args)
     if args.inject == "nodes" and any(config.cdi for config in configs):
-        raise UsageError("cdi and --inject nodes contradict each other: leave one out")
+        raise UsageError("cdi and --inject nodes contradict each other: use one of them")
     options["socket_name"] = simulator.socket_name
     if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
         options["socket_dir"] = Path(directory)

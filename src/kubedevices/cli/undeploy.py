@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         others = kubectl.get("daemonset", f"--selector={ownership.selector({})}")
         names = ", ".join(each["metadata"]["name"] for each in others) or "no other"
         print(
-            f"there is no {deployment.name} of ours in namespace {deployment.namespace} "
+            f"there is no {deployment.name} of kubedevices in namespace {deployment.namespace} "
             f"(plugins there: {names})"
         )
     remove_namespace(kubectl, found)
@@ -66,7 +66,7 @@ def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
             return
         others = ownership.of_others(everything(kubectl), deleted)
     except ClusterRefused as error:
-        print(f"namespace/{name} is left: what is in it cannot be seen ({error})")
+        print(f"namespace/{name} is not deleted: its content cannot be seen ({error})")
         return
     if others:
         print(f"namespace/{name} is left: there is more in it: {', '.join(others)}")

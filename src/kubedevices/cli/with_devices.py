@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "requests",
         nargs="+",
         metavar="RESOURCE=N",
-        help="what the command gets, for example example.com/widget=1",
+        help="devices for the command, for example example.com/widget=1",
     )
     parser.add_argument(
         "--pod-name",
@@ -75,8 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=("podman", "docker", "env"),
-        help="what {} stands for: arguments of podman or docker, or NAME=value words; env sets the "
-        "variables, too (default: from the name of COMMAND)",
+        help="how {} is replaced: by arguments of podman or docker, or NAME=value words; env also "
+        "sets the variables (default: from the name of COMMAND)",
     )
     add_node_arguments(parser)
 
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 def chosen_format(command: Sequence[str], wanted: str | None) -> str:
     """Return what the command is told its devices in; raises `UsageError` if that is not clear."""
     if not command:
-        raise UsageError("say what to run: kubedevices with RESOURCE=N -- COMMAND ...")
+        raise UsageError("no command: kubedevices with RESOURCE=N -- COMMAND ...")
     before = command[: command.index(PLACE)] if PLACE in command else command[:1]
     found = [RUNTIMES[name] for word in before if (name := Path(word).name) in RUNTIMES]
     kind = wanted or (found[0] if found else "env")

@@ -158,7 +158,7 @@ async def _ask_watched(socket: Path) -> Watched:
     except DialError as error:
         return Watched(socket, problem=f"nobody answers: {error.reason}")
     except WireError as error:
-        return Watched(socket, problem=f"it does not say what it is: {error}")
+        return Watched(socket, problem=f"it does not answer GetInfo: {error}")
 
 
 async def ask_plugins(sockets: Sequence[Path]) -> dict[Path, PluginAnswer]:

@@ -39,7 +39,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
                 path,
                 "it does not exist",
                 _elsewhere(directory, kubelets)
-                or "a kubelet makes it when it starts, and so does a node of ours",
+                or "a kubelet creates it when it starts, and so does `kubedevices node`",
                 _start_of(directory),
             )
         ]
@@ -51,7 +51,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
                 Step.DIRECTORY,
                 path,
                 directory.refusal,
-                "move away what is there and start the kubelet again",
+                "move the file away and start the kubelet again",
                 f"ls -ld {path}",
             )
         ]
@@ -76,8 +76,8 @@ def judge_kubelet_socket(
     if socket.refusal == MISSING:
         found = "it does not exist: neither a kubelet nor a kubedevices node serves this directory"
         advice = elsewhere or (
-            "start one; plugins that notice it register by themselves, others when they are "
-            "started again"
+            "start a kubelet or a node; some plugins then register by themselves, restart the "
+            "others"
         )
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
@@ -86,10 +86,10 @@ def judge_kubelet_socket(
     if socket.refusal == NO_PERMISSION:
         return [unknown(Step.KUBELET_SOCKET, path, "no permission to connect", _AS_ROOT)]
     if socket.refusal not in ("", NOBODY):
-        advice = "mend that and start the kubelet, or the node, again"
+        advice = "correct this and start the kubelet, or the node, again"
         return [problem(Step.KUBELET_SOCKET, path, socket.refusal, advice)]
     if socket.refusal:
-        found = "nobody listens on it: a kubelet that ends leaves its file behind"
+        found = "no process listens on it: a kubelet that ends leaves its file behind"
         advice = elsewhere or "start the kubelet, or the node, again"
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
@@ -137,7 +137,7 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
     kubelet_socket = directory / KUBELET_SOCKET_NAME
     length = len(bytes(kubelet_socket))
     if length > limit:
-        found = f"{length} bytes, Linux takes {limit}: nobody can listen there"
+        found = f"{length} bytes, Linux takes {limit}: no process can listen there"
         advice = "use a directory with a shorter path"
         return [problem(Step.PATH_LENGTH, str(kubelet_socket), found, advice)]
     if resource:
@@ -172,7 +172,7 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
             Step.REGISTRATION,
             f"{refusal.resource} at {refusal.socket}",
             f"the node refused it: {refusal.reason}",
-            "mend the plugin; it registers when it is started again",
+            "correct the plugin; it registers when it is started again",
             "kubedevices check -- COMMAND OF THE PLUGIN",
         )
         for refusal in dict.fromkeys(answers.refusals)
@@ -205,15 +205,15 @@ def judge_registry(watched: Iterable[Watched]) -> list[Finding]:
 
 
 def _judge_watched(path: str, info: PluginInfo) -> Finding:
-    advice = "mend the plugin: a kubelet that finds it refuses it"
+    advice = "correct the plugin: a kubelet refuses it"
     if rule := explain_resource_name(info.name):
         found = f"offers {info.name!r}, which no kubelet accepts: {rule}"
         return problem(Step.PLUGIN_SOCKET, path, found, advice)
     if API_VERSION not in info.supported_versions:
         versions = some_of(info.supported_versions) or "no version"
-        found = f"offers {info.name} in {versions}, a kubelet wants {API_VERSION}"
+        found = f"offers {info.name} in {versions}, a kubelet needs {API_VERSION}"
         return problem(Step.PLUGIN_SOCKET, path, found, advice)
-    return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to whoever finds it")
+    return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to every kubelet that finds it")
 
 
 def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
@@ -233,7 +233,8 @@ def _judge_standby(socket: Socket, newer: Socket) -> Finding:
         str(socket.path),
         f"{socket.listener or 'somebody'} stands by: {newer.path.name} serves the same resource "
         "and was started later",
-        "during an update that is right; otherwise two plugins have one resource: stop one of them",
+        "this is right during an update; otherwise two plugins serve the same resource: stop "
+        "one of them",
     )
 
 
@@ -248,7 +249,7 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
         return warning(
             Step.PLUGIN_SOCKET,
             path,
-            "nobody listens on it: its plugin ended without removing it, or crashed",
+            "no process listens on it: its plugin ended without removing it, or crashed",
             "start the plugin again, and read why it ended; if it listens on another socket by "
             "now, this file is a harmless rest, which a kubelet removes when it starts",
             "kubectl logs --previous POD",
@@ -257,7 +258,7 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
         return stopped
     who = str(socket.listener or "somebody")
     if socket.answer is not None and socket.answer.problem:
-        advice = "its log may say why; `kubedevices check` finds what a plugin does wrong"
+        advice = "its log may say why; `kubedevices check` finds the mistakes of a plugin"
         found = f"{who} listens, but {socket.answer.problem}"
         return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
     found = f"{who} listens"
@@ -274,12 +275,13 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
 
 def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Finding:
     path = str(socket.path)
-    found += ", but nobody is connected: it is not registered"
+    found += ", but no kubelet is connected: the plugin is not registered"
     if socket.since and socket.since < served_since:
-        found += ", and has not been since kubelet.sock was made anew"
+        found += " since kubelet.sock was created again"
         advice = (
-            "it may not have noticed that the kubelet was restarted: restart the plugin (a "
-            "DaemonSet makes a deleted pod anew); `kubedevices check` says whether it survives that"
+            "it may not have noticed the kubelet restart: restart the plugin (a DaemonSet creates "
+            "a deleted pod again); `kubedevices check` says if the plugin survives kubelet "
+            "restarts"
         )
         return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
     advice = (
@@ -291,13 +293,14 @@ def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Find
 def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
     path = str(lost.path)
     if lost.listener is None:
-        found = "somebody listens on it, and the file is not there; who, cannot be seen"
+        found = "a process listens on it, but the file was deleted; the process cannot be seen"
         return unknown(Step.PLUGIN_SOCKET, path, found, _AS_ROOT)
     if lost.is_apart:
         found = f"{lost.listener} listens there in a directory of its own, not in this one"
         advice = (
-            f"mount the host's {DEVICE_PLUGIN_DIR} into its container, by a hostPath volume; an "
-            "emptyDir, or none, is a place that no kubelet looks into"
+            f"mount the host's {DEVICE_PLUGIN_DIR} into its container, by a hostPath "
+            "volume; a kubelet does not see an emptyDir or a directory of the "
+            "container"
         )
         if lost.listener.pod:
             return problem(Step.PLUGIN_SOCKET, path, found, advice)
@@ -312,7 +315,7 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
         return warning(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
     found += ": a kubelet deletes all sockets when it starts, and this plugin did not notice"
     advice = (
-        "restart the plugin, so that it registers again (a DaemonSet makes a deleted pod anew); "
-        "`kubedevices check` says whether it survives restarts of a kubelet"
+        "restart the plugin, so that it registers again (a DaemonSet creates a deleted pod "
+        "again); `kubedevices check` says if the plugin survives kubelet restarts"
     )
     return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))

@@ -22,7 +22,10 @@ _FOLDERS = {"c": "char", "b": "block"}
 def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Finding]:
     """Say where there are no files to look at; what a container gets is known once it has it."""
     if not allocations:
-        found = "no container holds a device: ask again when one does, to see what it is given"
+        found = (
+            "no container holds a device: ask again when a container holds one, to see its "
+            "device files"
+        )
         return [ok(Step.DEVICE_FILE, checkpoint, found)]
     if not any(each.response.devices or each.response.cdi_devices for each in allocations):
         found = "the plugin hands out no device file and no CDI name"
@@ -45,8 +48,8 @@ def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
                 Step.DEVICE_FILE,
                 file.path,
                 "not on this host: no such file or directory",
-                "containers end in CreateContainerError until it is there: load the driver, or let "
-                "the plugin hand out what exists; the container starts by itself afterwards",
+                "containers end in CreateContainerError until the file exists: load the driver, "
+                "or correct the device files of the plugin; then the container starts by itself",
                 f"ls -l {file.path}",
             )
         ]
@@ -74,7 +77,7 @@ def _judge_link(file: HostFile, number: str) -> list[Finding]:
             link,
             f"missing, or not {file.path}: with systemd's cgroup driver, containers lose the "
             "device at the next `systemctl daemon-reload`",
-            "make the link, after each boot (a udev rule), then start the container anew",
+            "create the link after each boot (by a udev rule), then delete the pod",
             f"mkdir -p /dev/{folder} && ln -sf {file.path} {link}",
         )
     ]
@@ -88,7 +91,7 @@ def _judge_mode(file: HostFile) -> list[Finding]:
     elif file.mode & _OWNER_MAY_USE == _OWNER_MAY_USE:
         found = f"only user {file.uid} may read and write it (mode {file.mode:04o})"
     else:
-        found = f"nobody but root may both read and write it (mode {file.mode:04o})"
+        found = f"only root may read and write it (mode {file.mode:04o})"
     advice = f"for containers of other users, {_access(file, _READ_AND_WRITE)}"
     found += "; a container gets a copy with the same mode"
     return [warning(Step.PERMISSIONS, file.path, found, advice)]
@@ -213,11 +216,11 @@ def _judge_there(
     if host is not None and host.kind and numbers != (host.major, host.minor):
         found = f"{path} is device {inside.major}:{inside.minor}, on the host it is now "
         found += f"{host.major}:{host.minor}"
-        advice = "the device was taken out and came back as another one: delete the pod"
+        advice = "the device was removed and came back as another device: delete the pod"
         return [problem(Step.CONTAINER, at, found, advice)]
     findings = [_judge_users(at, here, permissions)]
     if inside.cgroup is None:
-        found = "version 2: what it permits is a program in the kernel, which cannot be read"
+        found = "version 2 keeps permissions in a program of the kernel, which cannot be read"
         advice = (
             "open it in the container, by the runtime's exec; not where that alone does something, "
             "as with a watchdog"

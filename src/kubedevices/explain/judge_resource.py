@@ -43,8 +43,7 @@ def judge_registration(
                 Step.REGISTRATION,
                 str(answers.checkpoint),
                 "registered before the checkpoint was written, with "
-                f"{counted(len(ids), 'healthy device')}; "
-                "nobody answers about now",
+                f"{counted(len(ids), 'healthy device')}; there is no newer answer",
                 "; ".join(answers.unasked),
             )
         ]
@@ -91,8 +90,8 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
                     Step.DEVICE_LIST,
                     at,
                     "the plugin has not sent a list since it registered",
-                    "it has to send one as soon as ListAndWatch is called, even an empty one; see "
-                    "its log for what it waits for",
+                    "a plugin has to send a list as soon as ListAndWatch is called, also an empty "
+                    "list; its log may say why it waits",
                 ),
             ]
         case "stopped":
@@ -130,13 +129,15 @@ def _judge_at_kubelet(
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
-        advice = "no plugin has a connection, so none is registered: see what is said of its socket"
+        advice = (
+            "no plugin has a connection, so no plugin is registered: see the plugin sockets above"
+        )
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     others = sum(bool(each.allocatable) for each in answers.resources.values())
     if len(connected) <= others and None not in [each.connections for each in connected]:
         advice = (
-            "its plugin is not connected: no more plugins are than other resources have healthy "
-            "devices. Start it, or see what is said of its socket"
+            "its plugin is not connected: all connected plugins serve other resources with "
+            "healthy devices. Start the plugin, or see the plugin sockets above"
         )
         return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     advice, command = _whose_list(resource, connected)
@@ -189,8 +190,8 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
                 Step.HEALTH,
                 source,
                 "the plugin lists no device at all",
-                "it did not find what it looks for: run its scan on this host, and see that the "
-                "driver is loaded and that /dev and /sys are mounted into its container",
+                "the plugin found no device: run its scan on this host, check that the driver is "
+                "loaded and that /dev and /sys are mounted into its container",
                 "kubedevices scan --config FILE",
             )
         ]
@@ -205,8 +206,8 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
                 Step.HEALTH,
                 some_of(each.device_id for each in bad),
                 f"{found}; {_words(bad)}",
-                "the plugin says so: its log says why. They come back when it reports them "
-                "Healthy; containers that hold one keep it",
+                "the plugin reports this; its log says why. Only the plugin can report them "
+                "Healthy again; containers keep their devices",
             )
         ]
     if gone := [each.device_id for each in devices if each.health == "Unknown"]:
@@ -217,7 +218,7 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
 
 def _judge_half(state: ResourceState, healthy: int, source: str, was_asked: bool) -> list[Finding]:
     """A kubelet lists healthy devices and held ones: others may be there, and be unhealthy."""
-    found = f"{counted(healthy, 'healthy device')}; a kubelet does not tell of unhealthy ones"
+    found = f"{counted(healthy, 'healthy device')}; a kubelet does not list unhealthy devices"
     advice = "their number is capacity minus allocatable of this node; "
     if was_asked:
         advice += "which of the plugins that were asked is that of this resource is not clear"
@@ -250,7 +251,7 @@ def judge_held(state: ResourceState, source: str) -> list[Finding]:
     if len(held) < len(healthy):
         return [ok(Step.HELD, source, found)]
     holders = list(dict.fromkeys(name for each in held for name in each.held_by))
-    advice = "nothing is left: wait for one of these to end, or add devices"
+    advice = "no device is free: wait until one of these pods ends, or add devices"
     return [warning(Step.HELD, source, f"{found}, by {some_of(holders)}", advice)]
 
 
@@ -261,7 +262,7 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
         return []
     without = [each for each in healthy if not each.numa_nodes]
     if policy is None:
-        found = f"{len(healthy) - len(without)} of {len(healthy)} devices tell one"
+        found = f"{len(healthy) - len(without)} of {len(healthy)} devices report a NUMA node"
         return [
             unknown(
                 Step.NUMA,
@@ -279,8 +280,8 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
             warning(
                 Step.NUMA,
                 at,
-                f"{len(without)} of {len(healthy)} devices tell no NUMA node: they are given away "
-                "as if they were near to everything",
+                f"{len(without)} of {len(healthy)} devices report no NUMA node: they are "
+                "allocated as if they were near to every node",
                 "let the plugin report the node; /sys says which it is, -1 means that the firmware "
                 "does not know",
                 "cat /sys/bus/pci/devices/ADDRESS/numa_node",

@@ -71,8 +71,10 @@ def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:
     if not answers.source or len(connected) <= len(known):
         return []
     found = f"{len(connected)} plugins are connected to serve {counted(len(known), 'resource')}: "
-    last = "of one resource, only the list and the answers of the last to register are taken"
-    stop = f"{last}; stop the plugin that is not wanted, unless an update is under way"
+    last = (
+        "if several plugins serve a resource, a kubelet uses only the plugin that registered last"
+    )
+    stop = f"{last}; stop the wrong plugin, unless an update is under way"
     asked = _asked(connected)
     if not answers.is_kubelet:
         serving = {each.socket for each in answers.resources.values()}
@@ -82,7 +84,7 @@ def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:
         rivals = _too_many(asked, [_healthy(each, answers) for each in known])
         found += "lists what no resource has, or what another plugin lists too"
     else:
-        found += "two offer the same, or one has not sent a list yet"
+        found += "two plugins serve the same resource, or a plugin has not sent a list yet"
         at = some_of(each.path.name for each in connected)
         advice = (
             f"{last}; plugins that are asked tell them apart, although some lose an update then"

@@ -196,8 +196,8 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
         problem(
             Step.HELD,
             path,
-            f"nobody can read it: {answers.checkpoint_problem}",
-            "a kubelet that starts ignores it, and forgets who holds what; see what it says",
+            f"it cannot be read: {answers.checkpoint_problem}",
+            "a kubelet that starts ignores it and forgets all allocations; look at its content",
             f"kubedevices checkpoint show {path}",
         )
     ]

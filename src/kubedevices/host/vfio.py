@@ -41,8 +41,8 @@ def group_of(pci_address: str, *, sysfs_root: Path = SYSFS_ROOT) -> str:
     if group is None:
         raise NoVfioGroup(
             pci_address,
-            "it is in no IOMMU group (switch the IOMMU on in firmware and kernel, "
-            "or bind it to vfio-pci without one)",
+            "it is in no IOMMU group (switch the IOMMU on in firmware and kernel, or bind the "
+            "device to vfio-pci without IOMMU)",
         )
     return group
 

@@ -197,7 +197,7 @@ class ControlService:
                 sorted(pod.uid if namespace else f"{pod.namespace}/{pod.name}" for pod in found)
             )
             raise RpcError(
-                StatusCode.INVALID_ARGUMENT, f"several pods are named {wanted!r}: {choices}"
+                StatusCode.INVALID_ARGUMENT, f"several pods have the name {wanted!r}: {choices}"
             )
         return found[0]
 

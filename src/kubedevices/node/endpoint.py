@@ -194,7 +194,8 @@ class Endpoint:
             raise NoContainerResponse(self.resource)
         if len(response.containers) > 1:
             logger.warning(
-                "%s: asked for one container, the plugin answered for %d; the first one counts",
+                "%s: the request had one container, the answer of the plugin has %d; the first "
+                "answer counts",
                 self.resource,
                 len(response.containers),
             )

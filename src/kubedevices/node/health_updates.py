@@ -43,7 +43,9 @@ class HealthUpdates:
         if not pods:
             return
         if len(self._queue) >= QUEUE_LIMIT:
-            logger.warning("device update channel is full: pods %s are not told", sorted(pods))
+            logger.warning(
+                "device update channel is full: no health update for pods %s", sorted(pods)
+            )
             return
         self._queue.append(frozenset(pods))
 

@@ -124,7 +124,7 @@ class Settings:
         if self.socket_dir is not None:  # independent of later chdir calls
             object.__setattr__(self, "socket_dir", Path(self.socket_dir).absolute())
         if self.host_plugin_dir is not None and self.registration != "watch":
-            raise UsageError("host_plugin_dir goes with registration='watch' only")
+            raise UsageError("host_plugin_dir needs registration='watch'")
         _check_choice("on_server_error", self.on_server_error, OnServerError)
         _check_choice("preferred_errors", self.preferred_errors, PreferredErrors)
         _check_choice("env_merge", self.env_merge, EnvMerge)

@@ -52,5 +52,5 @@ def refuse_several(request: AllocateRequest, device_type: str) -> None:
         if len(container.device_ids) > 1:
             raise RpcError(
                 StatusCode.INVALID_ARGUMENT,
-                f"a container may have one {device_type} only, not {len(container.device_ids)}",
+                f"a container may have only one {device_type}, not {len(container.device_ids)}",
             )

@@ -179,7 +179,7 @@ class PluginServer:
     async def get_device_plugin_options(self) -> PluginOptions:
         """Say which of the optional calls make sense."""
         if self._is_refusing:
-            raise RpcError(StatusCode.UNAVAILABLE, "this instance gives way to a newer one")
+            raise RpcError(StatusCode.UNAVAILABLE, "a newer instance of this plugin takes over")
         return self._hooks.options
 
     async def list_and_watch(self) -> AsyncIterator[bytes]:

@@ -313,7 +313,7 @@ class Siblings:
         newer = self._follow(self._sibling_in(request, newer=True))
         while not newer.answered:
             if self._newer.get(str(newer.name)) is not newer:
-                raise RpcError(StatusCode.FAILED_PRECONDITION, f"nobody serves at {newer.name}")
+                raise RpcError(StatusCode.FAILED_PRECONDITION, f"no plugin serves at {newer.name}")
             await self._changed.wait()  # the caller's deadline ends this call
         newer.took_over = True
         had_streams = await self.leave() if self.leave is not None else False
