@@ -16,7 +16,7 @@ API_VERSION = "v1beta1"
 
 
 class PluginOptions(NamedTuple):
-    """What GetDevicePluginOptions answers."""
+    """The answer of GetDevicePluginOptions."""
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
@@ -45,7 +45,7 @@ class AllocateRequest(NamedTuple):
 
 @dataclass(slots=True)
 class ContainerAllocateResponse:
-    """What one container gets: the content of a v1beta1 ContainerAllocateResponse."""
+    """Everything that a container gets: the content of a v1beta1 ContainerAllocateResponse."""
 
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[Mount] = field(default_factory=list)
@@ -62,9 +62,9 @@ class AllocateResponse:
 
 
 class ContainerPreferredRequest(NamedTuple):
-    """Which of `available` would the plugin rather give away?
+    """A question: which of the `available` devices does the plugin prefer?
 
-    `must_include` is a part of `available`; `size` counts it in.
+    `must_include` is a part of `available`; `size` includes them.
     """
 
     available: tuple[str, ...]

@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Health(enum.StrEnum):
-    """The two words a kubelet knows; any other word counts as not healthy."""
+    """The two values of health that a kubelet knows; any other word counts as unhealthy."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
@@ -33,10 +33,11 @@ class _SpecParts(NamedTuple):
 
 
 class DeviceSpec(_SpecParts):
-    """A device file of the host and where a container sees it.
+    """A device file of the host, its path in the container, and its permissions.
 
     `container_path` defaults to `host_path`; `permissions` is one or more of the letters r, w, m.
-    Not checked here, because a foreign plugin's answer is one too: `problem()` says what is wrong.
+    The constructor checks nothing, because the node also keeps answers of foreign plugins in this
+    class. `problem()` returns the mistake.
     """
 
     __slots__ = ()
@@ -52,7 +53,7 @@ class DeviceSpec(_SpecParts):
         return super().__new__(cls, str(host_path), str(place), permissions)
 
     def problem(self) -> str:
-        """Return what no runtime would accept, or an empty string."""
+        """Return the mistake because of which a runtime would refuse this, or an empty string."""
         if not _PERMISSIONS.fullmatch(self.permissions):
             return f"permissions {self.permissions!r} must be letters of 'rwm', each at most once"
         return _path_problem(self.host_path) or _path_problem(self.container_path)
@@ -65,7 +66,7 @@ class _MountParts(NamedTuple):
 
 
 class Mount(_MountParts):
-    """A host file or directory and where a container sees it; unchecked like `DeviceSpec`."""
+    """A file or directory of the host, its path in the container; unchecked like `DeviceSpec`."""
 
     __slots__ = ()
 
@@ -76,7 +77,7 @@ class Mount(_MountParts):
         return super().__new__(cls, str(host_path), str(container_path), read_only)
 
     def problem(self) -> str:
-        """Return what no runtime would accept, or an empty string."""
+        """Return the mistake because of which a runtime would refuse this, or an empty string."""
         return _path_problem(self.host_path) or _path_problem(self.container_path)
 
 
@@ -100,17 +101,17 @@ def _text_problem(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One unit that can be handed out, and what a container gets with it.
+    """One unit that can be allocated, and everything that a container gets with it.
 
-    `paths` are device files given with default permissions, `specs` those that need more words.
-    `numa_nodes=None` asks the framework to look the nodes up in sysfs, `()` means none.
-    `cdi` is the qualified name of a CDI device that somebody else defines, or what one of ours is
-    to do to a container: `kubedevices.cdi.ContainerEdits`, or a `CdiDevice` with a name of its own.
-    `attributes` and `capacity` are
-    carried for listings and for DRA; the v1beta1 wire has no place for them.
+    `paths` are device files with the same path in the container and permissions `rw`; `specs` are
+    device files with another path or other permissions. `numa_nodes=None`: the framework looks the
+    NUMA nodes up in sysfs; `()`: the device has none. `cdi` is either the qualified name of a CDI
+    device in the file of another program, or the edits of a CDI device that the framework defines:
+    `kubedevices.cdi.ContainerEdits`, or a `CdiDevice` with its own name. `attributes` and
+    `capacity` appear in listings only, because the v1beta1 API does not transport them.
 
-    Raises `InvalidDevice` for what no kubelet or container runtime could use: an empty ID, a
-    relative path, a health word of its own, a negative NUMA node, text that is not valid UTF-8.
+    Raises `InvalidDevice` if a kubelet or a container runtime could not use the device: an empty
+    ID, a relative path, an unknown health, a negative NUMA node, text that is not valid UTF-8.
     """
 
     id: str
@@ -188,7 +189,7 @@ class Device:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the device can be handed out."""
+        """Whether the device is healthy, so that it can be allocated."""
         return self.health is Health.HEALTHY
 
     @property

@@ -1,4 +1,4 @@
-"""Everything found by one scan, and the difference between two scans.
+"""All devices that a scan found, and the difference between two scans.
 
 Not for the node side, which knows reported devices only (`node.inventory`).
 """
@@ -18,8 +18,8 @@ _ID_OF = attrgetter("id")
 class DeviceTree:
     """Devices by device type (the part of the resource name after the slash) and ID.
 
-    A type that was declared, or lost its last device, stays registered with zero devices; a type
-    that is missing from the next tree stops being served.
+    A declared type without devices stays registered with zero devices. A type that is missing from
+    the next tree is no longer served.
     """
 
     def __init__(self, devices: Mapping[str, Iterable[Device]] | None = None) -> None:
@@ -39,15 +39,15 @@ class DeviceTree:
             self.add(device_type, device)
 
     def declare(self, device_type: str) -> None:
-        """Make `device_type` known even if no device of it is ever added."""
+        """Keep `device_type` registered even if it has no device."""
         if not isinstance(device_type, str) or not device_type:
             raise InvalidResourceName(str(device_type), "a device type is a text, not empty")
         self._types.setdefault(device_type, {})
 
     def add(self, device_type: str, device: Device) -> None:
-        """Add `device`; raises `InvalidDevice` if another one of the type has its ID.
+        """Add `device`; raises `InvalidDevice` if another device of the type has the same ID.
 
-        The same device again changes nothing: two globs may find it.
+        Adding an equal device again changes nothing, because two globs may find the same device.
         """
         if not isinstance(device, Device):
             raise InvalidDevice(str(device), f"add() takes a Device, not {type(device).__name__}")

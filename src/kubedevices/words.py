@@ -1,4 +1,4 @@
-"""Words for people: what a misspelt one was meant to be, how many there are, and the first few."""
+"""Texts for people: suggestions for a misspelt word, counts, and shortened lists."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,7 @@
-"""`Bench`: what a test of a device plugin says to its node, one plain call after another.
+"""`Bench`: the node of a test of a device plugin, with plain synchronous calls.
 
-Only a facade: every decision is the device manager's, every fault is in `node`. Whoever has an
-event loop of their own uses `DeviceManager` itself.
+Only a facade: the device manager decides, and `node` has the faults. A program with its own event
+loop uses `DeviceManager` directly.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class Allocated:
-    """What one container got. `options` are the plugins' answers, merged for its runtime."""
+    """The devices of a container. `options` are the merged answers of its plugins."""
 
     by_resource: Mapping[str, tuple[str, ...]]
     options: ContainerOptions
@@ -120,7 +120,7 @@ class Bench:
             raise failure
 
     def close(self) -> None:
-        """End plugins and node, leave nothing behind; raises a failure nobody has looked at."""
+        """End plugins and node, remove all files; raises a plugin's failure not raised before."""
         if failure := self._close():
             raise failure
 
@@ -190,7 +190,7 @@ class Bench:
         return words
 
     def kill_plugin(self, plugin: RunningPlugin | None = None) -> None:
-        """Let a plugin die without a chance to tidy up; name it where several run."""
+        """Kill a plugin, so that its socket stays; `plugin` is needed if several run."""
         if plugin is None:
             running = [each for each in self._plugins if each.is_running]
             if len(running) != 1:
@@ -208,9 +208,10 @@ class Bench:
         allocatable: int | None = None,
         timeout: float = 20,
     ) -> None:
-        """Return once `resource` is listed and has these numbers.
+        """Return as soon as `resource` is listed and has these numbers.
 
-        Raises `NotInTime` with all numbers there are, and at once what a plugin failed with.
+        Raises `NotInTime` with the numbers of all resources. If a plugin fails, raises its error
+        at once.
         """
         try:
             self._thread.call(
@@ -248,7 +249,7 @@ class Bench:
         }
 
     def numbers(self, resource: str) -> Numbers:
-        """Return capacity and allocatable as the node would tell the API server, 0 if unknown."""
+        """Return capacity and allocatable, as in a node's status; 0 for an unknown resource."""
         return self._thread.call(self._numbers(resource))
 
     async def _numbers(self, resource: str) -> Numbers:
@@ -258,10 +259,10 @@ class Bench:
     def allocate(self, pod: str, container: str, limits: Mapping[str, int]) -> Allocated:
         """Admit a pod with one container, or with one more; return what the container holds.
 
-        A pod that is refused is left without anything it did not hold before. Raises the reason,
-        such as `DevicesUnavailable` (an `AllocationError`) or the `RpcError` of the plugin, and
-        `AdmissionRejected` where the node has no other (NUMA alignment). A resource that no plugin
-        has registered raises `UnregisteredResource`; a kubelet would start the container without.
+        A refused pod holds only the devices that it held before. Raises the reason, for example
+        `DevicesUnavailable` (an `AllocationError`) or the `RpcError` of the plugin;
+        `AdmissionRejected` if the NUMA alignment fails. A resource that no plugin has registered
+        raises `UnregisteredResource`; a kubelet would start the container without devices.
         """
         return self._thread.call(self._allocate(pod, Container(container, dict(limits))))
 
@@ -284,9 +285,9 @@ class Bench:
         return Allocated(holdings.get(container.name, {}), options)
 
     def options(self, pod: str, container: str) -> ContainerOptions | None:
-        """Start a container: return what its runtime is told, None where no device is involved.
+        """Start a container: return its run options, None if it has no device.
 
-        Plugins that want it get PreStartContainer now; raises `AllocationError`.
+        Calls PreStartContainer of plugins that require it; raises `AllocationError`.
         """
         return self._thread.call(self._options(Pod(pod).uid, container))
 
@@ -305,8 +306,9 @@ class Bench:
     def restart(self, *, wipe: Wipe = "sockets", away: float = 0) -> None:
         """Restart the node: pods and devices are read back, plugins have to register again.
 
-        `wipe` is what a kubelet removes from the plugin directory when it starts: `sockets` since
-        1.33, `everything` but its checkpoint before. `away`: seconds between stop and start.
+        `wipe` says what the node removes from the plugin directory at its start: `sockets` like a
+        kubelet since 1.33, `everything` except the checkpoint like an older kubelet. `away`:
+        seconds between stop and start.
         """
         self._thread.call(self._restart(wipe, away))
 
@@ -336,7 +338,7 @@ class Bench:
     # ------------------------------------------------------------ faults
 
     def cancel_stream(self, resource: str) -> None:
-        """Hang up on the plugin of `resource`; every socket stays, so no file tells it to return.
+        """End the stream of the plugin of `resource`; all sockets stay, so no file changes.
 
         Our own framework waits up to 10 s before it registers again, in case it was replaced.
         """
@@ -352,7 +354,7 @@ class Bench:
     def refuse(self, reason: str = "refused by the test bench") -> Fault:
         """Refuse every Register from now on, with this text. Until `behave` or the end of `with`.
 
-        Who is registered stays so until it registers again, after `restart` for instance.
+        Registered plugins stay registered until they register again, for example after `restart`.
         """
         return self._misbehave(Manner(refusal=reason))
 
@@ -365,7 +367,7 @@ class Bench:
         return self._misbehave(Manner(delay=seconds))
 
     def behave(self) -> None:
-        """End `refuse`, `hang` and `slow`; who was kept waiting is answered now."""
+        """End `refuse`, `hang` and `slow`; waiting Register calls are answered now."""
         self._misbehave(KIND)
 
     def _misbehave(self, manner: Manner) -> Fault:
@@ -377,7 +379,7 @@ class Bench:
         return self._registrations.attempts[resource]
 
     def wait_attempts(self, resource: str, number: int, *, timeout: float = 20) -> None:
-        """Return once `resource` has called Register `number` times; raises `NotInTime`."""
+        """Return after `resource` has called Register `number` times; raises `NotInTime`."""
         waiting = self._registrations.wait_attempts(resource, number, timeout)
         if not self._thread.call(self._unless_a_plugin_fails(waiting)):
             seen = f"{self.attempts(resource)} times"

@@ -1,4 +1,4 @@
-"""Ready answers to GetPreferredAllocation: none, balanced, packed, distributed. Pure.
+"""Ready policies for GetPreferredAllocation: none, balanced, packed, distributed. Pure.
 
 For devices of which several share one physical device, such as the replicas `card0-0`, `card0-1`.
 Used through `PolicyAllocator`, or by calling `choose` in a `get_preferred_allocation` of one's own.
@@ -19,7 +19,7 @@ Physical: TypeAlias = Callable[[str], str]
 def physical_device(device_id: str) -> str:
     """Return the physical device that `device_id` is a share of, after the usual spellings.
 
-    `card0` for `card0-1` and for `card0::1`; an ID of neither form stands for itself.
+    `card0` for `card0-1` and for `card0::1`; any other ID is a physical device of its own.
     """
     if "::" in device_id:
         return device_id.partition("::")[0]
@@ -39,7 +39,7 @@ def choose(
 
     Both parts come in natural order, whatever the order of the arguments. `total` says how many
     shares each physical device has in all, for `distributed`; it defaults to those available.
-    Raises `ImpossiblePreference` for a size that cannot be had.
+    Raises `ImpossiblePreference` if `size` devices are not available.
     """
     _check_policy(policy)
     every = sorted(set(available), key=natural_key)

@@ -1,6 +1,6 @@
 """What a plugin author may add to a scanner: inherit a class, write its one method.
 
-Abstract classes and not protocols, so that a misspelt method fails when the object is made. Each
+Abstract classes and not protocols, so that a misspelt method fails when the object is created. Each
 method may be `def` (runs in a thread, may block) or `async def` (runs on the loop, must not).
 `plugin.hooks` is the one place that recognises and calls them.
 """
@@ -39,7 +39,7 @@ class Allocator(ABC):
 
     @abstractmethod
     def allocate(self, request: AllocateRequest) -> AllocateAnswer | Awaitable[AllocateAnswer]:
-        """Return the whole answer, sent as it is, or `USE_DEFAULT`.
+        """Return the whole answer, which is sent unchanged, or `USE_DEFAULT`.
 
         May be called several times for the same devices; an exception fails the call.
         """
@@ -60,7 +60,7 @@ class PostAllocator(ABC):
 
 
 class PreferredAllocator(ABC):
-    """Says which of the available devices it would rather give away."""
+    """Prefers some of the available devices for an allocation."""
 
     @abstractmethod
     def get_preferred_allocation(
@@ -81,11 +81,11 @@ class ContainerPreStarter(ABC):
 
 
 class TypeStarter(ABC):
-    """Is called before a device type is served, first of all or again."""
+    """Is called before a device type is served, also if it was served before."""
 
     @abstractmethod
     def on_type_added(self, device_type: str) -> Awaitable[None] | None:
-        """Make ready what the type needs; an exception fails its server."""
+        """Prepare what the type needs; an exception fails its server."""
 
 
 class TypeStopper(ABC):
@@ -93,8 +93,8 @@ class TypeStopper(ABC):
 
     @abstractmethod
     def on_type_removed(self, device_type: str) -> Awaitable[None] | None:
-        """Let go of what the type needed.
+        """Release what the type needed.
 
-        An exception is logged. Waited for no longer than half a second (`Timing.removed_grace`):
-        a plugin that was told to stop must end.
+        An exception is logged. The framework waits at most half a second (`Timing.removed_grace`),
+        because a plugin that was told to stop must end.
         """

@@ -1,4 +1,4 @@
-"""Damps health that flaps: a device counts as broken or well only after several looks in a row.
+"""Prevents that health changes all the time: only several equal checks in a row change it.
 
 Pure. For scanners that check their devices; keyed by physical device, so that replicas follow it.
 """
@@ -18,10 +18,10 @@ class _Gate:
 
 
 class HealthGate:
-    """Says `UNHEALTHY` after `fail_after` bad looks in a row, `HEALTHY` after `ok_after` good ones.
+    """Changes to `UNHEALTHY` after `fail_after` failed checks in a row, back after `ok_after` good.
 
-    A look that agrees with what is reported starts the count afresh. The first look at a device
-    decides at once, since there is nothing to damp. Recovery is always possible.
+    A check that agrees with the reported health sets the count to zero. The first check of a device
+    decides at once. A device can always recover.
     """
 
     def __init__(self, fail_after: int = 1, ok_after: int = 3) -> None:
@@ -32,7 +32,7 @@ class HealthGate:
         self._gates: dict[str, _Gate] = {}
 
     def observe(self, device_id: str, is_ok: bool) -> Health:
-        """Take the result of one look; return the health to report."""
+        """Take the result of a check; return the health to report."""
         gate = self._gates.setdefault(device_id, _Gate(is_ok))
         if is_ok is gate.is_ok:
             gate.against = 0
@@ -43,14 +43,14 @@ class HealthGate:
         return Health.HEALTHY if gate.is_ok else Health.UNHEALTHY
 
     def health(self, device_id: str) -> Health | None:
-        """Return the health to report, None before the first look."""
+        """Return the health to report, None before the first check."""
         gate = self._gates.get(device_id)
         if gate is None:
             return None
         return Health.HEALTHY if gate.is_ok else Health.UNHEALTHY
 
     def keep_only(self, device_ids: Collection[str]) -> None:
-        """Forget every other device: should it come back, its first look decides at once."""
+        """Forget every other device; if it comes back, its first check decides at once."""
         for device_id in [*self._gates]:
             if device_id not in device_ids:
                 del self._gates[device_id]

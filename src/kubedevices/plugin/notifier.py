@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Keeps the latest tree for whoever asks next; never waits for them.
+    """Keeps the latest tree until the framework takes it; never waits for the framework.
 
     `on_change` is called, in the notifying thread, when there is something to `take` that was not
     announced yet. Without `wait_stopped` nobody runs this notifier, as in a test of a scanner, and
@@ -37,10 +37,9 @@ class Notifier:
         self._long_ids: frozenset[tuple[str, str]] = frozenset()
 
     def notify(self, tree: DeviceTree) -> None:
-        """Report everything that is there now. From any thread; returns at once.
+        """Report all devices that are present now. From any thread; returns at once.
 
-        The tree is copied, so the caller may go on using it. A tree that says the same as the one
-        before changes nothing.
+        The tree is copied, so the caller may change it afterwards. An equal tree changes nothing.
         """
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree("notify()", tree)
@@ -60,7 +59,7 @@ class Notifier:
 
     @property
     def has_tree(self) -> bool:
-        """Whether the scanner has reported anything, be it an empty tree."""
+        """Whether the scanner has reported a tree, also an empty tree."""
         return self._latest is not None
 
     def take(self) -> tuple[DeviceTree, TreeChange]:
@@ -75,7 +74,7 @@ class Notifier:
         return self._taken, compare_trees(before, self._taken)
 
     async def wait_stopped(self) -> None:
-        """Return when the plugin ends: what a scanner with nothing more to say waits for."""
+        """Return when the plugin ends, for a scanner that has nothing more to report."""
         if self._wait_stopped is not None:
             await self._wait_stopped()
 

@@ -44,7 +44,7 @@ def device_of(device_id: str) -> str:
 
 
 def refuse_several(request: AllocateRequest, device_type: str) -> None:
-    """Raise if a container asks for more than one: two replicas may well be one device.
+    """Refuse a container that asks for two devices, because two replicas may be the same device.
 
     For `Allocator.allocate`.
     """

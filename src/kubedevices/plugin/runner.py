@@ -296,7 +296,7 @@ def _check_scanner(scanner: object) -> None:
 async def serve(
     scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]
 ) -> AsyncIterator[PluginRunner]:
-    """Run a plugin beside the body of `async with`, and stop it at the end of the body.
+    """Run a plugin while the body of `async with` runs, and stop it at the end of the body.
 
     When the plugin fails, the body is cancelled and the plugin's error raised.
     """
@@ -355,8 +355,8 @@ def run(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> N
     """Serve `scanner`'s devices as `domain/device type` until stopped; the last line of a script.
 
     Logs to stderr, unless logging is configured already. An error is printed as one line and ends
-    the process with its exit code. Nothing waits for who reads stdout and stderr meanwhile, see
-    `kubedevices.unblocked_output`.
+    the process with its exit code. A slow reader of stdout or stderr does not block the process,
+    see `kubedevices.unblocked_output`.
     """
     with unblocked_output():
         _run_as_script(scanner, domain, options)

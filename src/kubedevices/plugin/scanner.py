@@ -1,6 +1,6 @@
-"""Finds devices: `Scanner` with a loop of the author's own, `PolledScanner` with ours.
+"""Scanners find devices: `Scanner` has a loop of the author, `PolledScanner` a loop of ours.
 
-Not for what happens with the devices: that is told to the `Notifier`.
+A scanner reports its devices to a `Notifier`.
 """
 
 import asyncio
@@ -26,27 +26,27 @@ _log = logging.getLogger(__name__)
 
 
 class Scanner(ABC):
-    """Finds devices in its own time."""
+    """Finds devices in a loop of its own."""
 
     @abstractmethod
     async def scan(self, notifier: Notifier) -> None:
-        """Call `notifier.notify(tree)` whenever there is news; called once per plugin process.
+        """Call `notifier.notify(tree)` after every change; called once per plugin process.
 
-        Returning ends the plugin; with nothing more to say, `await notifier.wait_stopped()`.
+        Returning ends the plugin. If no change can come any more, `await notifier.wait_stopped()`.
         Raising ends it with `ScanFailed`.
         """
 
     def abilities_of(self, device_type: str) -> object:
-        """Return the object with the abilities of `device_type`, asked when the type appears.
+        """Return the object with the abilities of `device_type`; called when the type appears.
 
-        By default the scanner itself; one that serves several types may have an object for each.
+        By default the scanner itself. A scanner of several types may return an object per type.
         """
         del device_type
         return self
 
 
 class PolledScanner(Scanner):
-    """Looks again every `interval` seconds.
+    """Calls `list_devices` every `interval` seconds.
 
     The first failure of `list_devices` ends the plugin with its error. Later ones do what
     `on_error` says, are counted in `failed_scans` and logged ever more rarely.
@@ -77,7 +77,7 @@ class PolledScanner(Scanner):
 
     @abstractmethod
     def list_devices(self) -> DeviceTree | Awaitable[DeviceTree]:
-        """Return everything that is there now. May block; `async def` runs on the loop."""
+        """Return all devices that are present now. May block; an `async def` must not."""
 
     def trigger(self) -> None:
         """Scan again at once instead of at the end of the interval. From any thread."""

@@ -47,7 +47,7 @@ class _Periodic(PolledScanner):
 
 
 def static(tree: DeviceTree) -> Scanner:
-    """Return a scanner that reports `tree` and nothing else ever."""
+    """Return a scanner that reports the same `tree` all the time."""
     return _Static(tree.snapshot())
 
 
@@ -61,11 +61,12 @@ class _Static(Scanner):
 
 
 def merge(*scanners: Scanner) -> Scanner:
-    """Return a scanner that reports what all of `scanners` report, once each has reported.
+    """Return a scanner that reports the devices of all `scanners`, after each has reported.
 
-    Two may report the same device type: their devices are united, and of two with one ID the
-    later scanner's counts. The abilities of a type are those of the first scanner that reports it.
-    The first scanner that raises ends all; one that returns leaves its devices behind.
+    Two scanners may report the same device type: the tree has the devices of both. If both have a
+    device with the same ID, the device of the later scanner counts. The abilities of a type come
+    from the first scanner that reports this type. If a scanner raises, all end; if a scanner
+    returns, its devices stay.
     """
     if not scanners:
         raise UsageError("merge() needs at least one scanner")

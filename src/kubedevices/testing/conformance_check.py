@@ -28,7 +28,7 @@ __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 
 class NotConformant(KubedevicesError, AssertionError):
-    """A check failed. The text is the report; `results` has every single one."""
+    """A check failed. The text is the report; `results` has the results of all checks."""
 
     def __init__(self, results: list[Result], report: str) -> None:
         self.results = results
@@ -48,8 +48,8 @@ def conformance(
     """Check a plugin made of `scanner`; return all results, raise `NotConformant` for a failure.
 
     `only` and `skip` are IDs of checks or themes; `trigger` is a shell command that changes the
-    devices, without which lost updates are not looked for; `check_timing` shortens the pauses,
-    without that a full run takes about a minute. `options` are those of `kubedevices.serve`.
+    devices; without a trigger, lost updates cannot be found. `check_timing` shortens the pauses;
+    without it a full run takes about a minute. `options` are those of `kubedevices.serve`.
     """
     checks = select(only, skip)
     directory = Path(tempfile.mkdtemp(prefix="kd-check-", dir="/tmp"))

@@ -1,4 +1,4 @@
-"""`StubPlugin`: a device plugin that does what a test says, for tests of what meets plugins.
+"""`StubPlugin`: a device plugin whose answers the test sets, for tests of clients of plugins.
 
 The knobs are those of the stub in the kubelet's own tests, with what surprises there put right:
 an `update` lasts, the default answer to Allocate has one part per container, and a plugin that
@@ -53,10 +53,11 @@ def prefer_first(request: ContainerPreferredRequest) -> Iterable[str]:
 class StubPlugin:
     """One resource on one socket in `socket_dir`, in a thread of its own; `with` starts and stops.
 
-    Settable at any time, all called in a thread: `allocate`, `prefer`, and `may_register`, which
-    is asked before every registration until it says yes. What a function raises is the answer,
-    an `RpcError` with its status. `allocations`, `pre_starts` (device IDs) and `registrations`
-    (how many) tell what happened; `refusal` is the node's last word on a Register that failed.
+    A test may set `allocate`, `prefer` and `may_register` at any time; they are called in a thread.
+    `may_register` is called before every registration, again and again until it returns True. If a
+    function raises, the call fails, with the status of an `RpcError`. `allocations`, `pre_starts`
+    (device IDs) and `registrations` (their number) record the calls; `refusal` is the text of the
+    last Register that the node refused.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class StubPlugin:
             self._thread = thread
 
     def stop(self) -> None:
-        """Hang up and remove the socket; harmless when repeated."""
+        """Close all connections and remove the socket; may be repeated."""
         thread, self._thread = self._thread, None
         if thread:
             thread.call(self._service.stop())
