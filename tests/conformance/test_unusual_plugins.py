@@ -33,6 +33,7 @@ from tests.conformance.unusual_plugin import (
     SpeaksV1Alpha,
     WatchesLate,
 )
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 
 SCRIPT = HERE / "unusual_plugin.py"
 SLOWER_THAN_ITS_LIMIT = replace(FAST, registered_soon=1)
@@ -150,3 +151,18 @@ async def test_each_resource_has_its_own_calls(short_dir: Path) -> None:
         assert stage.why_missing(3, since=2) == (
             "not registered within 3.0 s; it called Register 1 time"
         )
+
+
+async def test_what_registers_before_the_kubelet_goes_has_not_come_back(short_dir: Path) -> None:
+    """It was let in after a check began, and hung up on with all others a moment later."""
+    async with open_stage(Target(directory=short_dir), FAST) as stage:
+        await stage.probe.start()
+        stage.resources = (RESOURCE,)
+        since = asyncio.get_running_loop().time()
+        async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
+            await plugin.register()
+            assert stage.missing(since) == []
+            await stage.probe.restart(wipe="nothing")
+            assert stage.missing(since) == [RESOURCE]
+            await plugin.register()
+            assert stage.missing(since) == []

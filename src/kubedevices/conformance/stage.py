@@ -322,9 +322,12 @@ class Stage:
         raise Broken(self.why_missing(self.spent(began), since))
 
     def missing(self, since: float = 0) -> list[str]:
-        """Return the resources that did not register `since` a time of the loop."""
-        accepted = self.probe.accepted(since)
-        return [name for name in self.resources if name not in accepted]
+        """Return the resources that did not register `since` a time of the loop.
+
+        What came just before the kubelet went, went with it.
+        """
+        let_in = [each.session for each in self.probe.arrivals if each.is_accepted(since)]
+        return [name for name in self.resources if self.probe.plugins.get(name) not in let_in]
 
     def why_missing(self, waited: float, since: float = 0) -> str:
         """Say in one line what the plugin did instead of registering."""
