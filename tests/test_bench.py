@@ -176,7 +176,7 @@ def test_a_wait_that_is_over_says_what_there_is(bench: Bench, scanner: Shown) ->
     assert "ScannerPlugin" in caught.value.__notes__[0]
 
 
-def test_a_failure_nobody_saw_is_raised_at_the_end() -> None:
+def test_an_unseen_failure_is_raised_at_the_end() -> None:
     """Unless something else is raised already."""
     bench = Bench()
     plugin = bench.start(Failing(), domain=DOMAIN)

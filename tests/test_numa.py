@@ -80,7 +80,7 @@ def test_a_list_as_the_kernel_writes_it(text: str, nodes: tuple[int, ...]) -> No
         ("0-999999", "NUMA nodes '0-999999': 999999 is too large, nodes are numbered 0 to 1023"),
     ],
 )
-def test_a_list_that_is_none(text: str, message: str) -> None:
+def test_an_invalid_list_of_numa_nodes(text: str, message: str) -> None:
     """What is wrong is said, with the part it is about."""
     with pytest.raises(UsageError) as caught:
         parse_numa_nodes(text)

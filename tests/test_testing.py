@@ -71,7 +71,7 @@ def test_the_fixture_is_there(run_tests: RunTests) -> None:
     assert "1 passed" in ran.stdout, ran.stdout
 
 
-def test_a_failure_nobody_saw_is_an_error_of_the_test(run_tests: RunTests) -> None:
+def test_an_unseen_failure_is_an_error_of_the_test(run_tests: RunTests) -> None:
     """The fixture says it, with the scanner's own words."""
     ran = run_tests(
         """\

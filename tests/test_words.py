@@ -26,7 +26,7 @@ def test_words_for_the_end_of_a_message() -> None:
     assert did_you_mean("scna", ["scan"]) == ", did you mean 'scan'?"
 
 
-def test_one_thing_is_not_several() -> None:
+def test_one_thing_has_no_plural_s() -> None:
     assert [counted(number, "device") for number in range(3)] == [
         "0 devices",
         "1 device",

@@ -41,7 +41,7 @@ def make_scanner(root: Path, resource: str) -> ExposeScanner:
         ("distributed", ["a::0", "a::1", "b::1", "b::2"], ["a::0", "b::1"]),
     ],
 )
-async def test_each_policy_sees_replicas_of_one_device_as_one(
+async def test_policies_count_replicas_as_their_device(
     tmp_path: Path, policy: str, available: list[str], chosen: list[str]
 ) -> None:
     """A `-` in an ID separates nothing."""
@@ -65,7 +65,7 @@ async def test_each_policy_sees_replicas_of_one_device_as_one(
         ("  replicas: 2\n  allocation: none\n", True),
     ],
 )
-def test_a_preference_is_offered_where_there_is_one(
+def test_a_preference_is_offered_only_with_a_policy(
     tmp_path: Path, rule: str, offered: bool
 ) -> None:
     """A kubelet asks for it before each Allocate, which would be two calls instead of one."""

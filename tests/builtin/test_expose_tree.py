@@ -383,7 +383,7 @@ def test_a_device_says_in_cdi_all_that_it_gives(config_file: Path) -> None:
     assert [node.path for node in cdi["ttyUSB8::0"].cdi.device_nodes] == ["/dev/ttyS1"]
 
 
-def test_a_default_is_for_those_who_do_not_say(config_file: Path) -> None:
+def test_the_default_applies_only_without_a_key(config_file: Path) -> None:
     """`nodes` in the file stays `nodes`."""
     host = PretendHost("/dev/ttyUSB0")
     for said, has_cdi in (("", True), ("  inject: nodes\n", False)):

@@ -126,7 +126,7 @@ def test_a_path_may_be_shared_up_to_its_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("paths", ["{path: /a}, {path: /b, limit: 2}", "{path: /a*, limit: 2}"])
-def test_a_limit_that_changes_nothing_is_no_matter(tmp_path: Path, paths: str) -> None:
+def test_a_limit_without_effect_is_ignored(tmp_path: Path, paths: str) -> None:
     """There is one device of files without wildcards, and one of each match of a lone glob."""
     assert converted(tmp_path, f"{{name: a, groups: [{{paths: [{paths}]}}]}}").notes == ()
 

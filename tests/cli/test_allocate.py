@@ -47,7 +47,7 @@ def write(directory: Path, text: str) -> str:
     return str(file)
 
 
-def test_the_table_says_who_got_what_and_what_it_starts_with(
+def test_the_table_has_devices_and_run_options(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Devices first, then every option; a renamed path shows both names."""

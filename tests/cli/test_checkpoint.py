@@ -47,7 +47,7 @@ def entry(pod_uid: str, container: str = "c", response: bytes | None = None) -> 
     return CheckpointEntry(pod_uid, container, "example.com/widget", {-1: ("a",)}, response)
 
 
-def test_show_says_who_holds_what_and_what_came_along(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_allocations_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
     """The kubelet's own file, with the answer of the plugin decoded."""
     done = Printed(capsys, "show", FULL)
     assert (done.code, done.err) == (0, "")

@@ -171,7 +171,7 @@ def test_a_policy_that_would_refuse_us_is_told_at_once(
     assert cluster.labels("lab") == labels
 
 
-def test_an_object_of_somebody_else_is_not_replaced(
+def test_a_foreign_object_is_not_replaced(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor deleted later."""
@@ -282,7 +282,7 @@ def test_a_pod_that_may_not_be_made_is_told(
     assert "old" not in error
 
 
-def test_a_daemon_set_that_nobody_has_looked_at_is_not_done(
+def test_an_unobserved_daemon_set_is_not_done(
     cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Zeros of a status that is not filled in yet are no answer; no node at all is told."""

@@ -60,7 +60,7 @@ def test_json_and_yaml_have_the_same_keys(
     assert resource["devices"][1]["held_by"][0]["pod"] == "train"
 
 
-def test_a_resource_nobody_registered_is_told_with_those_there_are(
+def test_an_unregistered_resource_is_an_error_with_the_known_ones(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1: the answer is no."""
@@ -72,7 +72,7 @@ def test_a_resource_nobody_registered_is_told_with_those_there_are(
     assert capsys.readouterr().err.endswith(", did you mean 'example.com/widget'?\n")
 
 
-def test_a_name_that_is_none_is_told_before_anybody_is_asked(
+def test_an_invalid_name_is_refused_before_the_node_is_asked(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 2, with the rule."""

@@ -161,9 +161,7 @@ def test_plugins_are_asked_only_on_request(
     assert node.plugin.streams_opened == 2
 
 
-def test_a_name_that_is_none_is_a_finding(
-    short_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_invalid_name_is_a_finding(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Other verbs refuse it; this one says what would be right."""
     assert main(["explain", "widget", "--socket-dir", str(short_dir)]) == 1
     shown = capsys.readouterr().out

@@ -204,7 +204,7 @@ def expose_as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_a_file_that_one_may_not_read(directory: Path) -> None:
+def test_an_unreadable_file_is_an_error(directory: Path) -> None:
     """Could not ask: exit code 3."""
     directory.chmod(0o755)
     (directory / "serial.yaml").chmod(0)
@@ -213,7 +213,7 @@ def test_a_file_that_one_may_not_read(directory: Path) -> None:
     assert found.stderr == "kubedevices: cannot read serial.yaml: Permission denied\n"
 
 
-def test_a_socket_directory_one_may_not_write(directory: Path) -> None:
+def test_an_unwritable_socket_directory_is_an_error(directory: Path) -> None:
     """The same, and it says where."""
     directory.chmod(0o755)
     (directory / "s").chmod(0o555)
@@ -225,7 +225,7 @@ def test_a_socket_directory_one_may_not_write(directory: Path) -> None:
     )
 
 
-def test_a_socket_directory_one_may_not_even_see(directory: Path) -> None:
+def test_an_invisible_socket_directory_is_an_error(directory: Path) -> None:
     """As that of a kubelet, below a directory of mode 0750: one line as well."""
     directory.chmod(0o755)
     (directory / "kubelet/s").mkdir(parents=True)
@@ -239,7 +239,7 @@ def test_a_socket_directory_one_may_not_even_see(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--socket-dir", "--cdi-dir", "--config", "--dev-root"])
-def test_an_empty_path_is_none(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_path_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It comes from a variable that is not set, and does not mean the current directory."""
     assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s", option, ""]) == 2
     message = f"kubedevices: argument {option}: a path is needed, this is empty (see kubedevices "

@@ -157,7 +157,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_child_that_somebody_stops_stays_our_child(child: "subprocess.Popen[str]") -> None:
+def test_the_end_of_a_stopped_child_is_seen(child: "subprocess.Popen[str]") -> None:
     """A debugger's SIGSTOP stops it alone: we must see its end."""
     assert child.stdout is not None
     pid = int(child.stdout.readline().split()[-1])

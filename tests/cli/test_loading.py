@@ -163,9 +163,7 @@ def test_constructor_arguments_become_what_the_annotations_say() -> None:
         ("widgets:Careful", [], "give me a licence"),
     ],
 )  # fmt: skip
-def test_whatever_is_wrong_is_told_in_one_line(
-    target: str, arguments: list[str], message: str
-) -> None:
+def test_a_loading_error_is_one_line(target: str, arguments: list[str], message: str) -> None:
     """And is the user's to mend: exit code 2."""
     with pytest.raises(UsageError) as caught:
         load_scanner(target, arguments)

@@ -196,7 +196,7 @@ def test_a_reader_that_left_ends_it_cleanly(directory: Path) -> None:
     assert directory.with_name("log").read_text() == ""
 
 
-def test_a_second_node_is_told_who_is_there(directory: Path) -> None:
+def test_a_second_node_is_refused_with_the_first_named(directory: Path) -> None:
     """By the lock, and with another state directory by the socket; the first is unharmed."""
     with node(directory) as process:
         result = run("node", "--socket-dir", directory)
@@ -297,7 +297,7 @@ def test_an_event_is_one_line_for_people(made: dict[str, Any], text: str) -> Non
     assert describe({**CHANGE, **made} if "changed" in made["event"] else made) == text
 
 
-def test_a_hold_that_nobody_will_give_back_is_told_at_the_start(directory: Path) -> None:
+def test_devices_left_behind_are_reported_at_the_start(directory: Path) -> None:
     """With its pod, the reason, and what to do."""
     with node(directory) as process, node_plugin(directory):
         command = ["with", f"{RESOURCE}=1", "--socket-dir", str(directory), "--pod-name", "train"]

@@ -163,9 +163,7 @@ def test_a_blocked_event_loop_answers_no_probe(short_dir: Path) -> None:
     assert "it is at gpus.py:" in log.read_text()
 
 
-def test_it_is_ready_while_a_kubelet_watches_and_not_without_one(
-    short_dir: Path, plugin: list[object]
-) -> None:
+def test_it_is_ready_only_while_a_kubelet_watches(short_dir: Path, plugin: list[object]) -> None:
     """Alive all the time; ready only with a registration and an open stream."""
     with listening(short_dir, *plugin) as url:
         assert page(url, "/healthz") == (200, "ok\n")

@@ -69,7 +69,7 @@ def test_json_has_the_promised_keys(node: NodeThread, capsys: pytest.CaptureFixt
     }
 
 
-def test_a_pod_nobody_knows_is_exit_code_one(
+def test_an_unknown_pod_is_exit_code_one(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line."""

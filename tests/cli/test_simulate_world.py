@@ -107,7 +107,7 @@ async def test_cdi_files_follow_what_happens(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("errors", ["fail", "log"])
-async def test_a_cdi_directory_that_is_none(errors: str, directory: Path) -> None:
+async def test_a_cdi_directory_that_is_a_file(errors: str, directory: Path) -> None:
     """Allocations fail with the reason or, if that is wanted, go on without CDI."""
     (directory / "cdi").touch()
     serve = ["simulate", "--cdi", "--cdi-dir", "cdi", "--cdi-errors", errors, "--socket-dir", "s"]

@@ -205,7 +205,7 @@ def test_a_node_that_is_gone_leaves_exit_code_and_advice(node: NodeThread) -> No
         assert "left behind: its command is gone" in commands.run("devices", *place).stdout
 
 
-def test_a_pod_that_somebody_else_admitted_is_left_alone(node: NodeThread) -> None:
+def test_a_pod_that_was_admitted_before_is_not_released(node: NodeThread) -> None:
     """We would give back at our end what is not ours."""
     place = ("--socket-dir", str(node.socket_dir), "--pod-name", "train")
     assert main(["allocate", f"{RESOURCE}=1", *place]) == 0

@@ -58,7 +58,7 @@ async def test_a_plugin_that_cannot_run_twice_is_checked_step_by_step() -> None:
     assert {each.status.value for each in results} == {"pass"}
 
 
-async def test_an_end_that_nobody_asked_for_is_a_failure_of_its_own() -> None:
+async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
     """Whatever was chosen: the check that was under way says nothing, `life.dies` says it once."""
     script = f"{sys.executable} {GOOD_PLUGIN} --socket-dir {{socket_dir}} --device-dir $0 & sleep 3"
     with widgets() as directory:

@@ -194,7 +194,7 @@ def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) ->
     assert {*kinds.values()} == {"Directory"}
 
 
-def test_metrics_say_who_holds_what_and_prometheus_is_told() -> None:
+def test_the_metrics_overlay_asks_podresources_and_has_annotations() -> None:
     """The overlay `metrics` alone asks the kubelet's podresources socket."""
     template = documents(OVERLAYS["metrics"])[-1]["spec"]["template"]
     (container,) = template["spec"]["containers"]
@@ -286,7 +286,7 @@ def test_openshift_allows_our_pod_and_nothing_of_privileged() -> None:
 
 
 @pytest.mark.parametrize("name", EXPOSING)
-def test_the_configuration_of_an_overlay_is_one(
+def test_the_configuration_of_an_overlay_is_valid(
     name: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`expose --check` has nothing to say about it."""

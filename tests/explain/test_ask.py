@@ -103,7 +103,7 @@ async def test_a_kubelet_that_does_not_answer_is_known_to_be_there(
     assert "did not answer within 0.1 s" in answers.unasked[-1]
 
 
-async def test_where_nobody_answers_it_is_told_who_was_asked(short_dir: Path) -> None:
+async def test_without_an_answer_the_asked_sockets_are_named(short_dir: Path) -> None:
     """And no source is named."""
     answers = await ask_in(short_dir)
     assert (answers.source, answers.known) == ("", ())

@@ -249,7 +249,7 @@ def test_a_kubelet_that_does_not_answer_is_a_problem() -> None:
     assert "kubelet (pid 7) accepts connections, but answered nothing within 5 s" in finding.found
 
 
-def test_no_connection_means_nothing_where_nobody_could_connect() -> None:
+def test_a_missing_connection_is_right_without_a_kubelet() -> None:
     """Without a kubelet a plugin waits, which is right."""
     deserted = replace(GOOD, kubelet=replace(SERVED, refusal=NOBODY))
     waiting = replace(deserted, plugins=(replace(PLUGIN, connections=0),))
@@ -318,6 +318,6 @@ def test_the_plugin_registry(watched: Watched, result: Result, says: str) -> Non
     assert (finding.result, says in finding.found) == (result, True)
 
 
-def test_other_kinds_of_plugins_are_none_of_our_business() -> None:
+def test_other_kinds_of_plugins_are_ignored() -> None:
     """Storage drivers and DRA drivers have their sockets in the registry too."""
     assert judge_registry([Watched(PLACE, OFFER._replace(type="CSIPlugin"))]) == []

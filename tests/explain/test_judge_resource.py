@@ -54,7 +54,7 @@ def test_the_name() -> None:
     assert "another name" in judge_name("/").advice
 
 
-def test_a_resource_nobody_knows() -> None:
+def test_an_unknown_resource_gets_a_suggestion() -> None:
     """Which there are, and which of them was probably meant."""
     finding = only(judge_registration("example.com/wigdet", NODE, ()))
     assert finding.result is Result.PROBLEM
@@ -67,7 +67,7 @@ def test_a_resource_nobody_knows() -> None:
     assert "start its plugin" in other.advice
 
 
-def test_where_nobody_answers_nothing_is_claimed() -> None:
+def test_without_an_answer_nothing_is_claimed() -> None:
     """Neither that a resource is missing, nor, by an old checkpoint, that it is there."""
     nobody = Answers(unasked=("no kubelet answers",))
     finding = only(judge_registration(NAME, nobody, ()))

@@ -84,7 +84,7 @@ def test_a_renamed_socket_has_its_connections(short_dir: Path, open_sockets: Exi
     assert the_plugin(short_dir).connections == 1
 
 
-def test_without_a_kubelet_nobody_says_who_is_connected(
+def test_connections_are_unknown_without_a_kubelet(
     short_dir: Path, open_sockets: ExitStack
 ) -> None:
     """The table where its connections stand is not known: that is no sign that there are none."""

@@ -66,7 +66,7 @@ def test_a_plugin_that_was_asked_completes_what_a_kubelet_says() -> None:
     )
 
 
-def test_ids_alone_do_not_tell_whose_plugin_it_is() -> None:
+def test_device_ids_alone_do_not_identify_a_plugin() -> None:
     """They are unique within a resource: many plugins count from 0."""
     answers = kubelet(gpu="01", nic="01")
     two = [plugin("g", "01", "2"), plugin("n", "01")]
@@ -120,7 +120,7 @@ def test_as_many_plugins_as_resources_are_none_too_many() -> None:
     assert judge_rivals(RIVALS, Answers(is_kubelet=True, is_silent=True)) == []
 
 
-def test_a_node_of_ours_says_from_whom_it_takes_a_resource() -> None:
+def test_our_node_names_the_plugin_of_a_resource() -> None:
     """So nobody has to be asked."""
     answers = kubelet(gpu="a", nic="x")
     served = {

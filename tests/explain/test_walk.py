@@ -35,7 +35,7 @@ def test_a_plugin_of_the_registry_belongs_to_the_resource_it_names() -> None:
     assert walk._plugins_of(NAME, directory, watched) == (plugin, Socket(Path("/r/w.sock")))
 
 
-async def test_a_checkpoint_that_nobody_can_read_is_a_problem(short_dir: Path) -> None:
+async def test_an_unreadable_checkpoint_is_a_problem(short_dir: Path) -> None:
     """Whatever else is known; one that cannot be opened is unknown, one that is missing is none."""
     places = Places(short_dir, short_dir / "s", short_dir / "nobody.sock", short_dir / "none")
     assert not [each for each in (await explain(places)).findings if each.step == "held"]

@@ -33,7 +33,7 @@ def test_the_manager_is_told(manager: socket.socket) -> None:
     assert [manager.recv(99), manager.recv(99)] == [b"READY=1", b"STOPPING=1"]
 
 
-def test_without_a_manager_nobody_is_told(
+def test_without_a_service_manager_nothing_is_sent(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also where the variable is empty."""
@@ -60,7 +60,7 @@ def test_a_manager_that_cannot_be_told_is_logged(
     assert "cannot tell the service manager" in record.getMessage()
 
 
-def test_a_manager_that_does_not_read_holds_nobody_up(
+def test_a_full_queue_of_the_service_manager_delays_nothing(
     manager: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its queue is full: given up after half a second."""

@@ -84,7 +84,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at(
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-def test_whatever_has_the_name_is_replaced(tmp_path: Path, outside: Outside, kind: str) -> None:
+def test_any_file_of_the_same_name_is_replaced(tmp_path: Path, outside: Outside, kind: str) -> None:
     """By a new file; only a directory cannot be, and nothing unfinished stays."""
     plant(kind, tmp_path / "f", outside)
     if kind == "directory":
@@ -134,9 +134,7 @@ def test_leftovers_are_files_of_dead_writers(tmp_path: Path, outside: Outside, k
     outside.assert_untouched()
 
 
-def test_a_lock_of_somebody_else_does_not_stop_us(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_foreign_lock_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root in a pod may lock our unfinished file before we do."""
     others: list[int] = []
     make = os.open

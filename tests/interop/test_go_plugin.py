@@ -254,7 +254,7 @@ async def test_compressed_answers(served: GrpcChannel) -> None:
 
 
 @with_server(headers=True)
-async def test_headers_nobody_asked_for(served: GrpcChannel) -> None:
+async def test_unexpected_metadata_changes_nothing(served: GrpcChannel) -> None:
     """Metadata before and after an answer, binary or long, changes nothing."""
     for number in range(3):
         assert await served.unary(ECHO, b"%d" % number, timeout=5) == b"%d" % number

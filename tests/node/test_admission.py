@@ -361,7 +361,7 @@ async def test_a_refusal_does_not_wait_for_a_plugin_that_hangs(plugins: Path) ->
         assert nothing_is_left(manager)
 
 
-async def test_a_hanging_plugin_holds_up_nobody_else(plugins: Path) -> None:
+async def test_a_hanging_plugin_delays_no_other_pod(plugins: Path) -> None:
     """Other pods get devices of other plugins meanwhile, and of the same plugin what is free."""
     one, two = widgets(plugins, "a", "b"), gadgets(plugins, *"xyz")
     async with DeviceManager(plugins) as manager, registered(manager, one, two):
@@ -389,7 +389,7 @@ async def test_a_hanging_plugin_is_given_up_at_its_deadline(plugins: Path) -> No
         assert nothing_is_left(manager)
 
 
-async def test_a_caller_who_leaves_leaves_nothing_behind(plugins: Path) -> None:
+async def test_a_cancelled_admission_leaves_nothing(plugins: Path) -> None:
     """A cancelled admission gives its devices back and its call to the plugin up."""
     one = widgets(plugins, "a")
     async with DeviceManager(plugins) as manager, registered(manager, one):

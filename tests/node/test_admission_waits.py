@@ -204,7 +204,7 @@ async def test_a_release_under_way_is_waited_for(node: Node) -> None:
 
 
 @pytest.mark.parametrize("end", ["cancel", "release", "stop"])
-async def test_waiting_ends_when_nobody_wants_it_any_more(node: Node, end: str) -> None:
+async def test_a_waiting_admission_ends_with_caller_pod_or_node(node: Node, end: str) -> None:
     """By the caller, by the pod's release, by the node's end: each answered in its own words."""
     await node.start()
     first = await node.hangs("first", widgets=2)

@@ -262,7 +262,7 @@ async def test_a_refused_pod_is_an_error_with_the_kubelets_words(node: Node) -> 
     assert error.value.reason == "UnexpectedAdmissionError"
 
 
-async def test_a_resource_nobody_offers_is_refused(node: Node) -> None:
+async def test_an_unknown_resource_is_refused(node: Node) -> None:
     """There is no scheduler that would have seen to it; a request of zero is fine."""
     other = Pod("p", containers=(Container("c", {"example.com/typo": 2}),))
     with pytest.raises(AdmissionRejected, match=r"example\.com/typo, requested: 2") as error:
@@ -299,7 +299,7 @@ class FirstStartFails(FakePlugin):
             raise RpcError(StatusCode.INTERNAL, "reset failed")
 
 
-async def test_a_pod_is_not_taken_back_from_who_asked_again_for_it(short_dir: Path) -> None:
+async def test_a_repeated_allocate_keeps_its_pod(short_dir: Path) -> None:
     """The second one is told no before the first one's failure is worked off, or yes for good."""
     plugin = FirstStartFails(short_dir / "p", devices=healthy("a"), pre_start=True)
     async with node_with(plugin, allocatable=1) as node:

@@ -276,7 +276,7 @@ async def test_a_lost_stream_is_opened_again(short_dir: Path) -> None:
             assert plugin.streams_opened == 2
 
 
-async def test_an_endpoint_nobody_wants_back_is_left_alone(short_dir: Path) -> None:
+async def test_a_replaced_endpoint_is_not_reopened(short_dir: Path) -> None:
     """One that was replaced is not opened again."""
     plugin = FakePlugin(short_dir, devices=healthy("a"))
     async with connected(plugin) as endpoint:

@@ -290,7 +290,7 @@ async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
         waiting.cancel()
 
 
-async def test_a_caller_who_gave_up_and_asks_again_is_connected_once(plugins: Path) -> None:
+async def test_a_repeated_register_connects_once(plugins: Path) -> None:
     """The registration that was abandoned leaves no second stream or connection behind."""
     async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
         gate = one.hang("options")

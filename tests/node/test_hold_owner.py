@@ -69,7 +69,7 @@ def test_a_claim_beside_a_removal_gets_a_file_of_its_own(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("what", ["fifo", "directory", "link", "no json", "other json", "empty"])
-def test_strange_files_hold_up_nobody(tmp_path: Path, what: str) -> None:
+def test_foreign_files_are_skipped_without_waiting(tmp_path: Path, what: str) -> None:
     """What is no file of ours is left out, and never waited for or followed."""
     with OwnedHold.claim(tmp_path, POD, "a"):
         pass
@@ -95,7 +95,7 @@ def test_strange_files_hold_up_nobody(tmp_path: Path, what: str) -> None:
     assert target.read_text() == "precious"
 
 
-def test_without_a_state_directory_there_is_nobody(tmp_path: Path) -> None:
+def test_without_a_state_directory_there_is_no_owner(tmp_path: Path) -> None:
     """Reading finds nothing, claiming says why it cannot."""
     assert read_owners(tmp_path / "none") == {}
     with pytest.raises(CannotAsk, match="No such file"):

@@ -229,7 +229,7 @@ def test_a_restored_resource_has_not_reported() -> None:
     assert numbers(inventory, 9999) == (1, 1)
 
 
-def test_health_of_what_nobody_lists() -> None:
+def test_health_of_an_unlisted_device_is_unknown() -> None:
     """Without a plugin a device is of unknown health; a kubelet calls it healthy."""
     assert Inventory().health(R, "a") == "Unknown"
     assert Inventory().per_numa(R, ["a"]) == {-1: ["a"]}

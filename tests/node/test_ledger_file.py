@@ -153,7 +153,7 @@ def test_a_text_that_cannot_be_kept_is_refused(path: Path, ledger: LedgerFile) -
 # ---------------------------------------------------------------- damage
 
 
-def test_no_ledger_is_none(path: Path) -> None:
+def test_a_missing_ledger_is_no_damage(path: Path) -> None:
     """A first start is no damage."""
     assert LedgerFile.open(path) is None
 

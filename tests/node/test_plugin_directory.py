@@ -132,7 +132,7 @@ def test_a_listener_with_a_full_backlog_counts_as_alive(short_dir: Path) -> None
         assert accepts_connections(path)
 
 
-def test_a_socket_nobody_listens_on_is_not_alive(short_dir: Path) -> None:
+def test_a_socket_without_listener_is_not_alive(short_dir: Path) -> None:
     """A kubelet leaves kubelet.sock behind when it ends."""
     dead_socket(short_dir / "kubelet.sock")
     assert not accepts_connections(short_dir / "kubelet.sock")

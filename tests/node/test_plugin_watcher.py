@@ -228,7 +228,7 @@ def test_get_info_may_take_longer_than_a_kubelet_waits(short_dir: Path) -> None:
         runner.run(story(loop))
 
 
-async def test_a_socket_without_answers_is_asked_again_and_holds_up_nobody(short_dir: Path) -> None:
+async def test_a_silent_socket_is_asked_again_and_delays_no_other(short_dir: Path) -> None:
     """GetInfo that fails is retried; another plugin is registered meanwhile."""
     table = Table()
     async with WatchedPlugin(short_dir / "bad.sock", name="a.b/bad") as bad:

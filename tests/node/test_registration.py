@@ -160,7 +160,7 @@ async def register_in_a_hurry(plugin: FakePlugin) -> None:
     await asyncio.wait({calling})
 
 
-async def test_a_caller_that_gives_up_is_registered_all_the_same(plugins: Path) -> None:
+async def test_an_abandoned_register_call_is_finished(plugins: Path) -> None:
     """As at a kubelet; many plugins wait for less time than a busy node needs."""
     async with (
         DeviceManager(plugins) as manager,

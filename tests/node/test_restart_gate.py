@@ -42,7 +42,7 @@ def test_all_that_a_started_pod_holds_is_settled() -> None:
     assert settled(gate(), runs("side")) == {*PARTS, ("side", WIDGET)}
 
 
-def test_a_running_container_is_settled_in_whatever_it_asks_for() -> None:
+def test_a_running_container_is_settled_for_all_its_resources() -> None:
     """Also in a resource it never got: it runs without."""
     assert gate().is_settled(POD, "side", WIDGET, runs("side"))
     assert not gate().is_settled(POD, "side", WIDGET, runs("main"))
@@ -59,7 +59,7 @@ def test_without_a_runtime_the_boot_decides() -> None:
     assert settled(gate(is_of_this_boot=False), None) == set()
 
 
-def test_other_pods_are_not_our_business() -> None:
+def test_pods_admitted_since_the_start_are_ignored() -> None:
     """A pod admitted since our start was looked at then."""
     assert settled(RestartGate(), None) == set()
     assert RestartGate().to_verify(POD.uid, "main", None) == ()

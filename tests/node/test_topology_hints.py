@@ -139,7 +139,7 @@ def test_hints_are_the_kubelets(number: int, case: Any) -> None:
 # ---------------------------------------------------------------- the reference's cases (17.2)
 
 
-def test_no_topology_is_no_matter() -> None:
+def test_devices_without_numa_nodes_have_no_preference() -> None:
     """GetTopologyHints: devices without nodes, also with an empty list of nodes, do not care."""
     node = Node(widget={"dev0": None, "dev1": ()})
     assert node.hints({R: 1}) == {R: None}

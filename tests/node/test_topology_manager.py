@@ -106,7 +106,7 @@ def test_best_effort_admits_what_cannot_be_aligned() -> None:
     assert node.align(two, two.containers[0]) == NumaNodes((0, 1))
 
 
-def test_policy_none_asks_nobody() -> None:
+def test_policy_none_asks_no_provider() -> None:
     """No decision, nothing remembered."""
     node = Node("none")
     one = pod({GPU: 4})

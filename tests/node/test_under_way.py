@@ -27,7 +27,7 @@ async def test_with_nothing_under_way_nothing_is_waited_for() -> None:
     assert not await under_way.may_free([GADGET])
 
 
-async def test_an_admission_that_fails_wakes_those_who_want_its_devices() -> None:
+async def test_a_failed_admission_wakes_waiters_for_its_devices() -> None:
     """At once, also when others are still under way; whoever wants other devices sleeps on."""
     under_way, order = UnderWay(), []
     with under_way.admission([WIDGET]), under_way.admission([GADGET]):
@@ -43,7 +43,7 @@ async def test_an_admission_that_fails_wakes_those_who_want_its_devices() -> Non
     assert await other
 
 
-async def test_an_admission_that_succeeds_wakes_nobody_but_after_the_last() -> None:
+async def test_only_the_last_successful_admission_wakes_waiters() -> None:
     """What it took is not free; with a thousand waiting each would plan again for nothing."""
     under_way = UnderWay()
     with under_way.admission([WIDGET]):

@@ -50,7 +50,7 @@ def test_vectors(policy: str, available: list[str], size: int, expected: str) ->
         assert choose(policy, shuffled, (), size) == expected.split()
 
 
-def test_packed_fills_what_is_one_physical_device_whatever_its_ids() -> None:
+def test_packed_fills_physical_devices_not_id_ranges() -> None:
     """Simulated devices of two NUMA nodes take turns: by ID alone both nodes would be used."""
     available = [f"gpu-{n}" for n in range(8)]
 

@@ -32,7 +32,7 @@ def test_a_cdi_device_may_have_a_name_of_its_own() -> None:
     )
 
 
-def test_a_name_of_somebody_elses_device_defines_nothing() -> None:
+def test_a_foreign_cdi_name_defines_nothing() -> None:
     """Its file is that somebody's."""
     assert cdi_device(Device("w", cdi="other.com/c=x")) is None
 
@@ -53,7 +53,9 @@ def test_a_device_without_cdi_is_said_in_cdi() -> None:
     ("inject", "with_cdi", "without"),
     [("nodes", False, False), ("both", True, False), ("cdi", True, True)],
 )
-def test_inject_decides_who_leaves_by_cdi(inject: Inject, with_cdi: bool, without: bool) -> None:
+def test_inject_decides_which_devices_use_cdi(
+    inject: Inject, with_cdi: bool, without: bool
+) -> None:
     """`cdi` is for all, `both` for those that have CDI, `nodes` for none."""
     assert leaves_by_cdi(Device("w", cdi=EDITS), inject) is with_cdi
     assert leaves_by_cdi(Device("w"), inject) is without

@@ -150,7 +150,7 @@ async def test_a_cdi_file_that_cannot_be_written_in_time_refuses_too() -> None:
     assert "writing the CDI file did not answer within 0.5 s" in error.message
 
 
-async def test_a_caller_who_leaves_takes_the_hook_along() -> None:
+async def test_a_cancelled_call_ends_its_hook() -> None:
     """The deadline's own task does not outlive the call."""
     plugin = Deaf()
     server = served(plugin, hook_timeouts=HookTimeouts(allocate=EVER))
@@ -165,7 +165,7 @@ async def test_a_caller_who_leaves_takes_the_hook_along() -> None:
     plugin.gate.set()
 
 
-async def test_a_late_hook_holds_up_nobody(slow: Callable[[str], Slow]) -> None:
+async def test_a_late_hook_delays_no_other_call(slow: Callable[[str], Slow]) -> None:
     """While the first call waits for its deadline, the next one is answered."""
     plugin = slow("allocate")
     server = served(plugin, hook_timeouts=HookTimeouts(allocate=EVER))

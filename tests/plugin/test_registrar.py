@@ -156,7 +156,7 @@ async def test_a_deleted_directory_that_a_mount_still_shows(
         os.close(mount)
 
 
-async def test_a_directory_that_is_none(short_dir: Path) -> None:
+async def test_a_path_that_is_no_directory_is_an_error(short_dir: Path) -> None:
     """A file where the directory should be, or no directory when only serving, is an error."""
     (short_dir / "file").touch()
     async with registrar(short_dir / "file") as rig:

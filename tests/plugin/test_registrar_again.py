@@ -134,7 +134,9 @@ async def test_our_path_taken_by_another_process(short_dir: Path) -> None:
             assert rig.socket.is_socket()
 
 
-async def test_somebody_who_keeps_deleting_our_socket_keeps_us_not_busy(short_dir: Path) -> None:
+async def test_a_socket_deleted_again_and_again_is_bound_with_growing_pauses(
+    short_dir: Path,
+) -> None:
     """Bound again at once the first time, then with growing pauses; a new kubelet ends them."""
     timing = QUICK._replace(rebind_first=60, rebind_last=60)
     async with FakeKubelet(short_dir) as kubelet, registrar(short_dir, timing=timing) as rig:

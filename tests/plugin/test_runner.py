@@ -161,7 +161,7 @@ async def test_a_type_removed_while_it_starts(
         assert sockets(short_dir) == ["example.com-other.sock"]
 
 
-async def test_calls_under_way_of_a_removed_type_hold_up_nobody(short_dir: Path) -> None:
+async def test_calls_of_a_removed_type_delay_nothing(short_dir: Path) -> None:
     """A hook that still runs delays neither other types nor, for long, its own type's return."""
     hanging = threading.Event()
 
@@ -189,7 +189,7 @@ async def test_calls_under_way_of_a_removed_type_hold_up_nobody(short_dir: Path)
         await kubelet.wait_for(RESOURCE, healthy("w2"))
 
 
-async def test_a_kubelet_that_does_not_read_stops_nobody(short_dir: Path) -> None:
+async def test_a_kubelet_that_does_not_read_delays_no_notification(short_dir: Path) -> None:
     """T-07: without any stream 1000 notifications take less than a second, and the last counts."""
     scanner = Widgets(widget=widgets("w0"), other=widgets("o0"))
     async with FakeKubelet(short_dir) as kubelet:

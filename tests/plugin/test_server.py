@@ -113,7 +113,7 @@ async def test_allocate_makes_the_default_response() -> None:
     assert server.counts == {"allocations": 1}
 
 
-async def test_allocate_at_once_is_allocate_where_nobody_is_asked() -> None:
+async def test_allocate_without_hooks_has_the_same_answer() -> None:
     """The same answer and the same refusal, counted alike; hooks and CDI files take their time."""
     server = Served(devices=[*widgets("w1"), kd.Device("named", cdi="v.com/c=d")]).server
     assert server.allocate_at_once(request("w1")) == await server.allocate(request("w1"))

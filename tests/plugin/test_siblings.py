@@ -130,7 +130,7 @@ async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(short_dir: Pa
             assert len(mine) <= 2, "the second one is how it leaves"
 
 
-async def test_a_newer_one_that_does_not_register_holds_up_nobody(short_dir: Path) -> None:
+async def test_a_newer_instance_that_does_not_register_has_one_second(short_dir: Path) -> None:
     """It has a second; then who lost the stream registers."""
     timing = STUCK._replace(again_soon=0.01, newcomer_patience=0.2)
     newer = instance_socket(short_dir, RESOURCE, instance_of(2**50)).name

@@ -70,7 +70,7 @@ def test_nothing_is_due_while_a_stream_is_open() -> None:
     assert due == [110, None, None, 9999 + SOON, None]
 
 
-def test_a_stream_that_nobody_saw_open_is_lost_all_the_same() -> None:
+def test_a_short_stream_between_two_looks_counts_as_lost() -> None:
     """Opened and ended between two observations, it is not taken for one that never came."""
     tenure = Tenure(TIMING, 100)
     tenure.observe(1, 0, 103)

@@ -214,7 +214,7 @@ async def test_a_ledger_cut_off_is_told_and_the_checkpoint_counts(
             assert (new,) not in devices
 
 
-async def test_garbage_in_both_files_is_an_empty_start_that_nobody_overlooks(
+async def test_garbage_in_both_files_is_an_empty_start_with_errors_in_the_log(
     short_dir: Path,
 ) -> None:
     """Two files aside, two events, two lines in the log at the level of errors; and it works."""

@@ -35,7 +35,7 @@ async def test_a_new_pod_waits_for_a_plugin_that_is_late(short_dir: Path, end: E
         assert {held, device} == {"a", "b"}
 
 
-async def test_a_resource_that_nobody_holds_is_waited_for_too(short_dir: Path) -> None:
+async def test_an_unheld_resource_is_waited_for_too(short_dir: Path) -> None:
     """The ledger remembers that it had a plugin."""
     async with RestartRig(short_dir, admission_wait=LONG) as rig:
         await rig.plugin("a")

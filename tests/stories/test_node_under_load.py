@@ -74,7 +74,7 @@ async def test_fifty_pods_over_ten_plugins_at_once(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_in_whatever_order(short_dir: Path, seed: int) -> None:
+async def test_random_events_in_random_order(short_dir: Path, seed: int) -> None:
     """Pods come and go while plugins change lists, fail, crash, overlap and come back."""
     story = Story(short_dir / "p", random.Random(seed))
     await story.run(steps=150)

@@ -143,7 +143,7 @@ async def test_a_bad_plugin_never_holds_up_another(
                 await background
 
 
-async def test_mute_connections_to_kubelet_sock_hold_up_nobody(short_dir: Path) -> None:
+async def test_silent_connections_do_not_delay_registration(short_dir: Path) -> None:
     """Clients that connect and say nothing, or nonsense, leave registration to others."""
     directory = short_dir / "p"
     good = FakePlugin(directory, devices=healthy("a"))

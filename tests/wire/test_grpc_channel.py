@@ -57,7 +57,7 @@ async def counted(short_dir: Path) -> AsyncIterator[Counted]:
 # ---------------------------------------------------------------- dialling
 
 
-async def test_nothing_there(short_dir: Path) -> None:
+async def test_a_missing_socket_is_an_error_with_its_path(short_dir: Path) -> None:
     """A missing file is told at once, with the path."""
     path = short_dir / "s.sock"
     with pytest.raises(DialError, match=f"cannot connect to {path}: no such file") as caught:

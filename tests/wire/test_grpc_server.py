@@ -301,7 +301,7 @@ async def test_too_many_connections(short_dir: Path, caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("said", ["nothing", "settings", "half a request"])
-async def test_idle_connections_lock_nobody_out(
+async def test_the_longest_idle_connection_makes_room(
     short_dir: Path, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The one that is idle for longest makes room; open calls and later clients are served."""

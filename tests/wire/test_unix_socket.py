@@ -110,7 +110,7 @@ def test_rename(short_dir: Path) -> None:
     assert not refused
 
 
-def test_whoever_watches_is_told_of_a_new_file(short_dir: Path) -> None:
+def test_watchers_see_a_new_file_created(short_dir: Path) -> None:
     """As of a bind: some plugins watch for kubelet.sock to be created, and for nothing else."""
     watch = Inotify()
     watch.add(short_dir, IN_CREATE)
