@@ -129,6 +129,7 @@ CLIENT_CASES = [
     goes("5.1", "PRIORITY on any stream", priority(1), priority(7), priority(8), answer(1)),
     ends("6.1", "DATA without a stream", BROKEN, data(0, b"x")),
     ends("6.1", "DATA with too much padding", BROKEN, BEGUN, raw(DATA, PADDED, 1, b"\6test")),
+    ends("6.1", "as much padding as payload", BROKEN, BEGUN, raw(DATA, PADDED, 1, b"\5test")),
     goes("6.1", "padding", BEGUN, padded(DATA, 0, 1, message(b"hi"), 255), headers(1, OK, LAST)),
     ends("6.2", "HEADERS without a stream", BROKEN, headers(0, RESPONSE)),
     ends("6.3", "PRIORITY without a stream", BROKEN, raw(PRIORITY, 0, 0, bytes(5))),

@@ -143,7 +143,8 @@ class _Speaker:
         elif kind == PING:
             stream, payload, flags = 0, random.randbytes(8), random.choice((0, 0, ACK))
         elif kind == GOAWAY:
-            stream, payload = 0, bytes(4) + random.randbytes(7)
+            stream, payload = 0, random.choice((b"", b"\x80"))
+            payload = payload.ljust(4, b"\0") + random.randbytes(7)
         elif kind == WINDOW_UPDATE:
             stream = random.choice((0, stream))
             payload = random.choice((0, 1, 100, 2**30, 2**31 - 1)).to_bytes(4, "big")

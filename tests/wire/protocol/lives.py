@@ -58,7 +58,7 @@ def _cancelled(joined: Joined) -> None:
 
 
 def _ended_early(joined: Joined) -> None:
-    joined.client.start_call(METHOD, bytes(600_000))  # more than the window
+    joined.client.start_call(METHOD, bytes(70_000))  # more than the window
     joined.exchange()
     (opened,) = (each for each in joined.at_server if isinstance(each, CallOpened))
     joined.server.finish(opened.call, StatusCode.ABORTED, "enough")
@@ -85,7 +85,7 @@ STREAMS: dict[str, Callable[[Joined], None]] = {
 
 def growth_of_streams(live: Callable[[Joined], None], warm: int, count: int) -> int:
     """Return how many blocks `count` streams leave behind, after `warm` others on a connection."""
-    joined = Joined(server_limits=Limits(max_receive=2**20))
+    joined = Joined(server_limits=Limits(stream_window=65_535))
 
     def several(number: int) -> None:
         for _ in range(number):

@@ -82,6 +82,7 @@ def reads(section: str, text: str, *fragments: bytes) -> Case:
     return Case(f"HPACK {section}", text, (*sent, last), ALIVE)
 
 
+PADDED_OUT = raw(DATA, PADDED, 1, bytes((5, 0, 0, 0, 0)))
 WITHOUT_AUTHORITY = request(without=b":authority")
 SPLIT = head(1) + body(1)
 INDEXED = block(request()) + literal(b"x-kept", b"x" * 40, 0x40)
@@ -146,6 +147,7 @@ MORE_CASES = [
         (head(1), raw(DATA, PADDED, 1)),
         connection_error(PROTOCOL, SIZE),
     ),
+    Case("6.1", "DATA of padding as long as the frame", (head(1), PADDED_OUT), BROKEN),
     Case("6.1", "DATA of padding alone", (head(1), padded(DATA, 0, 1, b"", 200), body(1)), ANSWER),
     Case(
         "6.1",
