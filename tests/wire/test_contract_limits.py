@@ -131,3 +131,14 @@ async def test_compressed_answer_is_refused(short_dir: Path) -> None:
         with pytest.raises(RpcError, match="compressed") as caught:
             await channel.unary(f"/{SERVICE}/Big", b"1000", timeout=10)
         assert caught.value.code is StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(("server_kind", "mebibytes"), [("ours", 64), ("grpcio", 16), ("go", 16)])
+async def test_the_largest_answers(short_dir: Path, server_kind: str, mebibytes: int) -> None:
+    """An answer of many times both windows, up to the channel's own limit, comes whole."""
+    server = SERVERS[server_kind](Behaviour())
+    size = mebibytes * 2**20
+    async with started(server, short_dir), dialled(short_dir) as channel:
+        answer = await channel.unary(f"/{SERVICE}/Big", b"%d" % size, timeout=60)
+        assert len(answer) == size
+        assert not answer.strip(b"\0")

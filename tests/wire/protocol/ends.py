@@ -246,7 +246,8 @@ class H2(End):
             case h2.events.StreamReset(remote_reset=True):
                 yield "reset", event.stream_id, int(event.error_code)
             case h2.events.ConnectionTerminated():
-                yield "goaway", event.last_stream_id & 0x7FFFFFFF  # h2 leaves the reserved bit in
+                last = event.last_stream_id or 0
+                yield "goaway", last & 0x7FFFFFFF  # h2 leaves the reserved bit in
 
     def open(self) -> None:
         """Begin a request."""
