@@ -1,4 +1,4 @@
-"""Every exception of kubedevices. For whoever catches one; each carries fields, not only text.
+"""Every exception of kubedevices. Each has fields, not only a text.
 
 ::
 
@@ -7,17 +7,17 @@
     │   ├── ConfigError                    one or more mistakes with file, line, column and key
     │   ├── InvalidResourceName
     │   ├── InvalidDevice
-    │   ├── NotADeviceTree                 a scan without a result
+    │   ├── NotADeviceTree                 a scanner reported another type
     │   ├── InvalidCdiName, …Spec, …Annotation
-    │   └── NotExpressible                 run options that a runtime has no words for
+    │   └── NotExpressible                 run options that a runtime cannot express
     ├── CannotAsk                          exit_code 3: socket, file or permission
     │   ├── SocketPathTooLong
     │   ├── SocketInUse
     │   ├── DirectoryInUse
     │   ├── CannotRead
-    │   ├── NoNode                         of ours, in a directory
+    │   ├── NoNode                         no `kubedevices node` serves a directory
     │   ├── NotPermitted                   to look at a file, to use a socket
-    │   ├── KubeletSilent                  it accepts connections, and answers nothing
+    │   ├── KubeletSilent                  it accepts connections, but does not answer
     │   ├── BadSocketPath
     │   ├── LedgerUnusable
     │   ├── CdiWriteFailed
@@ -26,8 +26,8 @@
     │   └── PluginNotStarted, NoPrivateView    of a plugin under check
     ├── CommandNotStarted                  exit_code 126, or 127 where there is no such command
     ├── UnresolvableCdiDevices             names that no CDI file defines, with the reasons
-    ├── CdiInjectionFailed                 an edit that does not fit this host
-    ├── WireError                          what happens on a connection
+    ├── CdiInjectionFailed                 an edit that is impossible on this host
+    ├── WireError                          an error on a connection
     │   ├── DialError
     │   ├── ProtocolError                  the peer broke HTTP/2, gRPC or protobuf
     │   └── RpcError                       a status that is not OK, with its code
@@ -35,13 +35,13 @@
     │   ├── ScanFailed
     │   ├── RegistrationRefused
     │   ├── DeviceListTooLarge
-    │   ├── BadHookAnswer                  an ability that returned something else than it should
-    │   ├── HookFailed                     one that raised
-    │   ├── HookHangs                      one that never ends
-    │   ├── HookTimedOut                   one that is late
+    │   ├── BadHookAnswer                  an ability returned a wrong type
+    │   ├── HookFailed                     an ability raised
+    │   ├── HookHangs                      an ability does not end
+    │   ├── HookTimedOut                   an ability is late
     │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
-    │       ├── ConflictingDevices         two devices that want the same place
+    │       ├── ConflictingDevices         two devices need the same path or variable
     │       └── NoDevicesNamed
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met

@@ -4,7 +4,7 @@ from kubedevices.errors.shared import CannotAsk
 
 
 class PluginNotStarted(CannotAsk):
-    """The command of the plugin under check could not be run, or ended before it did anything."""
+    """The command of the plugin under check could not be run, or ended at once."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -12,7 +12,7 @@ class PluginNotStarted(CannotAsk):
 
 
 class NoPrivateView(CannotAsk):
-    """The plugin needs directories of its own at fixed paths, and we may not give it any."""
+    """The plugin needs its own directories at fixed paths, which needs root."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

@@ -1,4 +1,4 @@
-"""What a container is to get cannot be said, found or written: CDI, device files, runtimes."""
+"""Errors of CDI, device files and runtimes: run options that cannot be expressed or written."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from kubedevices.errors.shared import CannotAsk, KubedevicesError, UsageError
 
 
 class InvalidCdiName(UsageError):
-    """A text that is no CDI vendor, class, kind, device name or qualified name."""
+    """A text that is not a CDI vendor, class, kind, device name or qualified name."""
 
     def __init__(self, name: str, rule: str) -> None:
         self.name, self.rule = name, rule
@@ -44,7 +44,7 @@ class InvalidCdiSpec(UsageError):
 
 
 class UnresolvableCdiDevices(KubedevicesError):
-    """Names that no CDI file defines, with the reason for each that a runtime does not tell."""
+    """Names that no CDI file defines, each with the reason."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = dict(reasons)
@@ -78,7 +78,7 @@ class NotADeviceFile(CannotAsk):
 
 
 class NoVfioGroup(CannotAsk):
-    """A PCI device that vfio cannot hand out now."""
+    """A PCI device that cannot be used through vfio now."""
 
     def __init__(self, pci_address: str, reason: str) -> None:
         self.pci_address, self.reason = pci_address, reason
@@ -86,7 +86,7 @@ class NoVfioGroup(CannotAsk):
 
 
 class NotExpressible(UsageError):
-    """Run options that the words of a runtime cannot say."""
+    """Run options that the command line of a runtime cannot express."""
 
     def __init__(self, runtime: str, what: str) -> None:
         self.runtime, self.what = runtime, what

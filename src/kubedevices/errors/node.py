@@ -4,7 +4,7 @@ from kubedevices.errors.shared import CannotAsk, KubedevicesError
 
 
 class NodeError(KubedevicesError):
-    """The device manager says no. Texts are the kubelet's, because tools match them."""
+    """The device manager refuses. Texts are those of the kubelet, because tools match them."""
 
 
 class ListenFailed(NodeError, CannotAsk):
@@ -18,7 +18,7 @@ class ListenFailed(NodeError, CannotAsk):
 
 
 class LedgerUnusable(CannotAsk):
-    """The node's own state could not be opened; nothing says that it is damaged."""
+    """The node's own state could not be opened; it need not be damaged."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -42,7 +42,7 @@ class LedgerWriteFailed(NodeError):
 
 
 class NotInTime(NodeError):
-    """A resource did not become what was waited for; `seen` says what it was at the end."""
+    """A resource did not reach the wanted state in time; `seen` is the last state."""
 
     def __init__(self, resource: str, wanted: str, timeout: float, seen: str) -> None:
         self.resource, self.wanted, self.timeout, self.seen = resource, wanted, timeout, seen

@@ -17,7 +17,7 @@ class ScanFailed(PluginError):
 
 
 class RegistrationRefused(PluginError):
-    """The kubelet answered Register with an error that a retry cannot mend."""
+    """The kubelet answered Register with an error that a retry cannot change."""
 
     def __init__(self, resource: str, error: RpcError) -> None:
         self.resource, self.code, self.message = resource, error.code, error.message
@@ -53,7 +53,7 @@ class NoDevicesNamed(AllocationRefused):
 
 
 class ConflictingDevices(AllocationRefused):
-    """Devices of one container that contradict each other, where that is not allowed."""
+    """Devices of a container contradict each other, and the options do not allow this."""
 
     def __init__(self, device_id: str, problem: str) -> None:
         self.device_id, self.code, self.problem = device_id, StatusCode.INVALID_ARGUMENT, problem
@@ -61,7 +61,7 @@ class ConflictingDevices(AllocationRefused):
 
 
 class BadHookAnswer(PluginError):
-    """A method of the plugin author returned something else than it should."""
+    """A method of the plugin author returned a value of a wrong type."""
 
     def __init__(self, plugin: str, method: str, expected: str, answer: object) -> None:
         self.plugin, self.method, self.expected, self.answer = plugin, method, expected, answer
@@ -77,7 +77,7 @@ class HookFailed(PluginError):
 
 
 class HookHangs(PluginError):
-    """A method of the plugin author did not end so often that it is not called any more."""
+    """Many calls of a method of the plugin author did not end, so it is not called any more."""
 
     def __init__(self, hook: str, calls: int) -> None:
         self.hook, self.calls = hook, calls
@@ -99,7 +99,7 @@ class HookTimedOut(PluginError):
 
 
 class ImpossiblePreference(PluginError):
-    """No choice of devices fulfils a request for a preferred allocation."""
+    """No set of devices fits a request for a preferred allocation."""
 
     def __init__(self, size: int, available: int, reason: str) -> None:
         self.size, self.available, self.reason = size, available, reason
@@ -107,7 +107,7 @@ class ImpossiblePreference(PluginError):
 
 
 class NotADeviceTree(UsageError):
-    """A scanner reported something else, most often None for a forgotten `return`."""
+    """A scanner reported another type, most often None because of a forgotten `return`."""
 
     def __init__(self, source: str, value: object) -> None:
         self.source, self.value = source, value

@@ -15,7 +15,7 @@ class KubedevicesError(Exception):
 
 
 class UsageError(KubedevicesError):
-    """The caller gave something wrong: an argument, a module, a file's content."""
+    """The caller made a mistake: in an argument, a module, or the content of a file."""
 
     exit_code = 2
 
@@ -69,7 +69,7 @@ class InvalidDevice(UsageError):
 
 
 class CannotAsk(KubedevicesError):
-    """A socket, a file or a permission stood in the way: the question was never answered."""
+    """The question was not asked or not answered: a socket, a file or a permission prevents it."""
 
     exit_code = 3
 
@@ -87,7 +87,7 @@ class SocketPathTooLong(CannotAsk):
 
 
 class SocketInUse(CannotAsk):
-    """Somebody accepts connections on the path we were to bind."""
+    """Another process accepts connections on the path that we want to bind."""
 
     def __init__(self, path: str, hint: str = "stop the other process first") -> None:
         self.path = path
@@ -95,7 +95,7 @@ class SocketInUse(CannotAsk):
 
 
 class CannotRead(CannotAsk):
-    """A file that was named by the user is missing, or reading it is not permitted."""
+    """A file that the user named is missing, or may not be read."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -103,7 +103,7 @@ class CannotRead(CannotAsk):
 
 
 class NoNode(CannotAsk):
-    """No node of ours serves a directory; a kubelet may."""
+    """No `kubedevices node` serves a directory; a kubelet may serve it."""
 
     def __init__(self, socket_dir: str) -> None:
         self.socket_dir = socket_dir
@@ -122,7 +122,7 @@ class NotPermitted(CannotAsk):
 
 
 class KubeletSilent(CannotAsk):
-    """A kubelet accepts connections, and let `seconds` pass without an answer."""
+    """A kubelet accepts connections, but did not answer within `seconds`."""
 
     def __init__(self, path: str, seconds: float, reason: str) -> None:
         self.path, self.seconds = path, seconds
@@ -150,7 +150,7 @@ class BadSocketPath(CannotAsk):
 
 
 class CommandNotStarted(KubedevicesError):
-    """A command that we were to run did not start; exit codes are those of a shell."""
+    """The command of the user did not start; exit codes are those of a shell."""
 
     def __init__(self, command: str, reason: str, *, found: bool) -> None:
         self.command, self.reason = command, reason
@@ -205,7 +205,7 @@ class DialError(WireError):
 
 
 class ProtocolError(WireError):
-    """The peer sent what HTTP/2, gRPC or protobuf do not allow; `code` is HTTP/2's for it."""
+    """The peer broke the rules of HTTP/2, gRPC or protobuf; `code` is the HTTP/2 error code."""
 
     def __init__(self, text: str = "", code: int = 1) -> None:
         self.code = code
@@ -213,7 +213,7 @@ class ProtocolError(WireError):
 
 
 class RpcError(WireError):
-    """A call that ended with a status other than OK, sent by the peer or made by us."""
+    """A call ended with a status other than OK, from the peer or from our side."""
 
     def __init__(self, code: StatusCode, message: str = "") -> None:
         self.code, self.message = code, message

@@ -6,7 +6,7 @@ from kubedevices.errors.node import RegistrationError
 
 
 class NoHandlerForPlugin(RegistrationError):
-    """The socket says it is another type of plugin, a CSI driver for instance."""
+    """The socket belongs to another type of plugin, for example a CSI driver."""
 
     def __init__(self, plugin_type: str, socket: str) -> None:
         self.plugin_type, self.socket = plugin_type, socket
@@ -17,7 +17,7 @@ class NoHandlerForPlugin(RegistrationError):
 
 
 class VersionNotSupportedByPlugin(RegistrationError):
-    """The plugin speaks other versions of the device plugin API than we do."""
+    """The plugin supports other versions of the device plugin API than the node."""
 
     def __init__(self, version: str, supported: Sequence[str]) -> None:
         self.version, self.supported = version, tuple(supported)
@@ -38,7 +38,7 @@ class BadPluginName(RegistrationError):
 
 
 class PluginValidationFailed(RegistrationError):
-    """What the plugin says about itself was refused; sent to the plugin."""
+    """The node refused the answer of GetInfo; sent to the plugin."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -54,7 +54,7 @@ class PluginRegistrationFailed(RegistrationError):
 
 
 class WatchedSocketNotDialled(RegistrationError):
-    """Nobody answers on a socket in the registry directory."""
+    """No process answers on a socket in the registry directory."""
 
     def __init__(self, socket: str, reason: str) -> None:
         self.socket, self.reason = socket, reason
@@ -62,7 +62,7 @@ class WatchedSocketNotDialled(RegistrationError):
 
 
 class GetInfoFailed(RegistrationError):
-    """The socket did not say what it is."""
+    """The socket did not answer GetInfo."""
 
     def __init__(self, socket: str, reason: str) -> None:
         self.socket, self.reason = socket, reason
@@ -73,7 +73,7 @@ class GetInfoFailed(RegistrationError):
 
 
 class NotifyFailed(RegistrationError):
-    """The plugin could not be told how its registration went."""
+    """The plugin could not be notified of the result of its registration."""
 
     def __init__(self, socket: str, reason: str) -> None:
         self.socket, self.reason = socket, reason

@@ -1,26 +1,26 @@
 """A plugin process, from a scanner to a registered DevicePlugin service. A map; imports nothing.
 
-capabilities       what a plugin author may add to a scanner: four abstract classes
+capabilities       abilities that a plugin author may add to a scanner: abstract classes
 scanner            Scanner and PolledScanner: find devices
 scanners           scanners made of functions and of other scanners
 replicas           several IDs for one device
 renumber           numbers variables within a container
-notifier           takes a device tree from the scanner; what changed since the last one
+notifier           takes device trees from the scanner; finds the changes since the last tree
 tree_updates       the event loop's end of a notifier
 author_code        which line of the author's own code raised
 hook_threads       threads for the author's code, which may block
 hooks              the abilities of one plugin object, ready to be awaited
 numa_lookup        fills in the NUMA nodes an author left to us
-health_gate        damps health that flaps
-allocation_policy  ready answers to "which devices would you rather give away?"
-allocate_response  what a container gets for its devices, by default
+health_gate        prevents that health changes all the time
+allocation_policy  ready policies for preferred allocation
+allocate_response  the default answer to Allocate
 cdi_form           a device in the words of CDI
 cdi_files          the plugin's CDI files, in step with its devices
 device_list        devices as ListAndWatch sends them, each encoded once
 server             the DevicePlugin service of one resource
 timing             every waiting time, as one value
 tenure             how long one registration holds, and when to register again
-reminder           when to say again that something is waited for
+reminder           when to log again that the plugin still waits
 watched            the other way to register: be found by the kubelet
 register_call      one Register call, and what its end says
 siblings           other instances of the plugin: the older gives way to the newer
