@@ -13,6 +13,7 @@ TABLES = {
         "benchmarks.node_admission",
         "benchmarks.node_lists",
         "benchmarks.node_neighbours",
+        "benchmarks.node_start",
     ),
     "check": ("benchmarks.check_run",),
     "verdicts": ("benchmarks.verdicts",),
