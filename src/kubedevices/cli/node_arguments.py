@@ -60,9 +60,7 @@ def add_service_arguments(parser: argparse.ArgumentParser) -> None:
 def topology_settings(args: argparse.Namespace) -> "TopologySettings":
     """Return the checked settings; raises `UsageError`."""
     from kubedevices.errors import UsageError
-    from kubedevices.host.machine_numa import read_machine_numa
     from kubedevices.node import topology_options
-    from kubedevices.numa import parse_numa_nodes
 
     options: dict[str, str] = {}
     for option in args.topology_option:
@@ -79,6 +77,9 @@ def topology_settings(args: argparse.Namespace) -> "TopologySettings":
                 raise UsageError(f"{flag} needs a --topology-policy other than none")
         if args.numa_nodes is None:
             return topology_options.check_settings("none")
+    from kubedevices.host.machine_numa import read_machine_numa
+    from kubedevices.numa import parse_numa_nodes
+
     machine = read_machine_numa()
     nodes = machine.nodes if args.numa_nodes is None else parse_numa_nodes(args.numa_nodes)
     hints = {
