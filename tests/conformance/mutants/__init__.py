@@ -9,4 +9,5 @@ life          kubelet restarts, leaks, SIGTERM
 ends          ends of the process that nobody asked for
 grpc          HTTP/2, by a relay in front
 field         what widely used plugins were seen doing
+bare          on grpcio alone, with nothing of the good plugin
 """
