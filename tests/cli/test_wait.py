@@ -77,7 +77,7 @@ def test_it_gives_up_after_the_timeout(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, with the number there is."""
-    assert wait(node, RESOURCE, "--allocatable", "3", "--timeout", "4s") == 1
+    assert wait(node, RESOURCE, "--allocatable", "3", "--timeout", "6s") == 1
     assert "it is: allocatable 2" in capsys.readouterr().err
 
 
@@ -93,7 +93,7 @@ def test_after_the_timeout_it_says_that_nobody_could_be_asked(
 ) -> None:
     """Exit code 3."""
     path = short_dir / "nothing"
-    assert main(["wait", RESOURCE, option, str(path), "--timeout", "4"]) == 3
+    assert main(["wait", RESOURCE, option, str(path), "--timeout", "6"]) == 3
     assert said.format(path=path) in capsys.readouterr().err
 
 

@@ -59,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Wait, then print the number of devices."""
     ResourceName.parse(args.resource)
+    import kubedevices.node.control_client
+    import kubedevices.wire.kubelet_devices  # noqa: F401 - loaded before the timeout begins
+
     number = asyncio.run(_wait(args))
     print(f"{args.resource}: {counted(number, 'allocatable device')}")
     return 0
