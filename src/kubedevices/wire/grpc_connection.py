@@ -166,8 +166,8 @@ class GrpcConnection(Http2Session[Call]):
         call.ended = True
         self._forget_stream(call)
         call.request = NOTHING
-        call.reader.clear()
         if call.buffered:
+            call.reader.clear()
             self._release(call, call.buffered - sum(PREFIX + len(each) for each in call.messages))
 
     def _forget_stream(self, call: Call) -> None:

@@ -140,7 +140,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
         else:
             served = call.owner = _Served(method)
             self.calls.add(call)
-            if call.timeout is not None or not call.is_ended:
+            if not call.is_ended:
                 allowed = REQUEST_TIMEOUT if call.timeout is None else call.timeout
                 served.timer = self.loop.call_later(allowed, self._expire, call)
 
@@ -162,6 +162,8 @@ class _ServerLink(GrpcLink[ServerConnection]):
         served.answer = answer
         work, name = self._answer(call, served, answer), f"{self._server.name}: {call.method}"
         served.task = self.loop.create_task(work, name=name)
+        if call.timeout is not None and served.timer is None:
+            served.timer = self.loop.call_later(call.timeout, self._expire, call)
         self._running += 1
         self._server.tasks.add(served.task)
         self.has_started_tasks = True

@@ -147,7 +147,8 @@ class Http2Session(Http2Output[S], ABC):
                 self._readers[kind](flags, stream_id, data[begin:at])
         else:
             self._wanted = HEAD.size
-        self._rest = bytearray(data[at:])
+        if self._rest or at < end:
+            self._rest = bytearray(data[at:])
 
     def _skip_preface(self, data: bytes) -> bytes:
         count = min(len(self._preface), len(data))
