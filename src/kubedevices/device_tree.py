@@ -5,14 +5,12 @@ Not for the node side, which knows reported devices only (`node.inventory`).
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
-from operator import attrgetter, is_not
+from operator import is_not
 from types import MappingProxyType
 from typing import NamedTuple
 
 from kubedevices.device import Device
 from kubedevices.errors import InvalidDevice, InvalidResourceName
-
-_ID_OF = attrgetter("id")
 
 
 class DeviceTree:
@@ -31,7 +29,7 @@ class DeviceTree:
     def _add_all(self, device_type: str, members: list[Device]) -> None:
         """Add many at once if they are devices with an ID each, or say what is wrong with them."""
         if set(map(type, members)) <= {Device}:
-            by_id = dict(zip(map(_ID_OF, members), members, strict=True))
+            by_id = {device.id: device for device in members}
             if len(by_id) == len(members):
                 self._types[device_type] = by_id
                 return
