@@ -5,7 +5,7 @@ Reads go in, events go to the owner, output goes out. Nothing runs while the pee
 
 import asyncio
 import mmap
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from kubedevices.errors import ProtocolError
 from kubedevices.wire.grpc_connection import GrpcConnection
@@ -54,8 +54,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport and say hello."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # those of uvloop inherit nothing
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
