@@ -108,12 +108,10 @@ def changed_devices(old: Mapping[str, Device], new: Mapping[str, Device]) -> lis
 
     Both are by ID. With the same IDs in the same order, only what changed takes time in Python.
     """
+    candidates = list(new.values())
     if len(old) == len(new):
-        differs = map(is_not, old.values(), new.values())
-        pairs = list(compress(zip(old.values(), new.values(), strict=True), differs))
-        if all(before.id == now.id for before, now in pairs):
-            return [now for _, now in pairs]
-    return [device for device_id, device in new.items() if old.get(device_id) is not device]
+        candidates = list(compress(candidates, map(is_not, candidates, old.values())))
+    return [device for device in candidates if old.get(device.id) is not device]
 
 
 class TreeChange(NamedTuple):

@@ -66,9 +66,9 @@ class DeviceListBuilder:
         before are looked at, unless there are other IDs.
         """
         changed = {each.id: _entry(each) for each in changed_devices(self._given, devices)}
-        known, given_order = self._entries, list(devices)
-        if known.keys() == devices.keys():
-            order, entries = list(known), {**known, **changed}
+        known, order, given_order = self._entries, list(self._entries), list(devices)
+        if order == given_order or known.keys() == devices.keys():
+            entries = {**known, **changed}
         else:
             order = natural_order(given_order)
             entries = {
