@@ -267,7 +267,7 @@ def rows(size: Size) -> list[Row]:
         ),
         Row(
             "admission of others: wake-ups of an idle plugin",
-            partial(neighbours_admissions, size=size), 1, at_most=0,
+            partial(neighbours_admissions, size=size), 1, at_most=0.02,  # it looks once a second
         ),
     ]  # fmt: skip
 
