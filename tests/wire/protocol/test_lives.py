@@ -12,12 +12,12 @@ from tests.wire.protocol.lives import STREAMS, growth_of_connections, growth_of_
 
 @pytest.mark.parametrize("live", STREAMS.values(), ids=STREAMS)
 def test_streams_leave_nothing(live: Callable[[Joined], None]) -> None:
-    """However a stream ends, a connection that had 1,500 is not larger than one that had 1,100."""
-    assert growth_of_streams(live, 1_100, 400) < 200  # the same for any number
+    """However a stream ends, a connection that had 1,550 is not larger than one that had 1,400."""
+    assert growth_of_streams(live, 1_100, 450) < 50
 
 
 async def test_connections_leave_nothing(server: GrpcServer, short_dir: Path) -> None:
-    """However a connection ends, a server that had 400 is not larger than one that had 200."""
-    blocks, files = await growth_of_connections(server, short_dir / "s.sock", 200, 200)
+    """However a connection ends, a server that had 400 is not larger than one that had 300."""
+    blocks, files = await growth_of_connections(server, short_dir / "s.sock", 100, 300)
     assert files == 0
-    assert blocks < 600  # the same for any number: the loop and the sockets keep some
+    assert blocks < 200
