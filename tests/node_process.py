@@ -67,7 +67,7 @@ class NodeProcess:
     async def tells(self, kind: str) -> dict[str, Any]:
         """Wait for the first event of this kind."""
         await until(
-            lambda: self.told(kind) or self.process.returncode is not None, 20, f"{kind} event"
+            lambda: self.told(kind) or self.process.returncode is not None, 60, f"{kind} event"
         )
         assert self.told(kind), (self.events, self.log)
         return self.told(kind)[0]
