@@ -18,11 +18,23 @@ from tests.wire.frames import (
     Clock,
     Joined,
     everything,
+    headers,
     new_server,
     raw,
     refused,
     settings,
 )
+
+
+def test_settings_cost_as_much_as_there_are_streams() -> None:
+    """Each change of the window goes through all of them: with many, few changes are a flood."""
+    server = new_server()
+    for stream in range(1, 2001, 2):
+        server.receive(headers(stream))
+    for number in range(100):
+        server.receive(settings((4, number % 2)))
+    with pytest.raises(ProtocolError, match="flood"):
+        server.receive(b"".join(settings((4, number % 2)) for number in range(1000)))
 
 
 def test_no_flood() -> None:

@@ -325,6 +325,8 @@ class Http2Session(Http2Output[S], ABC):
         self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
         window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_window)
         more, self._peer_window = window - self._peer_window, window
+        if more:
+            self.guard.spend(len(self.streams) / 100)
         for stream in self.streams.values() if more else ():
             stream.room += more
             if stream.room > MAX_31:
