@@ -26,6 +26,7 @@ IN_CI = os.environ.get("CI") == "true"
 def short_dir() -> Iterator[Path]:
     """Give a directory whose path leaves room for a Unix socket name (107 bytes in all)."""
     parent = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
+    parent.chmod(0o755)  # some tests look into it as somebody else
     directory = parent / "d"  # a node puts its state beside its directory: that goes too
     directory.mkdir()
     yield directory
