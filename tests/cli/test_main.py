@@ -220,7 +220,7 @@ def test_any_locale_will_do(tmp_path: Path) -> None:
     """What it has no letter for, such as the arrow before advice, is escaped."""
     ended = run("explain", "--socket-dir", tmp_path, env={"PYTHONIOENCODING": "ascii"})
     assert ended.returncode == 1
-    assert "\\u2192 start one" in ended.stdout
+    assert "\\u2192 start a kubelet" in ended.stdout
 
 
 def test_log_lines_are_lines(make_verb: MakeVerb, capsys: pytest.CaptureFixture[str]) -> None:
