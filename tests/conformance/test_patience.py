@@ -22,42 +22,27 @@ from tests.waiting import until
 SECOND = 10**9
 
 
-def noted(*looks: tuple[float, dict[int, dict[int, int]]]) -> Patience:
-    found = Patience()
+def noted(*looks: tuple[float, dict[int, int]]) -> Patience:
+    found = Patience(1)
     for now, waited in looks:
         found.note(now, waited)
     return found
 
 
 def test_waiting_for_a_processor_does_not_count() -> None:
-    """Every thread below a root counts, new ones from their beginning; between looks evenly."""
+    """Every thread below the root counts, new ones from their beginning; between looks evenly."""
     found = noted(
-        (10, {1: {1: 5 * SECOND}}),
-        (10.5, {1: {1: 5 * SECOND + SECOND // 5, 2: SECOND // 10}}),
-        (11, {1: {2: SECOND // 10}}),
+        (10, {1: 5 * SECOND}),
+        (10.5, {1: 5 * SECOND + SECOND // 5, 2: SECOND // 10}),
+        (11, {2: SECOND // 10}),
     )
     assert found.spent(10, 11) == pytest.approx(0.7)
     assert found.spent(10.25, 11) == pytest.approx(0.6)
 
 
-def test_the_copy_that_waited_most_counts_for_all() -> None:
-    """Copies may wait for each other; what they lost at the same time was lost once."""
-    before = {1: {1: 0}, 2: {2: 0}}
-    found = noted((1, before), (1.5, {1: {1: SECOND // 4}, 2: {2: SECOND // 5}}))
-    assert found.spent(1, 1.5) == pytest.approx(0.25)
-
-
-def test_what_we_waited_comes_on_top() -> None:
-    """A plugin and its kubelet take turns: while the one waits, the other has nothing to do."""
-    found = Patience()
-    found.note(1, {1: {1: 0}}, {9: 0})
-    found.note(1.5, {1: {1: SECOND // 10}}, {9: SECOND // 5})
-    assert found.spent(1, 1.5) == pytest.approx(0.2)
-
-
 def test_no_more_is_lost_than_time_passed() -> None:
     """Many threads that wait at once are one wait, and even then the time is not endless."""
-    found = noted((1, {1: {}}), (1.5, {1: dict.fromkeys(range(9), SECOND)}))
+    found = noted((1, {}), (1.5, dict.fromkeys(range(9), SECOND)))
     assert found.spent(1, 1.5) == pytest.approx(0.5 / MOST)
 
 
@@ -66,6 +51,40 @@ def test_a_stand_still_is_not_counted() -> None:
     found = noted((1, {}), (4, {}), (4.5, {}))
     assert found.spent(1, 4) == pytest.approx(patience.LOOK_EVERY)
     assert found.spent(4, 4.5) == pytest.approx(0.5)
+    assert found.spent(3, 4.5) == pytest.approx(1.5 - 2.5 / 3)
+
+
+def test_a_plugin_that_sleeps_on_a_busy_machine_had_its_time() -> None:
+    """A timer needs no processor: that each look is late excuses it once, by the latest of them."""
+    late = 0.3
+    looks = [(1 + n * (patience.LOOK_EVERY + late), {1: 7 * SECOND}) for n in range(9)]
+    asked, answered = looks[0][0], looks[-1][0]
+    assert noted(*looks).spent(asked, answered) == pytest.approx(answered - asked - late)
+
+
+async def test_one_copy_is_not_excused_by_what_another_waited(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two stages of a run, the one whose plugin got no processor waits; the other does not."""
+    monkeypatch.setattr(patience, "LOOK_EVERY", 3600)  # we look, and nobody else does
+    busy: set[int] = set()
+    monkeypatch.setattr(
+        patience,
+        "waited_below",
+        lambda root: {root: time.monotonic_ns() if root in busy else 0},
+    )
+    loop, plugin = asyncio.get_running_loop(), Target(directory=short_dir)
+    async with open_stage(plugin, FAST) as starved, open_stage(plugin, FAST) as asleep:
+        busy.add(starved.keeper.pid)
+        for stage in (starved, asleep):
+            stage.patience.look()
+        began = loop.time()
+        await until(lambda: loop.time() > began + 0.5)
+        for stage in (starved, asleep):
+            stage.patience.look()
+        wall = loop.time() - began
+        assert starved.spent(began) < 0.5 * wall
+        assert asleep.spent(began, began + wall) == pytest.approx(wall)
 
 
 async def test_a_look_sees_the_process_of_a_process() -> None:
@@ -88,13 +107,13 @@ async def test_a_limit_is_the_own_time_of_a_plugin(
 ) -> None:
     """One that got no processor all the time has not had its time when the clock says so."""
 
-    def waited(root: int, *, deep: bool = True) -> dict[int, int]:
+    def waited(root: int) -> dict[int, int]:
         return {root: time.monotonic_ns() if is_starved else 0}
 
     monkeypatch.setattr(patience, "waited_below", waited)
     loop, limit, end = asyncio.get_running_loop(), 1, short_dir / "end"
     async with open_stage(Target(directory=short_dir), FAST) as stage:
-        stage.notes.patience.look()
+        stage.patience.look()
         command = ("sh", "-c", f"while [ ! -e {end} ]; do sleep 0.1; done")
         process = await stage.keeper.start(command, env=os.environ, log=short_dir / "log")
         began = loop.time()

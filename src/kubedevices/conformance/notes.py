@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kubedevices.conformance.patience import Patience
 from kubedevices.conformance.trigger import Changes
 
 LOG_LIMIT = 100_000
@@ -35,7 +34,6 @@ class Notes:
     resources: tuple[str, ...] = ()  # known when the plugin was met; more may come
     usual_start: float = 0.0  # seconds from launch to Register, seen at the first start
     is_watched: bool = False  # found by the plugin watcher alone, it never calls Register
-    patience: Patience = field(default_factory=Patience)
     deaths: list[Death] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
 

@@ -1,10 +1,10 @@
 """Counts a plugin's time without what the machine took from it: ready to run, and no processor.
 
 A limit is a plugin's own time. On a busy machine, and on one that stands still for a moment, every
-plugin looks slow. So a run looks twice a second how long its own threads and those that it started
-waited for a processor (`/proc/PID/task/TID/schedstat`), and how late it is. A wait ends when the
-plugin had its time, not when the clock says so. Copies of a plugin may wait for each other, by a
-lock for instance: what the one that waited most lost, all have lost.
+plugin looks slow. So a stage looks twice a second how long the threads that it started waited for a
+processor (`/proc/PID/task/TID/schedstat`), and how late it is itself. A wait ends when the plugin
+had its time, not when the clock says so. A plugin that sleeps waits for no processor: for it, the
+clock counts, whatever other copies and we waited. Our own lateness delays what is seen once.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ MOST = 10
 
 
 class Patience:
-    """What the machine took, from the beginning of a run; shared by everything that waits in it."""
+    """What the machine took from the descendants of one process: from one copy of a plugin."""
 
-    def __init__(self) -> None:
-        self.roots: set[int] = set()  # processes whose descendants are plugins
-        self._waited: dict[int, int] = {}  # by thread, nanoseconds
-        self._times, self._lost = [0.0], [0.0]
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._waited: Waited = NOTHING
+        self._times, self._lost, self._late = [0.0], [0.0], [0.0]
 
     async def watch(self) -> None:
         """Look again and again, until cancelled."""
@@ -52,22 +52,16 @@ class Patience:
 
     def look(self) -> None:
         """Note what was lost since the last look."""
-        found = {root: waited_below(root) for root in self.roots}
-        self.note(asyncio.get_running_loop().time(), found, waited_below(os.getpid(), deep=False))
+        self.note(asyncio.get_running_loop().time(), waited_below(self._root))
 
-    def note(self, now: float, found: Mapping[int, Waited], own: Waited = NOTHING) -> None:
-        """Note how long the threads below each root and our own had waited at `now`."""
-        last = self._times[-1]
-        worst = max((self._more(each) for each in found.values()), default=0) + self._more(own)
-        self._waited = {
-            thread: ns for each in (own, *found.values()) for thread, ns in each.items()
-        }
-        late = max(now - last - LOOK_EVERY, 0) if last else 0
+    def note(self, now: float, waited: Waited) -> None:
+        """Note how long each thread had waited at `now`, and how late this look comes."""
+        last, before = self._times[-1], self._waited
+        more = sum(max(ns - before.get(thread, 0), 0) for thread, ns in waited.items())
+        self._waited = waited
         self._times.append(now)
-        self._lost.append(self._lost[-1] + min(now - last, late + worst / 1e9))
-
-    def _more(self, waited: Waited) -> int:
-        return sum(max(ns - self._waited.get(thread, 0), 0) for thread, ns in waited.items())
+        self._lost.append(self._lost[-1] + min(now - last, more / 1e9))
+        self._late.append(max(now - last - LOOK_EVERY, 0) if last else 0)
 
     def spent(self, since: float, until: float | None = None) -> float:
         """Return the plugin's own seconds between two times of the loop, until now by default."""
@@ -78,7 +72,21 @@ class Patience:
             return wall
         if until > self._times[-1] + LOOK_EVERY:
             self.look()
-        return max(wall - self._lost_until(until) + self._lost_until(since), wall / MOST)
+        lost = self._lost_until(until) - self._lost_until(since) + self._latest(since, until)
+        return max(wall - lost, wall / MOST)
+
+    def _latest(self, since: float, until: float) -> float:
+        """Return by how much we were late at most, once: so late something may have been seen."""
+        times, late = self._times, self._late
+        looks = range(max(bisect_right(times, since), 1), len(times))
+        parts = (
+            late[look]
+            * (min(until, times[look]) - max(since, times[look - 1]))
+            / (times[look] - times[look - 1])
+            for look in looks
+            if late[look] and times[look - 1] < until
+        )
+        return max(parts, default=0.0)
 
     def _lost_until(self, moment: float) -> float:
         """Return what was lost until a time of the loop, evenly between two looks."""
@@ -122,7 +130,7 @@ async def until_set(event: asyncio.Event, timeout: float) -> bool:
     return True
 
 
-def waited_below(root: int, *, deep: bool = True) -> dict[int, int]:
+def waited_below(root: int) -> dict[int, int]:
     """Return how many nanoseconds each thread waited so far: a process's and its descendants'."""
     found: dict[int, int] = {}
     processes = [root]
@@ -132,7 +140,7 @@ def waited_below(root: int, *, deep: bool = True) -> dict[int, int]:
             for thread in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208  only names
                 of = f"/proc/{process}/task/{thread}"
                 found[int(thread)] = int(_read(f"{of}/schedstat").split()[1])
-                processes += map(int, _read(f"{of}/children").split() if deep else ())
+                processes += map(int, _read(f"{of}/children").split())
     return found
 
 

@@ -97,7 +97,7 @@ class Plugin:
 
     async def ask(self, call: Callable[[float], Awaitable[T]], limit: float = 0) -> T:
         """Do a call that may take `limit` of the plugin's own seconds, or what a call may."""
-        return await self.stage.notes.patience.ask(call, limit or self.timing.call)
+        return await self.stage.patience.ask(call, limit or self.timing.call)
 
     async def dial_again(self) -> PluginSession:
         """Open a second connection; raises `DialError`."""
@@ -169,9 +169,7 @@ class Plugin:
         except OSError as error:
             raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
         if not is_silent:
-            await self.stage.notes.patience.wait(
-                partial(until_set, connection.met), self.timing.dial
-            )
+            await self.stage.patience.wait(partial(until_set, connection.met), self.timing.dial)
             if not connection.is_greeted:
                 is_lost = connection.ended.is_set()
                 connection.hang_up()

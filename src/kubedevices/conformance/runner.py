@@ -66,12 +66,7 @@ async def run_all(
             why = f"kubelet {kubelets} does no such harm, only {kubelets.harmful(check)}"
             board.end(check, [Result(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
     to_try = [check for check in chosen if check.id not in harmless]
-    watching = asyncio.create_task(notes.patience.watch(), name="time that the machine takes")
-    try:
-        await _Run(target, timing, notes, board).run(in_order(to_try))
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+    await _Run(target, timing, notes, board).run(in_order(to_try))
     results = board.finish()
     if notes.deaths:
         first, names = notes.deaths[0], notes.resources

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
 from kubedevices.conformance.notes import Notes
+from kubedevices.conformance.patience import Patience
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.processes import Keeper, KeeperRefused, Process
 from kubedevices.conformance.target import Target, registry_beside
@@ -58,21 +59,33 @@ async def open_stage(
             keeper, binds = await Keeper.open(place.root), []
             place.create()
         view = View(binds)
+        patience = Patience(keeper.pid)
         registry = place.registry if target.command else registry_beside(target.directory)
         probe = Probe(
             target.directory or place.sockets,
             registry if target.registry else None,
             dial_limit=timing.dial,
             outside=view.outside,
-            ask=notes.patience.ask,
+            ask=patience.ask,
         )
         keeper.on_end = probe.bell.ring
-        notes.patience.roots.add(keeper.pid)
-        stage = Stage(target, timing, notes, probe=probe, keeper=keeper, place=place, view=view)
+        stage = Stage(
+            target,
+            timing,
+            notes,
+            probe=probe,
+            keeper=keeper,
+            patience=patience,
+            view=view,
+            place=place,
+        )
         async with probe:
+            watching = asyncio.create_task(patience.watch(), name="time that the machine takes")
             try:
                 yield stage
             finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
                 stage.keep_logs()
     finally:
         await keeper.close()
@@ -89,11 +102,12 @@ class Stage:
         *,
         probe: Probe,
         keeper: Keeper,
+        patience: Patience,
         place: Workplace,
         view: View,
     ) -> None:
         self.target, self.timing, self.notes = target, timing, notes
-        self.probe, self.keeper = probe, keeper
+        self.probe, self.keeper, self.patience = probe, keeper, patience
         self.place, self.view = place, view
         self.resources = notes.resources
         self.checking = ""  # the ID of the check that is tried now
@@ -294,11 +308,11 @@ class Stage:
 
     async def until(self, condition: Callable[[], object], limit: float) -> bool:
         """Wait until `condition()`, but no longer than `limit` of the plugin's own seconds."""
-        return await self.notes.patience.wait(partial(self.probe.bell.until, condition), limit)
+        return await self.patience.wait(partial(self.probe.bell.until, condition), limit)
 
     async def until_ended(self, process: Process, limit: float) -> bool:
         """Wait for the end of a process, for `limit` of its own seconds."""
-        return await self.notes.patience.wait(process.wait, limit)
+        return await self.patience.wait(process.wait, limit)
 
     async def pause(self, seconds: float) -> None:
         """Let a time of the plugin pass, as long as its process lives; at most twice as long."""
@@ -312,7 +326,7 @@ class Stage:
 
     def spent(self, since: float, until: float | None = None) -> float:
         """Return the plugin's own seconds between two times of the loop, until now by default."""
-        return self.notes.patience.spent(since, until)
+        return self.patience.spent(since, until)
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource registered (again); return how long it took, or be `Broken`."""
