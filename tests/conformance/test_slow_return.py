@@ -1,0 +1,75 @@
+"""What comes back late or never is waited for once, not once per check: a run stays short."""
+
+from dataclasses import replace
+
+import pytest
+
+from kubedevices.conformance.checks import find
+from kubedevices.conformance.timing import Timing
+from kubedevices.probe.kubelet import Probe
+from tests.conformance.rig import FAST, MUTANT, check
+
+GROWTH = [find(f"life.{name}") for name in ("descriptors", "threads", "memory")]
+LATE = replace(FAST, often=5, noticed_soon=0.5)
+"""The first return of the late mutant takes 4.5 s, as 36 s are to a product's run."""
+
+
+@pytest.fixture
+def restarts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the kubelet restarts of a test."""
+    counted: list[int] = []
+    restart = Probe.restart
+
+    async def counting(probe: Probe, **how: object) -> None:
+        counted.append(1)
+        await restart(probe, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Probe, "restart", counting)
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("mutation", "timing", "said", "status"),
+    [
+        ("generic-registers-late", LATE, "too long for many restarts", "skip"),
+        ("akri-never-registers-again", replace(FAST, registered_at_all=0.5), "restart 1:", "warn"),
+    ],
+)
+async def test_growth_waits_once_for_a_late_return(
+    mutation: str, timing: Timing, said: str, status: str, restarts: list[int]
+) -> None:
+    """Three checks share one series of restarts, also where it ended at the first."""
+    results = await check(MUTANT, "--mutation", mutation, checks=GROWTH, timing=timing)
+    assert [each.status.value for each in results] == [status] * 3
+    assert all(said in each.verdict.evidence for each in results)
+    assert len(restarts) == 1
+
+
+async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> None:
+    """Six returns of 30 s are too many; a single change proves nothing, so it is skipped."""
+    wanted = [find("life.lost-updates")]
+    (result,) = await check(
+        MUTANT, "--mutation", "generic-registers-late", checks=wanted, timing=LATE
+    )
+    assert result.status.value == "skip"
+    assert "too long for several" in result.verdict.evidence
+    assert len(restarts) == 1
+
+
+def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:
+    """A run takes 90 s with the worst plugin: one that never returns, or does so after 30 s.
+
+    Tracks run side by side; each waits for one return, and in the end the changes wait for one.
+    """
+    limits, late = Timing(), 30
+    starts_and_answers = 15
+    waits = {
+        "kubelet-away": limits.away + limits.registered_at_all + limits.linger,
+        "refused": limits.refusing + limits.registered_at_all,
+        "absent-kubelet": limits.absent + limits.registered_at_all,
+        "two-instances": 4 / 3 * limits.overlap + 2 * limits.stop + limits.registered_at_all,
+        "dies": late + limits.watch,
+        "changes after a late return": late + limits.linger + late,
+        "growth": late + limits.calm,
+    }
+    assert {name for name, wait in waits.items() if wait + starts_and_answers > 90} == set()
