@@ -5,8 +5,8 @@ import asyncio
 from kubedevices.conformance.checks import ALL
 from tests.conformance.rig import GOOD_PLUGIN, check, found, skipped
 
-ELSEWHERE = {"registration.unopened-stream", "registration.same-second"}
-"""Needs two resources; needs a machine on which two starts take less than a second."""
+ELSEWHERE = {"registration.unopened-stream"}
+"""Needs two resources."""
 
 VARIANTS = {
     "all abilities": (),

@@ -1,7 +1,11 @@
 """Starting a plugin where something is not as it should be; the check starts it itself."""
 
 import asyncio
+import math
+import re
+import socket
 import time
+from pathlib import Path
 
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.stage import Stage
@@ -15,7 +19,8 @@ STORM = 3.0
 
 QUICK_TRIES = 8
 
-SECOND = 1.0
+SECONDS_MORE = 5
+"""For so many seconds more than a plugin should need, what is named after them is there already."""
 
 theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",), track=None)
 
@@ -180,21 +185,35 @@ async def stale_socket(stage: Stage) -> str:
 )
 async def same_second(stage: Stage) -> str:
     """Killed and started again within the same second, it registers."""
-    is_late, tries = True, 3 if stage.notes.usual_start < SECOND else 1
-    while is_late and tries:
-        tries -= 1
-        await asyncio.sleep(SECOND - time.time() % SECOND)
-        second = int(time.time())
-        await stage.start_fresh()
-        await stage.until_registered(stage.timing.start)
-        await stage.keeper.kill_all()
-        await stage.probe.drop_connections()
-        is_late = int(time.time()) != second
-        stage.process = await stage.launch()
-        took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
-    if is_late:
-        raise NotTried(f"it takes {stage.notes.usual_start:.1f} s to start, and two starts more")
+    began = int(time.time())
+    await stage.start_fresh()
+    await stage.until_registered(stage.timing.start)
+    await stage.keeper.kill_all()
+    await stage.probe.drop_connections()
+    now = int(time.time())
+    last = now + math.ceil(2 * stage.notes.usual_start) + SECONDS_MORE
+    for path in [*stage.probe.sockets(), *stage.place.registry.iterdir()]:
+        if began <= (named := _second_in(path)) <= now:
+            for second in range(began, last + 1):
+                _leave_socket(path.with_name(path.name.replace(str(named), str(second))))
+    stage.process = await stage.launch()
+    took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
+    if any(_second_in(stage.plugin(name).socket) > last for name in stage.resources):
+        raise NotTried(f"its second start took more than {last - now} s")
     return f"registered {took:.2f} s after its second start"
+
+
+def _second_in(path: Path) -> int:
+    """Return the second since 1970 that a file is named after, or 0."""
+    found = re.search(r"(?<!\d)\d{10}(?!\d)", path.name)
+    return int(found[0]) if found else 0
+
+
+def _leave_socket(path: Path) -> None:
+    """Leave a socket file behind, as a killed process does."""
+    if not path.exists():
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
 
 
 @theme.check(

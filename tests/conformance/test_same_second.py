@@ -1,0 +1,20 @@
+"""Two starts within the same second, also where a start takes longer than that."""
+
+from dataclasses import replace
+
+from kubedevices.conformance.checks import find
+from kubedevices.conformance.runner import run_checks
+from tests.conformance.rig import FAST, MUTANT, target, widgets
+
+MORE_THAN_A_SECOND = ("sh", "-c", 'sleep 1.2; exec "$@"', "sh")
+
+
+async def test_a_slow_start_meets_the_socket_of_its_second_too() -> None:
+    """No restart of it could fall into a second; the sockets that it names are there instead."""
+    with widgets() as directory:
+        plugin = target(MUTANT, directory, ("--mutation", "generic-starts-in-one-second"))
+        slow = replace(plugin, command=(*MORE_THAN_A_SECOND, *plugin.command))
+        same_second = find("registration.same-second")
+        (result,) = await run_checks(slow, [same_second], replace(FAST, start=8))
+    assert result.status.value == "warn", result.verdict
+    assert "second start" not in result.verdict.evidence
