@@ -101,11 +101,30 @@ class NumaMinusOne(GoodPlugin):
     numa_node = -1
 
 
-@mutation("numa-unknown-node", warns=["list.numa"])
+@mutation(
+    "numa-unknown-node",
+    warns=["list.numa"],
+    says={"list.numa": "in /sys/devices/system/node/online"},
+)
 class NumaUnknownNode(GoodPlugin):
     """Names a NUMA node that this machine has not."""
 
     numa_node = 777
+
+
+@mutation(
+    "numa-node-twice",
+    warns=["list.numa"],
+    says={"list.numa": "names NUMA nodes twice: [0, 0]"},
+)
+class NumaNodeTwice(GoodPlugin):
+    """Collects the node of each of its host files, and some are of one node."""
+
+    def device_list(self) -> Any:
+        response = super().device_list()
+        for entry in response.devices:
+            entry.topology.nodes.add(ID=self.numa_node)
+        return response
 
 
 @mutation("volcano-list-too-large", fails=["list.size"])

@@ -6,6 +6,7 @@ from itertools import pairwise
 from kubedevices.conformance.check import Broken, Fragile, Severity, Theme
 from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.device import Health
+from kubedevices.numa import BadNumaNodes, parse_numa_nodes
 from kubedevices.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
@@ -15,6 +16,7 @@ NEAR_THE_LIMIT = 3 * 2**20
 SHORT = 1.0
 """Seconds of capacity 0 that hardly anybody sees: a kubelet reports it every 10 s."""
 ID_LIMIT = 63
+ONLINE_NODES = "/sys/devices/system/node/online"
 
 first = Theme("list", needs=("registration.options",))
 
@@ -146,35 +148,34 @@ async def health(plugin: Plugin) -> str:
     "numa",
     FAIL,
     suffers="A wrong NUMA node crashes or misleads the topology manager; a negative one makes "
-    "the device unusable for aligned pods.",
+    "the device unusable for aligned pods. With a node twice, the kubelet's checkpoint has the "
+    "device of a pod twice.",
     source="device plugin API: TopologyInfo.nodes; sysfs says -1 where a node is not known",
     mend="Leave the topology out when the node is not known.",
     seen="ROCm (numa_node passed on as read, also -1)",
 )
 async def numa(plugin: Plugin) -> str:
-    """NUMA nodes are not negative and exist on this machine."""
-    nodes = {n for device in (await plugin.device_list()).devices for n in device.numa_nodes or ()}
-    negative = sorted(node for node in nodes if node < 0)
-    if negative:
+    """NUMA nodes are not negative, exist on this machine, and stand once in a device."""
+    devices = (await plugin.device_list()).devices
+    nodes = {node for device in devices for node in device.numa_nodes or ()}
+    if negative := sorted(node for node in nodes if node < 0):
         raise Broken(f"NUMA node {negative[0]}")
     online = _online_nodes(plugin)
-    unknown = sorted(nodes - online) if online else []
-    if unknown:
-        raise Fragile(f"NUMA node {unknown[0]} does not exist here, only {sorted(online)}")
+    if online and (unknown := sorted(nodes - online)):
+        raise Fragile(f"NUMA node {unknown[0]} is not one of {sorted(online)} in {ONLINE_NODES}")
+    for device in devices:
+        named = list(device.numa_nodes or ())
+        if len(set(named)) < len(named):
+            raise Fragile(f"{device.id!r} names NUMA nodes twice: {named}")
     return f"nodes {sorted(nodes)}" if nodes else "no topology"
 
 
 def _online_nodes(plugin: Plugin) -> set[int]:
-    path = plugin.stage.view.outside("/sys/devices/system/node/online")
+    """Return the nodes of this machine, or none where it does not say."""
     try:
-        text = path.read_text().strip()
-    except OSError:
+        return {*parse_numa_nodes(plugin.stage.view.outside(ONLINE_NODES).read_text())}
+    except (OSError, BadNumaNodes):
         return set()
-    nodes: set[int] = set()
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        nodes.update(range(int(low), int(high or low) + 1))
-    return nodes
 
 
 @theme.check(
