@@ -10,7 +10,7 @@ from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.view import View
 from kubedevices.errors import NoPrivateView
-from kubedevices.probe.mounts import Bind
+from kubedevices.probe.mounts import Bind, directory_without_mounts
 from tests.conformance.rig import FAST
 
 pytestmark = [
@@ -74,12 +74,43 @@ async def test_a_single_file_can_be_bound(short_dir: Path) -> None:
     assert not (short_dir / "sys").exists()
 
 
-async def test_the_root_itself_cannot_be_covered(short_dir: Path) -> None:
-    """A path whose first directory is missing is refused with a reason."""
-    work = short_dir / "work"
-    work.mkdir()
-    with pytest.raises(KeeperRefused, match="its first directory does not exist"):
-        await look(work, [Bind(str(short_dir), "/kd-no-such-directory/x")], "true")
+async def test_a_first_directory_that_does_not_exist_is_made_for_us_alone(short_dir: Path) -> None:
+    """The plugin gets another root with everything of ours in it, links and mounts included."""
+    for name in ("work", "ours"):
+        (short_dir / name).mkdir()
+    (short_dir / "ours" / "file").write_text("content")
+    before, top = names(Path("/")), f"/kd-missing-{os.getpid()}"
+    binds = [
+        Bind(str(short_dir / "ours"), f"{top}/deep/x"),
+        Bind(str(short_dir / "ours" / "file"), f"{top}-too/file"),
+    ]
+    script = (
+        f"cat {top}/deep/x/file {top}-too/file; touch {top}/deep/x/new {short_dir}/made; echo; "
+        "ls -A /; test -r /proc/self/stat && test -c /dev/null && pwd -P; "
+        "for each in /*/; do echo $(ls -A $each | wc -l) $each; done"
+    )
+    content, *seen = (await look(short_dir / "work", binds, script)).splitlines()
+    assert content == "content" * 2
+    end = seen.index(str(Path.cwd()))
+    assert sorted(seen[:end]) == sorted([*before, top[1:], f"{top[1:]}-too"])
+    assert names(Path("/")) == before
+    sizes = {line.split()[1]: int(line.split()[0]) for line in seen[end + 1 :]}
+    for path in filter(Path.is_dir, map(Path, ("/boot", "/mnt", "/srv", "/usr"))):
+        assert sizes[f"{path}/"] == len(names(path)), path
+    assert names(short_dir / "ours") == ["file", "new"]
+    assert (short_dir / "made").exists()
+
+
+def test_another_root_is_mounted_where_it_hides_no_mount(short_dir: Path) -> None:
+    """On a directory without mounts; a link, a file, or what a mount is on or below does not do."""
+    file, link, mounted, above, free = (short_dir / f"{n}" for n in range(5))
+    for directory in (mounted, above / "below", free):
+        directory.mkdir(parents=True)
+    file.touch()
+    link.symlink_to(free)
+    entries, mounts = [file, link, mounted, above, free], [Path("/"), mounted, above / "below"]
+    assert directory_without_mounts(entries, mounts) == free
+    assert directory_without_mounts(entries[:-1], mounts) is None
 
 
 def test_paths_of_the_plugin_are_found_outside(short_dir: Path) -> None:

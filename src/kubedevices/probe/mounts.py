@@ -25,27 +25,25 @@ class Bind(NamedTuple):
 def enter_private_view(binds: Iterable[Bind]) -> None:
     """Leave the host's mounts and put each bind in place, in order; raises OSError."""
     linux.leave_shared_mounts()
+    root = Path("/").stat().st_dev
     for bind in binds:
         target = os.path.realpath(bind.inside)
         if not Path(target).exists():
-            _make_room(Path(target), is_directory=Path(bind.host).is_dir())
+            _make_room(Path(target), root, is_directory=Path(bind.host).is_dir())
         linux.mount(bind.host, target, flags=linux.MS_BIND | linux.MS_REC)
 
 
-def _make_room(target: Path, *, is_directory: bool) -> None:
+def _make_room(target: Path, root: int, *, is_directory: bool) -> None:
     """Create `target` for us alone: on the host nothing of it must appear.
 
     The nearest directory that exists is covered by a tmpfs showing the same entries; in there the
-    missing rest can be made.
+    missing rest can be made. `root` is the device of the host's root.
     """
     ancestor = next(parent for parent in target.parents if parent.is_dir())
-    if ancestor == Path("/"):
-        raise OSError(
-            2,
-            f"its first directory does not exist on this host: create /{target.parts[1]} first",
-            str(target),
-        )
-    _cover(ancestor)
+    if ancestor != Path("/"):
+        _cover(ancestor)
+    elif ancestor.stat().st_dev == root:
+        _take_another_root(target)
     if is_directory:
         target.mkdir(parents=True)
     else:
@@ -64,6 +62,39 @@ def _cover(directory: Path) -> None:
             _show_again(entry, directory / entry.name)
     finally:
         os.close(below)
+
+
+def _take_another_root(target: Path) -> None:
+    """Go to a root of our own with the same entries: nothing can cover the one that we have.
+
+    It is mounted on one of these entries. A bind shows what it hides; no mount is below that.
+    """
+    here, entries = Path.cwd(), sorted(Path("/").iterdir())
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounted = [Path(line.split()[4]) for line in lines]
+    place = directory_without_mounts(entries, mounted)
+    if place is None:
+        why = f"there is no place for another root on this host: create /{target.parts[1]} first"
+        raise OSError(2, why, str(target))
+    hidden = os.open(place, os.O_PATH | os.O_DIRECTORY)
+    try:
+        linux.mount("tmpfs", str(place), "tmpfs", data="mode=755")
+        for entry in entries:
+            if entry != place:
+                _show_again(entry, place / entry.name)
+        (place / place.name).mkdir()
+        linux.mount(f"/proc/self/fd/{hidden}/.", f"{place}/{place.name}", flags=linux.MS_BIND)
+    finally:
+        os.close(hidden)
+    os.chroot(place)
+    os.chdir(here)
+
+
+def directory_without_mounts(entries: Iterable[Path], mounted: Iterable[Path]) -> Path | None:
+    """Return the first of `entries` that is a directory, with no mount on it or below."""
+    busy = {each for at in mounted for each in (at, *at.parents)}
+    free = (each for each in entries if each not in busy)
+    return next((each for each in free if each.is_dir() and not each.is_symlink()), None)
 
 
 def _show_again(source: Path, target: Path) -> None:
