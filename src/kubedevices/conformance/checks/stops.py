@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from kubedevices.conformance.check import Broken, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.plugin import Plugin
@@ -50,14 +50,15 @@ def _servers(stage: Stage) -> set[int]:
     return {listening_process(stage.plugin(name).socket) for name in stage.resources} - {0}
 
 
-async def _stop(stage: Stage, process: Process, servers: Iterable[int] = ()) -> float:
+async def _stop(stage: Stage, process: Process, servers: Collection[int] = ()) -> float:
     """Stop a plugin; return its seconds. It is `running` afterwards if it took too many.
 
     The command of an engine tidies up when the plugin in its container is gone: not its fault.
     """
     began = asyncio.get_running_loop().time()
     await process.send_signal(signal.SIGTERM)
-    if not await stage.until_ended(process, stage.timing.stop) and not any(map(is_there, servers)):
+    is_late = not await stage.until_ended(process, stage.timing.stop)
+    if is_late and servers and not any(map(is_there, servers)):
         await stage.until_ended(process, stage.timing.start)
     return stage.spent(began)
 
