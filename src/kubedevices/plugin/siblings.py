@@ -253,7 +253,8 @@ class Siblings:
                 pings = asyncio.create_task(
                     _ping(channel, timing.sibling_ping), name=f"pings of {newer.name.instance}"
                 )
-                states = JsonClient(channel, SERVICE).stream("Watch", {"resource": self._resource})
+                request = {"resource": self._resource, "socket": str(self._name)}
+                states = JsonClient(channel, SERVICE).stream("Watch", request)
                 try:
                     async with aclosing(states):
                         async for state in states:
@@ -302,11 +303,14 @@ class Siblings:
 
     async def _asked_to_relieve(self, request: JsonObject) -> JsonObject:
         """Note that an older one, which stands by, was taken in by a kubelet."""
+        self._note_older(request)
+        return {}
+
+    def _note_older(self, request: JsonObject) -> None:
         older = self._sibling_in(request, newer=False)
         if older not in self._older:
             self._older.append(older)
         self._tell()
-        return {}
 
     async def _asked_to_leave(self, request: JsonObject) -> JsonObject:
         """Leave, if who asks is there to see: else nobody would come back when it is gone."""
@@ -344,6 +348,9 @@ class Siblings:
 
     async def _watched(self, request: JsonObject) -> AsyncIterator[JsonObject]:
         self._check_resource(request)
+        # It may have made its socket after we looked for older ones, as after a kubelet's start.
+        with contextlib.suppress(RpcError):
+            self._note_older(request)
         ends, told = self._ends, None
         while ends == self._ends:
             if told != self._is_registered:

@@ -72,7 +72,7 @@ class Timing(NamedTuple):
     hook_grace: float = 0.3
     """After that, for threads that still run code of the author's; then they are left behind."""
 
-    exit_grace: float = 2.0
+    exit_grace: float = 5.0
     """From a signal to the end of the process, even if something blocks the event loop."""
 
     isolate_first: float = 1.0
