@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from kubedevices.host import heap
+
 PROGRAM = """
 import re, sys
 from pathlib import Path
@@ -35,3 +37,9 @@ def test_a_large_block_that_is_freed_is_no_memory_of_the_process() -> None:
     ]
     assert freed[0] < 1024
     assert freed[1] > 3 * 1024
+
+
+def test_a_python_without_ctypes_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some small images leave it out."""
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    heap.give_large_blocks_back()

@@ -12,9 +12,9 @@ def give_large_blocks_back() -> None:
     """Let large blocks of memory go back to the system when they are freed, as glibc does at first.
 
     By default it stops that with the first of them that is freed, up to 32 MiB: a plugin of 100,000
-    devices then keeps 27 MB that it no longer uses. Without glibc nothing happens.
+    devices then keeps 27 MB that it no longer uses. Without glibc or ctypes nothing happens.
     """
-    import ctypes  # noqa: PLC0415 - not for who only asks what is in this package
+    with contextlib.suppress(ImportError, AttributeError):
+        import ctypes  # noqa: PLC0415 - not for who only asks what is in this package
 
-    with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)
