@@ -6,8 +6,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
-# The tests start thousands of processes: each would compile the sources again.
-unexport PYTHONDONTWRITEBYTECODE
 
 # What `make image` builds and `make deploy` deploys; KUBECONFIG chooses the cluster. The variables
 # of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) are taken from the environment.
@@ -63,8 +61,11 @@ types: $(VENV)/dev.done  ## mypy --strict
 imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
 	$(BIN)/lint-imports
 
+# The tests start thousands of processes, which shall not compile the sources again each. Nor shall
+# they write what they compiled: some of them find their disk full, and would leave half a file.
 tests: $(VENV)/dev.done  ## pytest, in parallel
-	$(BIN)/pytest -n 4 $(PYTEST_ARGS)
+	$(BIN)/python -m compileall -q src tests examples benchmarks
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 4 $(PYTEST_ARGS)
 
 proto: $(VENV)/dev.done  ## tests/wire/descriptors.binpb from src/kubedevices/wire/proto
 	$(BIN)/python -m tests.wire.generate_descriptors
