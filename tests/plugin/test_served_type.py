@@ -34,8 +34,8 @@ async def test_an_isolated_type_is_tried_again_ever_more_rarely(
             scanner, domain=DOMAIN, socket_dir=short_dir, registration="none", timing=timing,
             on_server_error="isolate",
         ) as runner:  # fmt: skip
-            await until(lambda: len(pauses(caplog.text)) >= 4)
-            assert pauses(caplog.text)[:4] == ["0.02", "0.04", "0.08", "0.08"]
+            # A machine that stands still makes a try look like a time of serving: they begin anew.
+            await until(lambda: "0.02 0.04 0.08 0.08" in " ".join(pauses(caplog.text)))
             (short_dir / NAME).rename(short_dir / "foreign")
             await until(lambda: runner.is_serving("widget"))
             await asyncio.sleep(2 * timing.isolate_last)
