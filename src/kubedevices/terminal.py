@@ -18,6 +18,11 @@ def size() -> tuple[int, int]:
     return get_terminal_size()
 
 
+def wrap_width() -> int:
+    """Return how wide lines for people may be; 0 where no person reads along."""
+    return size()[0] if is_terminal() else 0
+
+
 def styled(text: str, style: str) -> str:
     """Return `text` as `style`: green, yellow, bold red, dim, bold, or nothing.
 

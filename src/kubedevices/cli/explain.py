@@ -157,7 +157,7 @@ def _print_findings(findings: Iterable["Finding"]) -> list[str]:
 
     Return the results that were printed.
     """
-    width = terminal.size()[0] if terminal.is_terminal() else 0
+    width = terminal.wrap_width()
     merged = _merged(findings)
     for each in merged:
         head = f"{each.result:8} {each.step:15} "

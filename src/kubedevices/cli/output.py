@@ -175,7 +175,7 @@ class LiveListing:
         columns, height = terminal.size()
 
         def rows_of(*parts: str) -> int:
-            return sum(-(-len(_CODE.sub("", part)) // columns) or 1 for part in parts)
+            return sum(-(-_length(part) // columns) or 1 for part in parts)
 
         room, shown = height - 2 - rows_of(caption), []
         for number, line in enumerate(lines):
@@ -206,7 +206,7 @@ def _print_on_terminal(rows: Sequence[Row], columns: Sequence[Column]) -> None:
     """
     room, _ = terminal.size()
     shown = _draw(rows, columns)
-    if len(columns) > 1 and max(len(_CODE.sub("", line)) for line in shown) > room:
+    if len(columns) > 1 and max(map(_length, shown)) > room:
         heading, rule, *lines = _draw(rows, columns[1:])
         shown = [f"  {heading}", f"  {rule[: room - 2]}"]
         above = None
@@ -223,7 +223,8 @@ def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """Return a line per row after two for the heading, as wide as they need to be."""
     heading, *lines = _aligned(rows, columns)
     room, _ = terminal.size()
-    drawn = [styled(_GAP.join(heading).rstrip(), "bold"), "─" * min(len(_GAP.join(heading)), room)]
+    title = _GAP.join(heading)
+    drawn = [styled(title.rstrip(), "bold"), "─" * min(len(title), room)]
     above = ""
     for cells in lines:
         # What is said again steps back. Blanks at the end would make a narrow terminal wrap.
@@ -232,6 +233,11 @@ def _draw(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
         above, shown[-1] = cells[0], _styled_cell(cells[-1].rstrip(), "")
         drawn.append(_GAP.join(shown))
     return drawn
+
+
+def _length(line: str) -> int:
+    """Return how many columns a line takes on the terminal: its colours take none."""
+    return len(_CODE.sub("", line))
 
 
 def _styled_cell(cell: str, style: str) -> str:

@@ -108,10 +108,10 @@ def _start_keeper(control: socket.socket) -> Waitable:
 class Keeper:
     """The connection to the keeper process of one run. Closing it ends everything it started."""
 
-    start_keeper: ClassVar[Callable[[socket.socket], "Waitable"]] = staticmethod(_start_keeper)
+    start_keeper: ClassVar[Callable[[socket.socket], Waitable]] = staticmethod(_start_keeper)
     """Starts the process; tests fork one that has its plugins loaded."""
 
-    def __init__(self, control: socket.socket, keeper: "Waitable") -> None:
+    def __init__(self, control: socket.socket, keeper: Waitable) -> None:
         self._control = control
         self._keeper = keeper
         self._numbers = itertools.count(1)

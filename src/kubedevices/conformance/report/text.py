@@ -15,8 +15,7 @@ _NARROWEST = 20
 
 def print_report(run: Run) -> None:
     """Print to stdout: with colours on a terminal, plain and never wrapped into a pipe."""
-    width = terminal.size()[0] if terminal.is_terminal() else 0
-    sys.stdout.writelines(f"{line}\n" for line in report_lines(run, width))
+    sys.stdout.writelines(f"{line}\n" for line in report_lines(run, terminal.wrap_width()))
 
 
 def report_lines(run: Run, width: int = 0) -> Iterator[str]:
