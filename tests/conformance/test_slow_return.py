@@ -56,6 +56,19 @@ async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> 
     assert len(restarts) == 1
 
 
+def test_limits_stand_clear_of_the_timers_of_plugins() -> None:
+    """A plugin with a timer of 30 s gets the same verdict each time; `dial` is the kubelet's own."""
+    limits = Timing()
+    judging = {
+        *(limits.start, limits.call, limits.call / 2, limits.first_list, limits.late_list),
+        *(limits.registered_soon, limits.registered_at_all, limits.noticed_soon, limits.change),
+        *(limits.pre_start, limits.pre_start * 2 / 3, limits.stop, limits.refusing),
+        *(limits.absent, limits.quiet, limits.watch, limits.often),
+    }
+    near = [each for each in judging for timer in (5, 10, 30, 60) if abs(each - timer) < 2]
+    assert near == []
+
+
 def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:
     """A run takes 90 s with the worst plugin: one that never returns, or does so after 30 s.
 

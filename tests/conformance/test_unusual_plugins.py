@@ -23,6 +23,7 @@ from tests.conformance.rig import FAST, HERE, found, target, widgets
 from tests.conformance.unusual_plugin import (
     AllocatesAfterTheSecondTime,
     BothWays,
+    HearsSigtermLate,
     KeepsTheMissing,
     NamedBySecondAndBinding,
     NamedBySecondAndRemoving,
@@ -70,6 +71,7 @@ async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[R
         (WatchesLate, "life.sockets-wiped"),
         (WatchesLate, "life.own-socket-removed"),
         (WatchesLate, "life.descriptors"),
+        (HearsSigtermLate, "life.stop-in-allocate"),
     ],
 )
 async def test_a_habit_is_no_fault(habit: type[GoodPlugin], name: str) -> None:

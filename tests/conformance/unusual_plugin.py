@@ -211,6 +211,21 @@ class WatchesLate(GoodPlugin):
         await super().until_lost()
 
 
+class HearsSigtermLate(GoodPlugin):
+    """Is ready for SIGTERM a moment after Register."""
+
+    ready_at = 0.0
+
+    async def call_register(self) -> None:
+        await super().call_register()
+        self.ready_at = time.monotonic() + 0.1
+
+    async def close_server(self, grace: float = 0) -> None:
+        if self.stopping.is_set() and time.monotonic() < self.ready_at:
+            os._exit(1)
+        await super().close_server(grace)
+
+
 class BothWays(GoodPlugin):
     """Calls Register, and has its socket in the plugin registry directory as well."""
 
@@ -257,6 +272,7 @@ HABITS = {
         KeepsTheMissing,
         PoolOfThreads,
         WatchesLate,
+        HearsSigtermLate,
         BothWays,
         SpeaksV1Alpha,
         RegistersTwiceAfterAWait,

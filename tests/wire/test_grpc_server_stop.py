@@ -5,12 +5,14 @@ import contextlib
 import resource
 import selectors
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
+from kubedevices.wire.grpc_server import STOP_TIME
 from kubedevices.wire.unix_grpc import (
     FileIdentity,
     GrpcChannel,
@@ -138,6 +140,32 @@ async def test_stop_does_not_wait_for_stubborn_handlers(
     assert "does not end although cancelled" in caplog.text
     stubborn.set()
     await until(lambda: not server.tasks, what="the handler has ended")
+
+
+async def test_a_machine_that_stands_still_makes_no_handler_stubborn(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The time of a stop may pass while nothing runs; what then ends in a few steps has ended."""
+
+    async def end_in_steps(_payload: bytes) -> AsyncIterator[bytes]:
+        try:
+            yield b"first"
+            await asyncio.Event().wait()
+        finally:
+            time.sleep(2 * STOP_TIME)  # noqa: ASYNC251  the machine
+            for _ in range(6):
+                await asyncio.sleep(0)
+
+    server = server_of({WATCH: StreamMethod(end_in_steps)})
+    await server.start(short_dir / "s.sock")
+    async with dialled(short_dir) as channel:
+        messages = channel.stream(WATCH)
+        await anext(messages)
+        await server.stop()
+        with pytest.raises(RpcError):
+            await anext(messages)
+    assert not server.tasks
+    assert caplog.text == ""
 
 
 async def test_connections_in_the_queue_end_with_stop(short_dir: Path) -> None:

@@ -156,7 +156,7 @@ class Stage:
 
     async def launch_another(self) -> Process:
         """Start a process beside or after another, but not in the same second: no node does."""
-        await asyncio.sleep(ANOTHER_SECOND)
+        await asyncio.gather(asyncio.sleep(ANOTHER_SECOND), self.calm())
         return await self.launch()
 
     async def start_fresh(self, *, kubelet: bool = True, manner: Manner = KIND) -> Process:

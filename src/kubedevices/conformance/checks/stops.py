@@ -126,6 +126,7 @@ async def stop_in_allocate(stage: Stage) -> str:
     """It ends cleanly on SIGTERM while Allocate calls come in."""
     process = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
+    await stage.calm()
     plugin = stage.plugin(stage.resources[0])
     ids = (await plugin.healthy_ids())[:1]
     calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
