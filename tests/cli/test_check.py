@@ -27,14 +27,23 @@ def mutant(devices: Path, mutation: str) -> list[str]:
 
 
 def test_a_good_plugin_exits_0_with_all_reports(short_dir: Path) -> None:
-    """JSON on stdout, JUnit and HTML in files; each has the results."""
+    """JSON on stdout, JUnit and HTML in files; each has the results, and how they were made."""
     junit, html = short_dir / "r.xml", short_dir / "r.html"
+    manner = ["--quick", "--one-at-a-time", "--no-registry"]
     with widgets() as devices:
-        options = ["--only", "list", "grpc", "--skip", "list.change", "--junit", junit]
+        options = ["--only", "list", "grpc", "--skip", "list.change", "--junit", junit, *manner]
+        options += ["--trigger", "true", "--kubelet", "1.36"]
         done = run("check", *UNHURRIED, *options, "--html", html, "-o", "json", *plugin(devices))
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
+    about = document["about"]
+    assert (about["options"], about["trigger"]) == (" ".join(manner), "true")
+    assert (about["kubelet"], about["plugins"]) == ("1.36", "one at a time")
+    assert f"{os.cpu_count()} processors" in about["machine"]
     ids = {each["id"] for each in document["checks"]}
+    quiet = {"list.stays-open", "list.identical", "list.steady"}
+    assert quiet == {*document["left_out"]}
+    assert not quiet & ids
     assert "list.order" in ids
     assert "grpc.ping" in ids
     assert "list.change" not in ids

@@ -57,7 +57,7 @@ async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> 
 
 
 def test_limits_stand_clear_of_the_timers_of_plugins() -> None:
-    """A plugin with a timer of 30 s gets the same verdict each time; `dial` is the kubelet's own."""
+    """A timer of 30 s means the same verdict each time; `dial` is the kubelet's own limit."""
     limits = Timing()
     judging = {
         *(limits.start, limits.call, limits.call / 2, limits.first_list, limits.late_list),
