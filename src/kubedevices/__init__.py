@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kubedevices.device import Device, DeviceSpec, Health, Mount
     from kubedevices.device_tree import DeviceTree
     from kubedevices.errors import KubedevicesError
+    from kubedevices.middleware.middleware import Middleware, Relay
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
@@ -50,6 +51,7 @@ _HOMES = {
     "device": ("Device", "DeviceSpec", "Health", "Mount"),
     "device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
+    "middleware.middleware": ("Middleware", "Relay"),
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",
@@ -79,6 +81,7 @@ __all__ = [
     "DeviceTree",
     "Health",
     "KubedevicesError",
+    "Middleware",
     "Mount",
     "Notifier",
     "PluginRunner",
@@ -88,6 +91,7 @@ __all__ = [
     "PreferredAllocationRequest",
     "PreferredAllocationResponse",
     "PreferredAllocator",
+    "Relay",
     "Scanner",
     "TypeStarter",
     "TypeStopper",

@@ -198,6 +198,12 @@ LATE_HOOKS = Metric(
 )
 SCAN_SECONDS = Metric(f"{_PLUGIN}scan_seconds", "gauge", "How long the last scan took.")
 SCAN_ERRORS = Metric(f"{_PLUGIN}scan_errors_total", "counter", "Scans that failed.")
+MIDDLEWARE_EVENTS = Metric(
+    "kubedevices_middleware_events_total",
+    "counter",
+    "What a middleware did, by middleware, device type and event.",
+    ("middleware", "device_type", "event"),
+)
 CONFIG_RELOADS = Metric(
     f"{_PLUGIN}config_reloads_total",
     "counter",

@@ -161,7 +161,7 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "cli.plugin_pages cli.process_samples metrics http_pages",
+        "cli.plugin_pages cli.process_samples metrics http_pages middleware middleware.middleware",
         "prometheus_client",
         """
         email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref

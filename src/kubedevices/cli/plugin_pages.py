@@ -21,6 +21,7 @@ from kubedevices.device import Health
 from kubedevices.errors import CannotAsk
 from kubedevices.http_pages import Page, PageServer, parse_address
 from kubedevices.metrics import PrometheusMetrics, Sample
+from kubedevices.middleware.middleware import innermost, layers
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
@@ -103,7 +104,11 @@ class PluginPages:
         for device_type, error in runner.too_large.items():
             if device_type not in runner.servers:
                 yield Sample(metrics.LEFT_OUT, (error.resource,), error.devices)
-        scanner: Any = self._scanner
+        for layer in layers(self._scanner):
+            for (device_type, event), times in [*layer.counts.items()]:
+                labels = (type(layer).__name__.lower(), device_type, event)
+                yield Sample(metrics.MIDDLEWARE_EVENTS, labels, times)
+        scanner: Any = innermost(self._scanner)
         if (took := getattr(scanner, "last_scan_seconds", None)) is not None:
             yield Sample(metrics.SCAN_SECONDS, (), took)
             yield Sample(metrics.SCAN_ERRORS, (), scanner.failed_scans)

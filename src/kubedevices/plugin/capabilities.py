@@ -98,3 +98,18 @@ class TypeStopper(ABC):
         An exception is logged. The framework waits at most half a second (`Timing.removed_grace`),
         because a plugin that was told to stop must end.
         """
+
+
+class StandIn(
+    Allocator, PostAllocator, PreferredAllocator, ContainerPreStarter, TypeStarter, TypeStopper
+):
+    """Stands for another object: has every method, and says which of them count.
+
+    For objects that pass calls on: which abilities they have is known when they are made.
+    """
+
+    offered: frozenset[type]
+    """The abilities that count: classes of this module."""
+
+    stands_for: str
+    """The name of the author's class, for messages."""

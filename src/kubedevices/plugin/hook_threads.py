@@ -172,7 +172,9 @@ class _Job:
 def _name_of(function: Callable[..., Any]) -> str:
     """Name a method after the class of its object: the author's, not one of ours above it."""
     if inspect.ismethod(function):
-        return f"{type(function.__self__).__name__}.{function.__name__}"
+        owner = function.__self__
+        name = getattr(owner, "stands_for", type(owner).__name__)  # see `capabilities.StandIn`
+        return f"{name}.{function.__name__}"
     return getattr(function, "__qualname__", None) or repr(function)
 
 

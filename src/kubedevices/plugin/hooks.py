@@ -28,6 +28,7 @@ from kubedevices.plugin.capabilities import (
     ContainerPreStarter,
     PostAllocator,
     PreferredAllocator,
+    StandIn,
     TypeStarter,
     TypeStopper,
     UseDefault,
@@ -50,20 +51,23 @@ class Hooks:
     """What `plugin` can do besides scanning."""
 
     def __init__(self, plugin: object) -> None:
-        self.name = type(plugin).__name__
-        self._allocate = plugin.allocate if isinstance(plugin, Allocator) else None
-        self._post_allocate: Callable[..., Any] | None = None
-        if isinstance(plugin, PostAllocator):
-            self._post_allocate = plugin.post_allocate
-            self._post_arguments = _count_arguments(plugin.post_allocate)
-        self._prefer = (
-            plugin.get_preferred_allocation if isinstance(plugin, PreferredAllocator) else None
-        )
-        self._pre_start = (
-            plugin.pre_start_container if isinstance(plugin, ContainerPreStarter) else None
-        )
-        self._type_added = plugin.on_type_added if isinstance(plugin, TypeStarter) else None
-        self._type_removed = plugin.on_type_removed if isinstance(plugin, TypeStopper) else None
+        self.name = plugin.stands_for if isinstance(plugin, StandIn) else type(plugin).__name__
+        self.offered = offered = _offered_by(plugin)
+        """Which abilities the plugin has: classes of `capabilities`."""
+        methods = {
+            method: getattr(plugin, method)
+            for method, ability in _METHODS.items()
+            if ability in offered
+        }
+        self._allocate = methods.get("allocate")
+        self._post_allocate = methods.get("post_allocate")
+        self._post_arguments = 2
+        if self._post_allocate is not None:
+            self._post_arguments = _count_arguments(self._post_allocate)
+        self._prefer = methods.get("get_preferred_allocation")
+        self._pre_start = methods.get("pre_start_container")
+        self._type_added = methods.get("on_type_added")
+        self._type_removed = methods.get("on_type_removed")
         self._warn_of_methods_without_ability(plugin)
 
     @property
@@ -143,8 +147,11 @@ class Hooks:
         except Exception as error:
             raise HookFailed(self.name, "on_type_added", error, describe(error)) from error
 
-    async def on_type_removed(self, device_type: str, timeout: float) -> None:
-        """Tell the plugin that a device type is no longer served; logs what goes wrong."""
+    async def on_type_removed(self, device_type: str, timeout: float | None) -> None:
+        """Tell the plugin that a device type is no longer served; logs what goes wrong.
+
+        `timeout=None`: a caller above has a deadline.
+        """
         if self._type_removed is None:
             return
         try:
@@ -166,6 +173,12 @@ class Hooks:
                     "%s.%s() is never called: %s does not inherit kubedevices.%s",
                     self.name, method, self.name, ability.__name__,
                 )  # fmt: skip
+
+
+def _offered_by(plugin: object) -> frozenset[type]:
+    if isinstance(plugin, StandIn):
+        return plugin.offered
+    return frozenset(ability for ability in _METHODS.values() if isinstance(plugin, ability))
 
 
 def _count_arguments(method: Callable[..., Any]) -> int:

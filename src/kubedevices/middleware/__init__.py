@@ -1,0 +1,8 @@
+"""A scanner in, a scanner out: changes devices and answers. A map; imports nothing.
+
+Every class is a `Scanner` made of another, so they compose: `Shared(Filtered(found, …), …)`.
+Nearest to the plugin first, the order is: record, mend, filter, split, rename, maintenance,
+health, hold, share, inject, faults.
+
+middleware         the base: passes trees, abilities and calls on
+"""
