@@ -148,9 +148,10 @@ async def test_a_kubelet_that_hangs_up_cancels_the_call_inside(short_dir: Path) 
     async with proxied(short_dir) as rig:
         plugin = await rig.plugin(*healthy("a"))
         served = await rig.served(1)
-        ended = asyncio.Event()
+        began, ended = asyncio.Event(), asyncio.Event()
 
         async def hang(_request: object) -> None:
+            began.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -158,8 +159,8 @@ async def test_a_kubelet_that_hangs_up_cancels_the_call_inside(short_dir: Path) 
 
         plugin.allocate = hang  # type: ignore[assignment,method-assign]
         call = asyncio.create_task(ask(served, services.ALLOCATE))
-        await until(lambda: plugin.open_streams)
-        await asyncio.wait({call}, timeout=0.2)
+        async with asyncio.timeout(20):
+            await began.wait()
         call.cancel()
         async with asyncio.timeout(20):
             await ended.wait()

@@ -124,9 +124,7 @@ class PluginServer:
         self._changed = asyncio.Event()
         self._ended = 0
         self._is_refusing = False
-        self._default_response = partial(
-            default_response, env_merge=env_merge, strict=strict_allocate
-        )
+        self._default = partial(default_response, env_merge=env_merge, strict=strict_allocate)
         self._relay, self._preferred_errors = relay, preferred_errors
         self._min_update_interval = min_update_interval
         self._timing, self._timeouts = timing or Timing(), hook_timeouts or HookTimeouts()
@@ -223,7 +221,7 @@ class PluginServer:
         if self._hooks.is_asked_to_allocate or any(each and each.cdi for each in asked):
             return None
         with self._counted_allocation(request):
-            return checked(self._default_response(request, devices), request, self._hooks.name)
+            return checked(self._default(request, devices), request, self._hooks.name)
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
         """Answer with the plugin's own response or with the default one."""
@@ -232,7 +230,7 @@ class PluginServer:
         with self._counted_allocation(request):
             response = await self._hooks.allocate(request, deadline)
             if isinstance(response, UseDefault):
-                response = self._default_response(request, devices)
+                response = self._default(request, devices)
                 await self._hooks.post_allocate(response, request, deadline)
             response = response if self._relay else checked(response, request, self._hooks.name)
             await self._look_after_cdi(response, deadline)
