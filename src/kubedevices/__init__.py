@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kubedevices.device import Device, DeviceSpec, Health, Mount
     from kubedevices.device_tree import DeviceTree
     from kubedevices.errors import KubedevicesError
+    from kubedevices.middleware.maintenance import Maintained
     from kubedevices.middleware.middleware import Middleware, Relay
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
@@ -51,6 +52,7 @@ _HOMES = {
     "device": ("Device", "DeviceSpec", "Health", "Mount"),
     "device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
+    "middleware.maintenance": ("Maintained",),
     "middleware.middleware": ("Middleware", "Relay"),
     "plugin.capabilities": (
         "USE_DEFAULT",
@@ -81,6 +83,7 @@ __all__ = [
     "DeviceTree",
     "Health",
     "KubedevicesError",
+    "Maintained",
     "Middleware",
     "Mount",
     "Notifier",

@@ -49,11 +49,7 @@ class Recorder:
         self.is_new = True
 
     async def list_received(
-        self,
-        endpoint: Endpoint,
-        devices: tuple[ReportedDevice, ...],
-        slices: LoopSlices,
-        message: bytes,
+        self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...], slices: LoopSlices
     ) -> bool:
         self.lists.append([device.id for device in devices])
         return self.is_new

@@ -129,6 +129,7 @@ PARTS = {
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
         plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
+        middleware middleware.maintenance middleware.middleware plugin.replicas
         plugin.register_call plugin.registrar plugin.reminder plugin.runner plugin.scanner
         plugin.served_type plugin.server plugin.siblings plugin.stop_signals
         plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
@@ -174,7 +175,7 @@ PARTS = {
         builtin.config_follower builtin.expose builtin.expose_abilities builtin.expose_config
         builtin.expose_host builtin.expose_memory builtin.expose_tree builtin.health_checks cdi
         cdi.annotations cdi.inject cdi.names cdi.parse cdi.registry cdi.rules cdi.values cli.expose
-        cli.output host.device_files host.pci host.usb host.vfio plugin.health_gate plugin.replicas
+        cli.output host.device_files host.pci host.usb host.vfio plugin.health_gate
         terminal
         """,
         stdlib="hashlib",

@@ -33,13 +33,16 @@ VERBS = {
     "run": "serve a plugin written in Python",
     "simulate": "serve simulated devices",
     "expose": "serve devices of this host; a YAML file chooses them",
-    "proxy": "stand between other device plugins and the kubelet",
     "node": "run a node without Kubernetes: accept plugins, allocate their devices",
     "devices": "list devices: health, NUMA node, holder",
     "wait": "wait until a resource has devices to allocate",
     "allocate": "allocate devices for a container, as a kubelet does",
     "with": "run a command with devices, and give them back when it ends",
     "release": "take a pod's devices back",
+    "cordon": (
+        "take a device out of service: it is Unhealthy, and Allocate refuses it with the reason"
+    ),
+    "uncordon": "put a device back into service that `kubedevices cordon` took out",
     "check": "find the mistakes of a device plugin in any language",
     "checkpoint": (
         "read a kubelet's device checkpoint: allocations, and whether the file is damaged"

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.errors import CannotAsk, UsageError
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+from kubedevices.socket_paths import (
+    DEVICE_PLUGIN_DIR,
+    PLUGIN_REGISTRY_DIR,
+    STATE_DIR,
+    default_state_dir,
+)
 
 if TYPE_CHECKING:
     from kubedevices.plugin.cdi_files import Inject
@@ -70,6 +75,13 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         metavar="DIR",
         help=f"directory of kubelet.sock and of our socket (default: {DEVICE_PLUGIN_DIR}; with "
         f"--registration watch {PLUGIN_REGISTRY_DIR})",
+    )
+    group.add_argument(
+        "--state-dir",
+        type=some_path,
+        metavar="DIR",
+        help="directory of the list that `kubedevices cordon` writes (default: DIR.state for "
+        f"--socket-dir DIR; {STATE_DIR} for the kubelet's directories)",
     )
     group.add_argument(
         "--registration",
@@ -162,10 +174,14 @@ def serve_plugin(
     """Serve until a signal comes, with pages beside if `--listen` wants them."""
     if args.listen is None and args.pod_resources is not None:
         raise UsageError("--pod-resources needs --listen")
+    from kubedevices.middleware.maintenance import FILE_NAME, Maintained
     from kubedevices.plugin.options import Settings
     from kubedevices.plugin.runner import run_until_signal
 
-    check_socket_dir(Settings(**options))
+    settings = Settings(**options)
+    check_socket_dir(settings)
+    state_dir = args.state_dir or _default_state_dir(settings.directory)
+    scanner = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
     if args.listen is None:
         run_until_signal(scanner, domain=domain, **options)
         return
@@ -174,6 +190,11 @@ def serve_plugin(
     pages = PluginPages(args.listen, scanner, pod_resources=args.pod_resources)
     options["on_allocated"] = pages.count_allocation
     run_until_signal(scanner, domain=domain, beside=pages.beside, **options)
+
+
+def _default_state_dir(directory: Path) -> Path:
+    """Return where `kubedevices cordon` writes, for a plugin whose socket is in `directory`."""
+    return STATE_DIR if directory == PLUGIN_REGISTRY_DIR else default_state_dir(directory)
 
 
 def check_socket_dir(settings: "Settings") -> None:

@@ -31,7 +31,6 @@
     │   ├── DialError
     │   ├── ProtocolError                  the peer broke HTTP/2, gRPC or protobuf
     │   └── RpcError                       a status that is not OK, with its code
-    │       └── PluginAway, PluginLate     a plugin behind the proxy
     ├── PluginError                        a plugin process
     │   ├── ScanFailed
     │   ├── RegistrationRefused
@@ -43,6 +42,7 @@
     │   ├── ImpossiblePreference           a preferred allocation that cannot be chosen
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
     │       ├── ConflictingDevices         two devices need the same path or variable
+    │       ├── DeviceCordoned             out of service
     │       └── NoDevicesNamed
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met
@@ -58,7 +58,6 @@ container  what a container is to get: CDI, device files, runtimes
 plugin     a plugin process
 node       the device manager
 watcher    a plugin found in the plugin registry directory
-proxy      a plugin behind the proxy
 check      a plugin under check
 """
 
@@ -114,6 +113,7 @@ from kubedevices.errors.plugin import (
     AllocationRefused,
     BadHookAnswer,
     ConflictingDevices,
+    DeviceCordoned,
     DeviceListTooLarge,
     HookFailed,
     HookHangs,
@@ -125,7 +125,6 @@ from kubedevices.errors.plugin import (
     RegistrationRefused,
     ScanFailed,
 )
-from kubedevices.errors.proxy import PluginAway, PluginLate
 from kubedevices.errors.shared import (
     BadSocketPath,
     CannotAsk,
@@ -178,6 +177,7 @@ __all__ = [
     "ConfigError",
     "ConfigProblem",
     "ConflictingDevices",
+    "DeviceCordoned",
     "DeviceListTooLarge",
     "DevicesNoLongerHealthy",
     "DevicesUnavailable",
@@ -220,9 +220,7 @@ __all__ = [
     "NotPermitted",
     "NothingAllocated",
     "NotifyFailed",
-    "PluginAway",
     "PluginError",
-    "PluginLate",
     "PluginNotBack",
     "PluginNotStarted",
     "PluginOptionsFailed",

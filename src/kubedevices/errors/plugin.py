@@ -52,6 +52,14 @@ class NoDevicesNamed(AllocationRefused):
         PluginError.__init__(self, "Invalid allocation request without devices")
 
 
+class DeviceCordoned(AllocationRefused):
+    """Allocate named a device that was taken out of service; `reason` is what the operator said."""
+
+    def __init__(self, device_id: str, reason: str) -> None:
+        self.device_id, self.code, self.reason = device_id, StatusCode.FAILED_PRECONDITION, reason
+        PluginError.__init__(self, f"device {device_id} is out of service: {reason}")
+
+
 class ConflictingDevices(AllocationRefused):
     """Devices of a container contradict each other, and the options do not allow this."""
 

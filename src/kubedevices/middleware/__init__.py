@@ -5,4 +5,8 @@ Nearest to the plugin first, the order is: record, mend, filter, split, rename, 
 health, hold, share, inject, faults.
 
 middleware         the base: passes trees, abilities and calls on
+presence           whether somebody behind a scanner is there
+maintenance        takes devices out of service that a file names
+maintenance_file   this file: read, and changed by one writer after the other
+absence            how long a plugin may be away
 """

@@ -1,0 +1,172 @@
+"""`kubedevices cordon`: takes a device out of service.
+
+The keys of `-o json` and `-o yaml` are a promise: `cordoned`, each with `resource`, `id`, `reason`
+and `since` (UTC).
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.cli.asking import absolute_path, add_node_arguments, ask, state_directory
+from kubedevices.cli.output import Column, add_output_argument, print_listing
+from kubedevices.errors import CannotAsk, NoNode, UsageError
+from kubedevices.resource_name import ResourceName
+from kubedevices.words import did_you_mean
+
+if TYPE_CHECKING:
+    from kubedevices.middleware.maintenance_file import Cordoned
+
+NAME = "cordon"
+HELP = """\
+take a device out of service: it is Unhealthy, and Allocate refuses it with the reason
+
+A device stays cordoned over restarts, until `kubedevices uncordon`. Pods that hold it go on. The
+plugins that follow the list are `kubedevices expose`, `simulate` and `proxy` with the same
+directories.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices cordon example.com/gpu/GPU-1 --reason "fan is noisy, ticket 4711"
+  kubedevices cordon example.com/gpu/GPU-1 example.com/gpu/GPU-2 --reason "new firmware"
+  kubedevices cordon --list
+  kubedevices uncordon example.com/gpu/GPU-1
+"""
+
+_COLUMNS = (Column("resource"), Column("id", "DEVICE"), Column("since"), Column("reason"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    add_devices_argument(parser)
+    parser.add_argument("--reason", metavar="TEXT", help="why; a pod that is refused shows it")
+    parser.add_argument(
+        "-l", "--list", action="store_true", help="list what is cordoned, and change nothing"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="also a device that the node does not know"
+    )
+    add_output_argument(parser)
+    add_node_arguments(parser)
+
+
+def add_devices_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the devices that a verb is about."""
+    parser.add_argument(
+        "devices",
+        nargs="*",
+        metavar="RESOURCE/ID",
+        help="a device: example.com/gpu/GPU-1; of a shared device, the ID before ::",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Cordon, or list what is cordoned."""
+    from kubedevices.middleware.maintenance_file import change_cordoned, read_cordoned
+
+    file = maintenance_file(args)
+    if args.list:
+        if args.devices or args.reason is not None:
+            raise UsageError("--list changes nothing: leave out RESOURCE/ID and --reason")
+        print_cordoned(read_cordoned(file), args.output, empty="no device is cordoned")
+        return 0
+    wanted = parse_devices(args.devices)
+    if not (args.reason or "").strip():
+        raise UsageError('cordon needs --reason TEXT, for example --reason "new firmware"')
+    if not args.anyway:
+        check_known(args, wanted)
+    after = change_cordoned(file, lambda before: with_cordoned(before, wanted, args.reason))
+    cordoned = [each for each in after if each[:2] in wanted]
+    if args.output == "table":
+        for each in cordoned:
+            print(f"{each.resource}/{each.id} is cordoned: {each.reason}")
+    else:
+        print_cordoned(cordoned, args.output)
+    return 0
+
+
+def maintenance_file(args: argparse.Namespace) -> Path:
+    """Return the file that the plugins of these directories follow."""
+    from kubedevices.middleware.maintenance import FILE_NAME
+
+    return absolute_path(str(state_directory(args))) / FILE_NAME
+
+
+def parse_devices(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return resource and ID of each device; raises `UsageError`. An ID may have slashes."""
+    if not texts:
+        raise UsageError("which device? Write RESOURCE/ID, for example example.com/gpu/GPU-1")
+    return tuple(dict.fromkeys(map(_parse_device, texts)))
+
+
+def _parse_device(text: str) -> tuple[str, str]:
+    domain, _, rest = text.partition("/")
+    device_type, _, device_id = rest.partition("/")
+    if not device_id or not device_id.isprintable():
+        raise UsageError(f"{text!r} is no device: write RESOURCE/ID, like example.com/gpu/GPU-1")
+    return str(ResourceName.parse(f"{domain}/{device_type}")), device_id
+
+
+def with_cordoned(
+    before: Iterable["Cordoned"], wanted: Sequence[tuple[str, str]], reason: str
+) -> list["Cordoned"]:
+    """Return the list with the devices that are `wanted`; one that is in it gets the new reason."""
+    from kubedevices.middleware.maintenance_file import Cordoned, clean_reason
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    known = {each[:2]: each for each in before}
+    for resource, device_id in wanted:
+        new = Cordoned(resource, device_id, clean_reason(reason), now)
+        old = known.get((resource, device_id), new)
+        known[resource, device_id] = new._replace(since=old.since)
+    return [*known.values()]
+
+
+def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = "") -> None:
+    """Print a list of cordoned devices."""
+    rows = [each._asdict() for each in cordoned]
+    print_listing(rows, _COLUMNS, output, document={"cordoned": rows}, empty=empty)
+
+
+# ---------------------------------------------------------------- is there such a device?
+
+
+def check_known(args: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> None:
+    """Raise `UsageError` for a device that the node lists not; say it only, where a kubelet does.
+
+    A kubelet lists no unhealthy devices. Without either, nobody can be asked.
+    """
+    try:
+        listed, is_kubelet = _listed(args)
+    except CannotAsk:
+        return
+    for resource, device_id in wanted:
+        ids = listed.get(resource)
+        if ids is None:
+            missing = f"{resource} is no resource here{did_you_mean(resource, listed)}"
+        elif {device_id, device_id.partition("::")[0]} & ids:
+            continue
+        else:
+            missing = f"{resource} has no device {device_id!r}{did_you_mean(device_id, ids)}"
+        if not is_kubelet:
+            raise UsageError(f"{missing} (--anyway cordons it all the same)")
+        print(f"note: the kubelet lists healthy devices only: {missing}", file=sys.stderr)
+
+
+def _listed(args: argparse.Namespace) -> tuple[dict[str, set[str]], bool]:
+    """Return the IDs of each resource, those before `::` too, and whether a kubelet said it."""
+    try:
+        document, is_kubelet = ask(args, lambda client: client.devices()), False
+    except NoNode as error:
+        from kubedevices.cli.kubelet_here import ask_kubelet_of
+
+        (_, document), is_kubelet = ask_kubelet_of(error), True
+    listed: dict[str, set[str]] = {}
+    each: dict[str, Any]
+    for each in document["resources"]:
+        ids = {device["id"] for device in each["devices"]}
+        listed[each["resource"]] = ids | {device_id.partition("::")[0] for device_id in ids}
+    return listed, is_kubelet

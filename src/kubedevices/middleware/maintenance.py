@@ -1,0 +1,176 @@
+"""Takes devices out of service that a file names: they are Unhealthy, and Allocate is refused.
+
+`kubedevices cordon` writes the file; it is followed while we run and read at each start, so that a
+device stays out until somebody puts it back. Pods that hold the device go on.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from kubedevices.allocation import AllocateRequest
+from kubedevices.device import Health
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import CannotRead, DeviceCordoned
+from kubedevices.host.file_watch import FileWatch
+from kubedevices.middleware.middleware import Middleware, Relay
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.capabilities import AllocateAnswer, Allocator
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.replicas import device_of
+from kubedevices.plugin.scanner import Scanner
+
+if TYPE_CHECKING:
+    from kubedevices.middleware.maintenance_file import Cordoned
+
+FILE_NAME = "maintenance.json"
+"""Of the file in a state directory."""
+
+LOOK_INTERVAL = 10.0
+"""Seconds between two looks at the file where no file event comes."""
+
+_log = logging.getLogger(__name__)
+
+
+class OutOfService:
+    """Which devices of a domain are out and why: `(resource, ID, reason)` as the file has them.
+
+    The ID of a replica (`GPU-1::2`) means its device where only the device is listed, and the ID of
+    a device means its replicas where these are listed.
+    """
+
+    def __init__(self, domain: str = "", cordoned: Iterable[tuple[str, str, str]] = ()) -> None:
+        self._reasons: dict[str, dict[str, str]] = {}
+        self._by_replica: dict[str, dict[str, str]] = {}
+        for resource, device_id, reason in cordoned:
+            its_domain, _, device_type = resource.partition("/")
+            if its_domain == domain:
+                self._reasons.setdefault(device_type, {})[device_id] = reason
+                of_device = self._by_replica.setdefault(device_type, {})
+                of_device.setdefault(device_of(device_id), reason)
+
+    def __bool__(self) -> bool:
+        return bool(self._reasons)
+
+    def reason(self, device_type: str, device_id: str) -> str | None:
+        """Return why a device is out; None for a device in service."""
+        reasons = self._reasons.get(device_type)
+        if reasons is None:
+            return None
+        for known in (device_id, device_of(device_id)):
+            if known in reasons:
+                return reasons[known]
+        return self._by_replica[device_type].get(device_id)
+
+    def applied(self, tree: DeviceTree) -> DeviceTree:
+        """Return `tree` with the devices that are out Unhealthy, or `tree` itself."""
+        return tree.replaced(
+            {
+                name: {
+                    each.id: replace(each, health=Health.UNHEALTHY)
+                    for each in tree.devices(name).values()
+                    if each.is_healthy and self.reason(name, each.id) is not None
+                }
+                for name in self._reasons
+            }
+        )
+
+
+class Maintained(Middleware):
+    """Takes out what `file` names of the resources `domain/device type`; no file names nothing."""
+
+    def __init__(self, scanner: Scanner, domain: str, file: Path) -> None:
+        super().__init__(scanner)
+        self.out = OutOfService()
+        self._domain, self._file = domain, file
+        self._problem = ""
+        self._known: frozenset[tuple[str, str, str]] = frozenset()
+
+    def line(self) -> str:
+        """Return what is out, if anything is."""
+        return f"maintenance: {self._file} takes devices out" if self.out else ""
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return `tree` with the devices that are out Unhealthy."""
+        del now
+        return self.out.applied(tree)
+
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "MaintainedRelay":
+        """Return what refuses the devices that are out."""
+        return MaintainedRelay(inner, device_type, inner_type, self)
+
+    async def scan(self, notifier: Notifier) -> None:
+        """Read the file before the first devices, and follow it."""
+        with FileWatch(interval=LOOK_INTERVAL) as watch, watch.subscribe(self._file) as changes:
+            self._changes = changes  # before the first reading: no change gets lost
+            await self._read()
+            await super().scan(notifier)
+
+    async def run_beside(self) -> NoReturn:
+        """Follow the file."""
+        while True:
+            await self._changes.changed()
+            await self._read()
+
+    async def _read(self) -> None:
+        """Read the file. A file that cannot be used changes nothing but the log."""
+        try:
+            cordoned = await self._cordoned()
+        except CannotRead as error:
+            if str(error) != self._problem:
+                self.count("failed_readings")
+                _log.error("%s; what was out of service before stays out", error)
+            self._problem = str(error)
+            return
+        self._problem = ""
+        prefix = f"{self._domain}/"
+        ours = frozenset(each[:3] for each in cordoned if each.resource.startswith(prefix))
+        if ours != self._known:
+            self._tell(ours)
+            self._known, self.out = ours, OutOfService(self._domain, ours)
+            self.look_again()
+
+    async def _cordoned(self) -> "tuple[Cordoned, ...]":
+        # Where we may not look, nobody has cordoned anything for us.
+        if not os.path.exists(self._file):  # noqa: ASYNC240, PTH110 - never raises
+            return ()
+        # Few hosts have the file, the others need not load it.
+        from kubedevices.middleware.maintenance_file import read_cordoned  # noqa: PLC0415
+
+        return await hook_threads.call(read_cordoned, self._file)
+
+    def _tell(self, now: frozenset[tuple[str, str, str]]) -> None:
+        before = {each[:2] for each in self._known}
+        for resource, device_id, reason in sorted(now - self._known):
+            self.count("cordoned", resource.partition("/")[2])
+            _log.warning("%s: %s is out of service: %s", resource, device_id, reason)
+        for resource, device_id in sorted(before - {each[:2] for each in now}):
+            self.count("uncordoned", resource.partition("/")[2])
+            _log.info("%s: %s is in service again", resource, device_id)
+
+
+class MaintainedRelay(Relay):
+    """Refuses devices that are out; a kubelet may have chosen one a moment ago."""
+
+    adds = frozenset({Allocator})
+
+    def __init__(
+        self, inner: Hooks, device_type: str, inner_type: str, maintained: Maintained
+    ) -> None:
+        super().__init__(inner, device_type, inner_type)
+        self._maintained = maintained
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Refuse, or ask the inner type. Raises `DeviceCordoned`."""
+        if out := self._maintained.out:
+            for container in request.containers:
+                for device_id in container.device_ids:
+                    reason = out.reason(self.device_type, device_id)
+                    if reason is not None:
+                        self._maintained.count("refused", self.device_type)
+                        raise DeviceCordoned(device_id, reason)
+        return await super().allocate(request)

@@ -1,0 +1,160 @@
+"""The file of devices that are out of service: what it says, and how it is changed.
+
+    {"version": 1, "devices": [
+      {"resource": "example.com/gpu", "id": "GPU-1", "reason": "fan noise", "since": "2026-…Z"}
+    ]}
+
+`kubedevices cordon` writes it, `maintenance` follows it. People may edit it, and others may be able
+to write in its directory: it is read like a stranger's file. Two writers take turns by a lock file.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubedevices.errors import CannotAsk, CannotRead, NotPermitted
+from kubedevices.host import untrusted_files
+from kubedevices.resource_name import explain_resource_name
+
+SIZE_LIMIT = 4 * 2**20
+"""Bytes; the entries of some 20,000 devices."""
+
+REASON_LIMIT = 500
+LOCK_PATIENCE = 10.0
+"""Seconds that a writer waits for another one, which needs milliseconds."""
+
+_LOOK = 0.02
+_ADVICE = "correct the file, or remove it to begin anew"
+
+
+class Cordoned(NamedTuple):
+    """One device that is out of service; `since` is a time in UTC, like 2026-11-22T17:06:26Z."""
+
+    resource: str
+    id: str
+    reason: str
+    since: str = ""
+
+
+def read_cordoned(path: Path) -> tuple[Cordoned, ...]:
+    """Return what `path` says, nothing where there is no file. Raises `CannotRead`."""
+    try:
+        data = untrusted_files.read_bytes(path, limit=SIZE_LIMIT)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise CannotRead(str(path), error.strerror or str(error)) from error
+    try:
+        return parse_cordoned(data)
+    except ValueError as error:
+        raise CannotRead(str(path), f"{error}; {_ADVICE}") from error
+
+
+def parse_cordoned(data: bytes) -> tuple[Cordoned, ...]:
+    """Return what a file says; raises ValueError. A file of no bytes says nothing."""
+    if not data.strip():
+        return ()
+    try:
+        document: Any = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("version") != 1:
+        raise ValueError('it does not begin with {"version": 1')
+    devices = document.get("devices", [])
+    if not isinstance(devices, list):
+        raise ValueError('"devices" is not a list')  # noqa: TRY004  # the file's mistake
+    return tuple(_entry(i, each) for i, each in enumerate(devices, 1))
+
+
+def _entry(number: int, said: object) -> Cordoned:
+    if not isinstance(said, dict):
+        raise ValueError(f"device {number} is no object with resource and id")  # noqa: TRY004
+    texts = {name: said.get(name, "") for name in Cordoned._fields}
+    for name, text in texts.items():
+        if not isinstance(text, str) or "\0" in text or _is_broken(text):
+            raise ValueError(f"device {number}: {name} must be text")
+    if problem := explain_resource_name(texts["resource"]):
+        raise ValueError(f"device {number}: {texts['resource']!r} is no resource: {problem}")
+    if not texts["id"]:
+        raise ValueError(f"device {number}: its id is missing")
+    return Cordoned(**(texts | {"reason": clean_reason(texts["reason"])}))
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a character, which JSON can say
+        return True
+    return False
+
+
+def clean_reason(text: str) -> str:
+    """Return a reason as one line that can be printed, cut where it is very long.
+
+    It goes into logs, and into the message of a pod that is refused.
+    """
+    line = "".join(each if each.isprintable() else " " for each in text)
+    line = " ".join(line.split())
+    return line if len(line) <= REASON_LIMIT else f"{line[:REASON_LIMIT]}…"
+
+
+def encode_cordoned(cordoned: Iterable[Cordoned]) -> bytes:
+    """Return the content of a file, a device per line so that people can edit it."""
+    lines = [json.dumps(each._asdict(), ensure_ascii=False) for each in cordoned]
+    listed = ",\n".join(f"  {line}" for line in lines)
+    return f'{{"version": 1, "devices": [\n{listed}\n]}}\n'.encode()
+
+
+def change_cordoned(
+    path: Path,
+    change: Callable[[tuple[Cordoned, ...]], Iterable[Cordoned]],
+    *,
+    patience: float = LOCK_PATIENCE,
+) -> tuple[Cordoned, ...]:
+    """Let `path` say what `change` makes of it; return that. Nobody else changes it meanwhile.
+
+    Makes its directory (0750) where there is none. Blocks for up to `patience` seconds.
+    Raises `CannotRead` for a damaged file, which stays as it is, and `CannotAsk`.
+    """
+    try:
+        path.parent.mkdir(0o750, parents=True, exist_ok=True)
+        with _lock(path.with_name(f"{path.name}.lock"), patience):
+            before = read_cordoned(path)
+            after = tuple(change(before))
+            if after != before:
+                # Readable for all: a plugin may run as a user of its own.
+                data = encode_cordoned(after)
+                if len(data) > SIZE_LIMIT:
+                    raise CannotAsk(f"{path} would be larger than {SIZE_LIMIT} bytes")
+                untrusted_files.remove_leftovers(path.parent, path.name)
+                untrusted_files.replace(path, data, mode=0o644)
+            return after
+    except PermissionError as error:
+        raise NotPermitted(f"write {path}", "run as root, or choose another --state-dir") from error
+    except OSError as error:
+        raise CannotAsk(f"cannot write {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def _lock(path: Path, patience: float) -> Iterator[None]:
+    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, how, 0o600)
+    try:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    text = f"another process has held {path} for {patience:g} s: try again"
+                    raise CannotAsk(text) from None
+                time.sleep(_LOOK)
+        yield
+    finally:
+        os.close(file)

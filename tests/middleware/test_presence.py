@@ -1,0 +1,32 @@
+"""Whether somebody behind a scanner is there."""
+
+import asyncio
+
+import kubedevices as kd
+from kubedevices.middleware.presence import Presence, presence_of
+from tests.widgets import Widgets
+
+
+class Speaking(Widgets):
+    def __init__(self) -> None:
+        super().__init__()
+        self.presence = Presence()
+
+
+async def test_who_listens_hears_of_every_change_and_who_waits_of_the_return() -> None:
+    """Only of changes, and not after it stopped listening."""
+    presence, heard = Presence(), []
+    waiting = asyncio.ensure_future(presence.wait_here())
+    with presence.listening(lambda: heard.append(presence.is_away)):
+        for step in (presence.leave, presence.arrive, presence.arrive, presence.leave):
+            step()
+    presence.arrive()
+    assert heard == [False, True]
+    await asyncio.wait_for(waiting, 10)
+
+
+def test_middleware_passes_it_on() -> None:
+    """However much of it there is; a scanner of our own speaks for itself."""
+    plugin = Speaking()
+    assert presence_of(kd.Middleware(kd.Middleware(plugin))) is plugin.presence
+    assert presence_of(kd.Middleware(Widgets())) is None
