@@ -7,7 +7,10 @@ import pytest
 from kubedevices.conformance.checks import find
 from kubedevices.conformance.timing import Timing
 from kubedevices.probe.kubelet import Probe
-from tests.conformance.rig import FAST, MUTANT, check
+from tests.conformance.rig import FAST, HERE, MUTANT, check
+from tests.conformance.unusual_plugin import LateOnce
+
+UNUSUAL_PLUGIN = HERE / "unusual_plugin.py"
 
 GROWTH = [find(f"life.{name}") for name in ("descriptors", "threads", "memory")]
 LATE = replace(FAST, often=5, noticed_soon=0.5)
@@ -43,6 +46,15 @@ async def test_growth_waits_once_for_a_late_return(
     assert [each.status.value for each in results] == [status] * 3
     assert all(said in each.verdict.evidence for each in results)
     assert len(restarts) == 1
+
+
+async def test_one_late_return_does_not_end_a_series(restarts: list[int]) -> None:
+    """Of two returns the faster says how many restarts fit: the machine may have delayed one."""
+    habit = ("--habit", LateOnce.__name__)
+    timing = replace(FAST, often=18, rounds=6)
+    (result,) = await check(UNUSUAL_PLUGIN, *habit, checks=GROWTH[:1], timing=timing)
+    assert result.status.value == "pass", result.verdict
+    assert len(restarts) == 2 + timing.rounds
 
 
 async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> None:

@@ -211,6 +211,18 @@ class WatchesLate(GoodPlugin):
         await super().until_lost()
 
 
+class LateOnce(GoodPlugin):
+    """Comes back at once after kubelet restarts, except after the second."""
+
+    times = 0
+
+    async def call_register(self) -> None:
+        self.times += 1
+        if self.times == 3:
+            await asyncio.sleep(3.5)
+        await super().call_register()
+
+
 class HearsSigtermLate(GoodPlugin):
     """Is ready for SIGTERM a moment after Register."""
 
@@ -272,6 +284,7 @@ HABITS = {
         KeepsTheMissing,
         PoolOfThreads,
         WatchesLate,
+        LateOnce,
         HearsSigtermLate,
         BothWays,
         SpeaksV1Alpha,

@@ -261,6 +261,7 @@ def _check(
     target: "Target", chosen: "Sequence[Check]", timing: "Timing", args: argparse.Namespace
 ) -> "Run | None":
     from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
+    from kubedevices.conformance.priority import before_others
     from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
 
@@ -270,7 +271,8 @@ def _check(
     if not chosen:
         raise UsageError("--quick leaves out every check that is chosen")
     began = time.monotonic()
-    with unblocked_output("stderr"):  # the kubelet that we play must not wait for a reader
+    # The kubelet that we play must wait neither for a reader nor for a processor.
+    with unblocked_output("stderr"), before_others():
         progress = ProgressLine(len(chosen))
         try:
             ran = asyncio.run(_run(target, chosen, timing, progress, kubelets))
