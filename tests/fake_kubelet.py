@@ -71,6 +71,8 @@ class FakeKubelet:
         self.clean_up: CleanUp = ""
         """Whom the end of a stream disconnects: nobody else, whoever registered the resource last
         (`by name`, as kubelets up to 1.36), or who has its socket (`by socket`, as later ones)."""
+        self.clean_up_after = 0.0
+        """Seconds from the end of a stream to its clean-up: a kubelet may be busy."""
         self.disconnected: list[str] = []
         """Resources whose devices a clean-up made unhealthy, in order."""
         self._clients: dict[tuple[str, str], Connected | None] = {}
@@ -267,6 +269,7 @@ class FakeKubelet:
                 async for listing in lists:
                     connected.lists.append(listing)
                     connected.devices = {device.id: device.health for device in listing}
+        await asyncio.sleep(self.clean_up_after)
         await self._clean_up(connected)
 
     def _key(self, resource: str, endpoint: str) -> tuple[str, str]:

@@ -17,6 +17,7 @@ QUICK = Timing(
     again_soon=0.02,
     again_first=0.3,
     again_last=1.2,
+    after_leave=0.02,
     rebind_first=0.05,
     rebind_last=0.5,
     isolate_first=0.05,

@@ -22,6 +22,7 @@ class DeviceTree:
 
     def __init__(self, devices: Mapping[str, Iterable[Device]] | None = None) -> None:
         self._types: dict[str, dict[str, Device]] = {}
+        self._sent: dict[str, bytes] = {}
         for device_type, members in (devices or {}).items():
             self.declare(device_type)
             self._add_all(device_type, list(members))
@@ -51,11 +52,28 @@ class DeviceTree:
             raise InvalidDevice(str(device), f"add() takes a Device, not {type(device).__name__}")
         if device_type not in self._types:
             self.declare(device_type)
+        if self._sent:
+            self._sent.pop(device_type, None)
         known = self._types[device_type].setdefault(device.id, device)
         if known is not device and known != device:
             raise InvalidDevice(
                 device.id, f"two different devices of the type {device_type!r} have this ID"
             )
+
+    def put_list(self, device_type: str, devices: dict[str, Device], sent: bytes = b"") -> None:
+        """Let `devices` be all of `device_type`; the dictionary is kept.
+
+        `sent` is the same list as another plugin sent it, a ListAndWatchResponse: as long as nobody
+        makes another tree of this one, exactly these bytes are passed on.
+        """
+        self.declare(device_type)
+        self._types[device_type] = devices
+        if sent:
+            self._sent[device_type] = sent
+
+    def sent(self, device_type: str) -> bytes:
+        """Return the list of `device_type` as another plugin sent it; nothing if none did."""
+        return self._sent.get(device_type, b"")
 
     def replaced(self, devices: Mapping[str, Mapping[str, Device]]) -> "DeviceTree":
         """Return a tree with `devices` (by type and ID) for those that have their IDs here.
@@ -69,6 +87,7 @@ class DeviceTree:
         copy._types = {
             name: {**by_id, **changed.get(name, {})} for name, by_id in self._types.items()
         }
+        copy._sent = {name: each for name, each in self._sent.items() if name not in changed}
         return copy
 
     def count(self, device_type: str) -> int:
@@ -86,6 +105,7 @@ class DeviceTree:
         one, so that whoever compares the two trees again is done at a glance.
         """
         copy = DeviceTree()
+        copy._sent = self._sent.copy()
         for device_type, devices in self._types.items():
             copy._types[device_type] = dict(devices)
             known = reuse.devices(device_type) if reuse is not None else {}
@@ -108,7 +128,7 @@ class DeviceTree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DeviceTree):
             return NotImplemented
-        return self._types == other._types
+        return self._types == other._types and self._sent == other._sent
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -146,7 +166,10 @@ def compare_trees(old: DeviceTree, new: DeviceTree) -> TreeChange:
     return TreeChange(
         added=tuple(name for name in new if name not in old),
         updated=tuple(
-            name for name in new if name in old and new.devices(name) != old.devices(name)
+            name
+            for name in new
+            if name in old
+            and (new.devices(name) != old.devices(name) or new.sent(name) != old.sent(name))
         ),
         removed=tuple(name for name in old if name not in new),
     )

@@ -54,7 +54,10 @@ class Rollouts:
         return self._cluster.kubectl(f"--namespace={self._namespace}", *arguments, **options)
 
     def deploy(self) -> None:
-        """Start it, and wait for its devices."""
+        """Start it, and wait until a roll-out may begin.
+
+        Kubernetes surges only beside an old pod that is ready: it ends an unready pod first.
+        """
         made = objects(self._deployment)
         _run_from_host(made[-1]["spec"]["template"]["spec"])
         items = {"apiVersion": "v1", "kind": "List", "items": made}
@@ -62,6 +65,7 @@ class Rollouts:
         self._cluster.wait(
             "devices", lambda: self._cluster.allocatable(RESOURCE) == DEVICES, timeout=180
         )
+        self.kubectl("rollout", "status", f"daemonset/{self._deployment.name}", timeout=180)
 
     def roll(self, count: int, pods: int, limit: float = 180) -> Figures:
         """Update it so often, each time with so many pods created meanwhile, and watch."""

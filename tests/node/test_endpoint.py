@@ -49,7 +49,11 @@ class Recorder:
         self.is_new = True
 
     async def list_received(
-        self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...], slices: LoopSlices
+        self,
+        endpoint: Endpoint,
+        devices: tuple[ReportedDevice, ...],
+        slices: LoopSlices,
+        message: bytes,
     ) -> bool:
         self.lists.append([device.id for device in devices])
         return self.is_new

@@ -67,6 +67,21 @@ async def test_a_newer_instance_takes_over_without_a_gap(
         assert kubelet.disconnected == [RESOURCE], "the end of the last one is noticed"
 
 
+async def test_a_busy_kubelet_sees_the_older_one_go_first(short_dir: Path) -> None:
+    """Else the end of the older one's stream would end the newer one's second registration."""
+    timing = STUCK._replace(after_leave=2.5)
+    async with FakeKubelet(short_dir) as kubelet:
+        kubelet.clean_up, kubelet.clean_up_after = "by name", 0.05
+        async with instance(short_dir, "old", timing=timing) as old:
+            await kubelet.wait_for(RESOURCE, healthy("old"))
+            async with instance(short_dir, "new", timing=timing) as new:
+                await until(lambda: new.is_ready and not kubelet.accepted[0].is_open)
+                assert kubelet.disconnected == []
+                registered = [each.endpoint for each in kubelet.accepted]
+                assert registered == [socket_of(each).name for each in (old, new, new)]
+                kubelet.clean_up_after = 0
+
+
 @pytest.mark.parametrize("clean_up", ["", "by name", "by socket"])
 async def test_the_older_one_comes_back_when_the_newer_ends(
     short_dir: Path, clean_up: CleanUp

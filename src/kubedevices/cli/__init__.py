@@ -33,6 +33,7 @@ VERBS = {
     "run": "serve a plugin written in Python",
     "simulate": "serve simulated devices",
     "expose": "serve devices of this host; a YAML file chooses them",
+    "proxy": "stand between other device plugins and the kubelet",
     "node": "run a node without Kubernetes: accept plugins, allocate their devices",
     "devices": "list devices: health, NUMA node, holder",
     "wait": "wait until a resource has devices to allocate",

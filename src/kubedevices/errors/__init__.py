@@ -31,6 +31,7 @@
     │   ├── DialError
     │   ├── ProtocolError                  the peer broke HTTP/2, gRPC or protobuf
     │   └── RpcError                       a status that is not OK, with its code
+    │       └── PluginAway, PluginLate     a plugin behind the proxy
     ├── PluginError                        a plugin process
     │   ├── ScanFailed
     │   ├── RegistrationRefused
@@ -58,6 +59,7 @@ container  what a container is to get: CDI, device files, runtimes
 plugin     a plugin process
 node       the device manager
 watcher    a plugin found in the plugin registry directory
+proxy      a plugin behind the proxy
 check      a plugin under check
 """
 
@@ -125,6 +127,7 @@ from kubedevices.errors.plugin import (
     RegistrationRefused,
     ScanFailed,
 )
+from kubedevices.errors.proxy import PluginAway, PluginLate
 from kubedevices.errors.shared import (
     BadSocketPath,
     CannotAsk,
@@ -220,7 +223,9 @@ __all__ = [
     "NotPermitted",
     "NothingAllocated",
     "NotifyFailed",
+    "PluginAway",
     "PluginError",
+    "PluginLate",
     "PluginNotBack",
     "PluginNotStarted",
     "PluginOptionsFailed",

@@ -15,11 +15,13 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 
 from kubedevices.allocation import (
     AllocateRequest,
+    AllocateResponse,
     ContainerAllocateRequest,
     ContainerAllocateResponse,
     ContainerPreferredRequest,
     PluginOptions,
     PreferredAllocationRequest,
+    PreferredAllocationResponse,
     PreStartContainerRequest,
 )
 from kubedevices.device import ReportedDevice
@@ -76,11 +78,15 @@ class EndpointListener(Protocol):
     """Who wants to know what an endpoint's stream says."""
 
     async def list_received(
-        self, endpoint: "Endpoint", devices: tuple[ReportedDevice, ...], slices: LoopSlices
+        self,
+        endpoint: "Endpoint",
+        devices: tuple[ReportedDevice, ...],
+        slices: LoopSlices,
+        message: bytes,
     ) -> bool:
         """Take a whole new list, which replaces the one before; say whether it said anything.
 
-        What takes long is run by `slices`.
+        What takes long is run by `slices`. `message` is the list as it came.
         """
 
     def stream_ended(self, endpoint: "Endpoint", reason: str) -> bool:
@@ -117,6 +123,11 @@ class Endpoint:
         """Say which instance this is, in one line."""
         state = "stopped" if self.is_stopped else "connected"
         return f"<Endpoint {self.resource} at {self.socket} #{self.generation} {state}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands, whatever its stream does."""
+        return self._channel is not None and not self._channel.closed.is_set()
 
     # ------------------------------------------------------------ connecting
 
@@ -187,9 +198,7 @@ class Endpoint:
     async def allocate(self, device_ids: tuple[str, ...]) -> ContainerAllocateResponse:
         """Tell the plugin that one container gets `device_ids`; return what comes along."""
         request = AllocateRequest((ContainerAllocateRequest(device_ids),))
-        response = await self._call(
-            lambda: self._client.allocate(request, timeout=self._timeouts.allocate)
-        )
+        response = await self.relay_allocate(request)
         if not response.containers:
             raise NoContainerResponse(self.resource)
         if len(response.containers) > 1:
@@ -206,11 +215,7 @@ class Endpoint:
         if not self.options.get_preferred_allocation_available:
             return ()
         try:
-            response = await self._call(
-                lambda: self._client.get_preferred_allocation(
-                    PreferredAllocationRequest((request,)), timeout=self._timeouts.preferred
-                )
-            )
+            response = await self.relay_preferred(PreferredAllocationRequest((request,)))
         except (WireError, EndpointStopped) as error:
             raise PreferredAllocationFailed(str(error)) from error
         return tuple(response.containers[0]) if response.containers else ()
@@ -218,13 +223,31 @@ class Endpoint:
     async def pre_start_container(self, device_ids: tuple[str, ...]) -> None:
         """Tell the plugin that the container holding `device_ids` is about to start."""
         try:
-            await self._call(
-                lambda: self._client.pre_start_container(
-                    PreStartContainerRequest(device_ids), timeout=self._timeouts.pre_start
-                )
-            )
+            await self.relay_pre_start(PreStartContainerRequest(device_ids))
         except (WireError, EndpointStopped) as error:
             raise PreStartFailed(str(error)) from error
+
+    # The three below pass on what another node asks. They raise `WireError` and `EndpointStopped`.
+
+    async def relay_allocate(self, request: AllocateRequest) -> AllocateResponse:
+        """Return the answer as it is."""
+        return await self._call(
+            lambda: self._client.allocate(request, timeout=self._timeouts.allocate)
+        )
+
+    async def relay_preferred(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Return the answer as it is."""
+        return await self._call(
+            lambda: self._client.get_preferred_allocation(request, timeout=self._timeouts.preferred)
+        )
+
+    async def relay_pre_start(self, request: PreStartContainerRequest) -> None:
+        """Return when the plugin has answered."""
+        await self._call(
+            lambda: self._client.pre_start_container(request, timeout=self._timeouts.pre_start)
+        )
 
     async def _call(self, rpc: Callable[[], Awaitable[Answer]]) -> Answer:
         if self.is_stopped:
@@ -279,7 +302,7 @@ class Endpoint:
                 slices, is_new = LoopSlices(), False
                 devices = await slices.run(reader.read(message))
                 if devices is not before:
-                    is_new = await listener.list_received(self, devices, slices)
+                    is_new = await listener.list_received(self, devices, slices, message)
                     before = devices
                 pause = _PAUSE_SHARE * (slices.seconds + len(message) * _READING_A_BYTE)
                 await self._pause(pause if is_new else max(pause, _PAUSE_FOR_NOTHING))
@@ -309,7 +332,7 @@ class Endpoint:
         return self._identity is not None and FileIdentity.of(self.socket) == self._identity
 
     async def _reconnect(self) -> bool:
-        if self._channel is not None and not self._channel.closed.is_set():
+        if self.is_connected:
             return True
         try:
             await self._connect(dial_timeout=1)

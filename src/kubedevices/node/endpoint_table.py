@@ -136,7 +136,11 @@ class EndpointTable:
     # ------------------------------------------------------------ what they say
 
     async def list_received(
-        self, endpoint: Endpoint, devices: tuple[ReportedDevice, ...], slices: LoopSlices
+        self,
+        endpoint: Endpoint,
+        devices: tuple[ReportedDevice, ...],
+        slices: LoopSlices,
+        _message: bytes = b"",
     ) -> bool:
         """Take a list of `endpoint`; one that was replaced is not listened to."""
         plan = await self._plan(endpoint.resource, devices, slices)

@@ -5,7 +5,7 @@ with many thousands of devices, so the caller does it in a thread; the result is
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -56,15 +56,22 @@ class DeviceListBuilder:
         self._resource, self._max_size = resource, max_size
         self._given: Mapping[str, Device] = {}
         self._entries: dict[str, bytes] = {}
+        self._listed: Collection[str] = ()
         self._has_list = self._is_near_limit = False
 
-    def build(self, devices: Mapping[str, Device]) -> DeviceList:
+    def build(self, devices: Mapping[str, Device], sent: bytes = b"") -> DeviceList:
         """Return the list of `devices` by ID, whose NUMA nodes are known (None counts as none).
 
         The mapping is kept and must not change afterwards: the next one is compared with it.
+        `sent` is the list itself, as the plugin that it comes from sent it.
         Raises `DeviceListTooLarge` for a first list. Only devices that are other objects than
         before are looked at, unless there are other IDs.
         """
+        if 0 < len(sent) <= self._max_size:
+            self._warn_near_limit(len(devices), len(sent))
+            self._given, self._entries, self._listed = {}, {}, devices
+            self._has_list = True
+            return DeviceList(devices, sent)
         changed = {each.id: _entry(each) for each in changed_devices(self._given, devices)}
         known, order, given_order = self._entries, list(self._entries), list(devices)
         if order == given_order or known.keys() == devices.keys():
@@ -88,7 +95,7 @@ class DeviceListBuilder:
             encoded = device_list_to_wire(entries.values())
         else:
             self._warn_near_limit(len(entries), len(encoded))
-        self._given, self._entries = devices, entries
+        self._given, self._entries, self._listed = devices, entries, entries
         self._has_list = True
         return DeviceList(MappingProxyType(in_order), encoded, problem)
 
@@ -100,7 +107,7 @@ class DeviceListBuilder:
         If even that is too much now (`Unhealthy` is longer than `Healthy`), as many as there is
         room for, the healthy ones first.
         """
-        kept = {name: each for name, each in entries.items() if name in self._entries}
+        kept = {name: each for name, each in entries.items() if name in self._listed}
         room = self._max_size - sum(map(len, kept.values()))
         for device_id in sorted(kept, key=lambda each: devices[each].is_healthy):
             if room >= 0:

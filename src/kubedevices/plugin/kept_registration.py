@@ -83,7 +83,7 @@ class KeptRegistration:
         Kubelets up to 1.36 know a plugin by its resource alone: when the stream of any instance
         ends, they hang up on the one that registered last, which is the newer. But a registration
         that fails makes them forget whom to hang up on. So ours fails before our streams end, and
-        the newer one registers again: no device is away for a moment.
+        the newer one registers again a second later: no device is away for a moment.
         """
         had_streams = len(self._server.streams) > 0
         if had_streams:
@@ -179,6 +179,7 @@ class KeptRegistration:
             was_lost = tenure.is_lost
             tenure.observe(streams.opened - before, streams.count_after(before), self._now())
             if tenure.has_stream and await self._siblings.relieve():
+                await self._let_kubelet_see_the_end(grpc, registration)
                 return registration
             self.is_registered = not tenure.is_lost and not self._siblings.are_to_leave
             if tenure.is_lost and not was_lost:
@@ -195,6 +196,20 @@ class KeptRegistration:
                 return None
             await self._wait(tenure.again_at)
         return None
+
+    async def _let_kubelet_see_the_end(self, grpc: GrpcServer, first: _Registration) -> None:
+        """Wait until a kubelet has dealt with the end of an older instance's streams.
+
+        Not if it hangs up on us all the same, or is no longer the one that did.
+        """
+        until = self._now() + self._timing.after_leave
+        while (
+            self._now() < until
+            and grpc.owns_socket()
+            and FileIdentity.of(self._kubelet_socket) == first.kubelet
+            and self._server.streams.count_after(first.streams_before)
+        ):
+            await self._wait(until)
 
     def _log_lost_stream(self, tenure: Tenure) -> None:
         _log.log(

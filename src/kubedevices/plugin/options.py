@@ -61,6 +61,8 @@ class RunnerOptions(TypedDict, total=False):
     socket_name: device type → name of its socket file (default: from domain and type). Only with
         registration `none` it is the whole name: a plugin that registers adds what tells its
         instances apart, `NAME.<resource>.<instance>.sock`.
+    relay: the answers are those of another plugin, so Allocate and GetPreferredAllocation are
+        passed on without a check (and with preferred_errors=`fail` with the errors).
     on_allocated: called with the resource and the seconds that an Allocate call took.
     wrap_lists: resource and its lists → the lists that a stream gets, to simulate faults.
     timing: every waiting time, for tests.
@@ -85,6 +87,7 @@ class RunnerOptions(TypedDict, total=False):
     cdi_errors: CdiErrors
     cdi_annotations: bool
     socket_name: Callable[[str], str] | None
+    relay: bool
     on_allocated: Callable[[str, float], None] | None
     wrap_lists: WrapLists | None
     timing: Timing
@@ -113,6 +116,7 @@ class Settings:
     cdi_errors: CdiErrors = "fail"
     cdi_annotations: bool = False
     socket_name: Callable[[str], str] | None = None
+    relay: bool = False
     on_allocated: Callable[[str, float], None] | None = None
     wrap_lists: WrapLists | None = None
     timing: Timing = field(default_factory=Timing)

@@ -235,7 +235,7 @@ class PluginRunner:
         for name in change.added:
             self._add(name, tree)
         for name in change.updated:
-            self._running[name].served.update(tree.devices(name))
+            self._running[name].served.update(tree.devices(name), tree.sent(name))
         for name in change.removed:
             self._remove(name)
 
@@ -248,6 +248,7 @@ class PluginRunner:
             settings=self.settings,
             watch=self._watch,
             cdi=self._cdi,
+            sent=tree.sent(device_type),
         )
         before = {old.task for old in self._ending if old.served.resource == served.resource}
 

@@ -46,6 +46,7 @@ class ServedType:
         settings: Settings,
         watch: FileWatch,
         cdi: CdiFiles,
+        sent: bytes = b"",
     ) -> None:
         self.resource = str(resource)
         self.server: PluginServer | None = None
@@ -55,14 +56,14 @@ class ServedType:
         self._cdi = cdi
         self._answer_form: AnswerForm | None = None  # made for the first device that needs it
         self._socket = settings.socket_of(self.resource, self._type)
-        self._devices = devices
+        self._devices, self._sent = devices, sent
         self._updated = asyncio.Event()
         self.too_large: DeviceListTooLarge | None = None
         """Why not every device is offered; without a server, why none is."""
 
-    def update(self, devices: Mapping[str, Device]) -> None:
-        """Take new devices; returns at once."""
-        self._devices = devices
+    def update(self, devices: Mapping[str, Device], sent: bytes = b"") -> None:
+        """Take new devices, see `DeviceTree.sent`; returns at once."""
+        self._devices, self._sent = devices, sent
         self._updated.set()
 
     @property
@@ -117,6 +118,7 @@ class ServedType:
             self._hooks,
             await self._first_list(lookup, builder),
             env_merge=settings.env_merge,
+            relay=settings.relay,
             strict_allocate=settings.strict_allocate,
             preferred_errors=settings.preferred_errors,
             min_update_interval=settings.min_update_interval,
@@ -169,9 +171,11 @@ class ServedType:
     async def _build(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
         """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long."""
         self._updated.clear()
-        given = self._devices
+        given, sent = self._devices, self._sent
 
         def build() -> DeviceList:
+            if sent:
+                return builder.build(given, sent)
             devices = lookup.complete_type(self._type, given)
             if self._cdi.needs_form(devices.values()):
                 self._answer_form = self._answer_form or self._cdi.answer_form(self._type)

@@ -106,6 +106,7 @@ class PluginServer:
         *,
         env_merge: EnvMerge = "last",
         strict_allocate: bool = False,
+        relay: bool = False,
         preferred_errors: PreferredErrors = "ignore",
         min_update_interval: float = 0.0,
         timing: Timing | None = None,
@@ -123,10 +124,8 @@ class PluginServer:
         self._changed = asyncio.Event()
         self._ended = 0
         self._is_refusing = False
-        self._default_response = partial(
-            default_response, env_merge=env_merge, strict=strict_allocate
-        )
-        self._preferred_errors = preferred_errors
+        self._default = partial(default_response, env_merge=env_merge, strict=strict_allocate)
+        self._relay, self._preferred_errors = relay, preferred_errors
         self._min_update_interval = min_update_interval
         self._timing, self._timeouts = timing or Timing(), hook_timeouts or HookTimeouts()
         self._on_allocated, self._ensure_cdi = on_allocated, ensure_cdi
@@ -222,7 +221,7 @@ class PluginServer:
         if self._hooks.is_asked_to_allocate or any(each and each.cdi for each in asked):
             return None
         with self._counted_allocation(request):
-            return checked(self._default_response(request, devices), request, self._hooks.name)
+            return checked(self._default(request, devices), request, self._hooks.name)
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
         """Answer with the plugin's own response or with the default one."""
@@ -231,9 +230,10 @@ class PluginServer:
         with self._counted_allocation(request):
             response = await self._hooks.allocate(request, deadline)
             if isinstance(response, UseDefault):
-                response = self._default_response(request, devices)
+                response = self._default(request, devices)
                 await self._hooks.post_allocate(response, request, deadline)
-            await self._look_after_cdi(checked(response, request, self._hooks.name), deadline)
+            response = response if self._relay else checked(response, request, self._hooks.name)
+            await self._look_after_cdi(response, deadline)
             return response
 
     @contextlib.contextmanager
@@ -278,7 +278,7 @@ class PluginServer:
                 "doesn't implement it",
             )
         self.counts["preferred"] += 1
-        for asked in request.containers:
+        for asked in () if self._relay else request.containers:
             if asked.size > (available := len(set(asked.available))):
                 # No kubelet asks so: a mistake of the caller, not a trouble of the plugin's.
                 problem = ImpossiblePreference(asked.size, available, "they are not enough")

@@ -38,6 +38,13 @@ class Timing(NamedTuple):
     newcomer_patience: float = 1.0
     """What a newer instance has to take a resource over that we lost, before we do."""
 
+    after_leave: float = 1.0
+    """What a kubelet has to see the streams of an older instance end, before we register again.
+
+    If it sees the end after that, it hangs up on us. Nothing is away meanwhile: our first stream is
+    open.
+    """
+
     sibling_deadline: float = 2.0
     """For each call to another instance of ours."""
 

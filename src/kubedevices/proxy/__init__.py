@@ -1,0 +1,12 @@
+"""Plugins of others, with us between them and the kubelet. A map; imports nothing.
+
+Inside, towards the plugin, a kubelet's half; outside, towards the kubelet, a plugin's.
+
+proxy              every resource, from the start of the process to its end
+proxied_resource   one resource outside: chain and runner, made anew when something about it changes
+inside_directory   the directory of the plugins: where they register, and who is known from before
+known_sockets      which resource has which socket, kept over our own restarts
+plugin_scanner     one plugin as a scanner: its lists as device trees
+plugin_calls       one plugin's calls as abilities, each with a deadline
+foreign_list       a plugin's list as devices
+"""

@@ -1,0 +1,73 @@
+"""A list of another plugin as devices. Pure; what is odd about the list is counted, not refused.
+
+A kubelet takes every list, so this does, too: of two devices with one ID the unhealthy one counts,
+a health that is no word of the API is `Unhealthy`, a NUMA node below 0 is none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kubedevices.device import Device, Health, ReportedDevice
+from kubedevices.errors import InvalidDevice
+
+_WORDS = {str(health): health for health in Health}
+
+
+class Oddities(NamedTuple):
+    """How many devices of a list are not as the API says."""
+
+    doubled: int = 0
+    odd_words: int = 0
+    negative_nodes: int = 0
+    impossible_ids: int = 0
+    """Devices that nothing can be done with; only a list that is passed on as it is has them."""
+
+
+class ForeignList(NamedTuple):
+    """What one list says."""
+
+    reports: Sequence[ReportedDevice] = ()
+    devices: Mapping[str, Device] = {}
+    oddities: Oddities = Oddities()
+
+
+def read_list(reports: Sequence[ReportedDevice], before: ForeignList) -> ForeignList:
+    """Return `reports` as devices; those that `before` has as well are the same objects."""
+    known = before.devices
+    same = {
+        new.id
+        for old, new in zip(before.reports, reports, strict=False)
+        if old is new and new.id in known
+    }
+    devices: dict[str, Device] = {}
+    doubled = words = nodes = impossible = 0
+    for report in reports:
+        is_odd_word = report.health not in _WORDS
+        words += is_odd_word
+        nodes += any(node < 0 for node in report.numa_nodes or ())
+        twin = devices.get(report.id)
+        if twin is not None:
+            doubled += 1
+            if not twin.is_healthy:
+                continue
+        if twin is None and report.id in same and _says(known[report.id], report):
+            devices[report.id] = known[report.id]
+            continue
+        try:
+            devices[report.id] = _device(report)
+        except InvalidDevice:
+            impossible += 1
+    return ForeignList(reports, devices, Oddities(doubled, words, nodes, impossible))
+
+
+def _says(device: Device, report: ReportedDevice) -> bool:
+    """Whether `device` was made of an equal report, and not of a twin of its."""
+    return device.health == _WORDS.get(report.health, Health.UNHEALTHY)
+
+
+def _device(report: ReportedDevice) -> Device:
+    return Device(
+        report.id,
+        health=_WORDS.get(report.health, Health.UNHEALTHY),
+        numa_nodes=tuple(node for node in report.numa_nodes or () if node >= 0),
+    )

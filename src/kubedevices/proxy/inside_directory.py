@@ -1,0 +1,107 @@
+"""The directory of the plugins behind the proxy: a kubelet's half, with a scanner per resource.
+
+The directory is never emptied: plugins may be listening there, and some register only once. Their
+sockets are remembered (`known_sockets`) and dialled again after a restart of ours.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from kubedevices.errors import RegistrationError, TooManyPlugins
+from kubedevices.node.endpoint_table import PLUGIN_LIMIT
+from kubedevices.node.plugin_directory import StateLock, claim_plugin_directory, make_directory
+from kubedevices.node.plugin_watcher import PluginWatcher
+from kubedevices.node.registration import RegistrationServer, registration_socket
+from kubedevices.proxy.known_sockets import KnownSockets
+from kubedevices.proxy.plugin_calls import CallLimits
+from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.resource_name import ResourceName
+
+_DIAL_KNOWN = 2.0
+"""Seconds for a socket that is known from before: nobody waits for an answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class InsideDirectory:
+    """Takes plugins in at `plugin_dir`; `appeared` is told of the scanner of each new resource."""
+
+    def __init__(
+        self,
+        plugin_dir: Path,
+        state_dir: Path,
+        appeared: Callable[[PluginScanner], None],
+        *,
+        registry_dir: Path | None = None,
+        limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
+    ) -> None:
+        self.plugin_dir, self._state_dir = plugin_dir, state_dir
+        self._appeared, self._limits = appeared, limits
+        self._known = KnownSockets(state_dir)
+        self._lock = StateLock(state_dir)
+        self._registration = RegistrationServer(plugin_dir, self.connect)
+        self._watcher = (
+            PluginWatcher(registry_dir, self.connect, self.disconnect) if registry_dir else None
+        )
+        self.scanners: dict[str, PluginScanner] = {}
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Take plugins in while the context lasts; raises `CannotAsk`."""
+        make_directory(self._state_dir, 0o750)
+        claim_plugin_directory(registration_socket(self.plugin_dir))
+        self._lock.acquire()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            known = self._known.load()
+            tasks = [
+                asyncio.create_task(self._dial_again(name, socket), name=f"known plugin of {name}")
+                for name, socket in known.items()
+            ]
+            tasks.append(asyncio.create_task(self._known.keep(), name="known sockets"))
+            await self._registration.start()
+            if self._watcher is not None:
+                await self._watcher.start()
+            yield
+        finally:
+            if self._watcher is not None:
+                await self._watcher.stop()
+            await self._registration.stop()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(each.close() for each in self.scanners.values()))
+            self._lock.release()
+
+    async def _dial_again(self, resource: str, socket: Path) -> None:
+        try:
+            await self.connect(resource, socket, dial=_DIAL_KNOWN)
+        except RegistrationError as error:
+            _log.info("%s: its plugin is not at %s any more: %s", resource, socket, error)
+            self._known.remove(resource, socket)
+
+    async def connect(self, resource: str, socket: Path, *, dial: float = 10) -> None:
+        """Connect to the plugin of `resource`; raises `RegistrationError`."""
+        scanner = self.scanners.get(resource)
+        if scanner is None:
+            if len(self.scanners) >= PLUGIN_LIMIT:
+                raise TooManyPlugins(resource, PLUGIN_LIMIT)
+            scanner = PluginScanner(ResourceName.parse(resource), self._limits)
+        await scanner.connect(socket, dial=dial)
+        if self.scanners.setdefault(resource, scanner) is not scanner:
+            # Two instances registered at once for the first time: the other one was faster.
+            await scanner.close()
+            await self.scanners[resource].connect(socket, dial=dial)
+            scanner = self.scanners[resource]
+        elif not scanner.is_announced:
+            scanner.is_announced = True
+            self._appeared(scanner)
+        self._known.add(resource, socket)
+
+    def disconnect(self, resource: str, socket: Path) -> None:
+        """Let the plugin at `socket` go, which took its registration back."""
+        if scanner := self.scanners.get(resource):
+            scanner.disconnect(socket)

@@ -1,0 +1,130 @@
+"""The calls of a plugin behind the proxy as abilities of a scanner.
+
+What the plugin answers, errors included, is passed on as it is. A plugin that hangs would stop its
+node: a kubelet sets no deadline for Allocate and GetPreferredAllocation, and admits one pod after
+the other. So each call has one of ours.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+)
+from kubedevices.errors import EndpointStopped, PluginAway, PluginLate, WireError
+from kubedevices.node.endpoint import Endpoint
+from kubedevices.plugin.capabilities import Allocator, ContainerPreStarter, PreferredAllocator
+
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
+
+
+class CallLimits(NamedTuple):
+    """How long the plugin may take for one answer, in seconds."""
+
+    allocate: float = 30.0
+    preferred: float = 5.0
+    """After it the answer is: no preference."""
+
+    pre_start: float = 25.0
+    """A kubelet's own limit is 30."""
+
+
+class PluginCalls(Allocator):
+    """What every plugin answers. `current` returns the instance that answers now, if there is one.
+
+    Raises `PluginAway`, `PluginLate`, and what the plugin says.
+    """
+
+    def __init__(
+        self, resource: str, current: Callable[[], Endpoint | None], limits: CallLimits
+    ) -> None:
+        self.resource = resource
+        self._current, self._limits = current, limits
+
+    async def allocate(self, request: AllocateRequest) -> AllocateResponse:
+        """Return the plugin's answer."""
+        return await self._ask(
+            "Allocate",
+            lambda plugin: plugin.relay_allocate(request),
+            self._limits.allocate,
+            "--allocate-timeout",
+        )
+
+    async def _prefer(self, request: PreferredAllocationRequest) -> PreferredAllocationResponse:
+        try:
+            return await self._ask(
+                "GetPreferredAllocation",
+                lambda plugin: plugin.relay_preferred(request),
+                self._limits.preferred,
+                "--preferred-timeout",
+            )
+        except PluginLate as error:
+            _log.warning("%s; answering without preference", error.message)
+            return PreferredAllocationResponse(tuple(() for _ in request.containers))
+
+    async def _pre_start(self, request: PreStartContainerRequest) -> None:
+        await self._ask(
+            "PreStartContainer",
+            lambda plugin: plugin.relay_pre_start(request),
+            self._limits.pre_start,
+            "--pre-start-timeout",
+        )
+
+    async def _ask(
+        self,
+        call: str,
+        ask: Callable[[Endpoint], Awaitable[Answer]],
+        seconds: float,
+        option: str,
+    ) -> Answer:
+        plugin = self._current()
+        if plugin is None:
+            raise PluginAway(self.resource, call)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await ask(plugin)
+        except TimeoutError:
+            socket = plugin.socket.name
+            raise PluginLate(self.resource, call, socket, seconds, option) from None
+        except EndpointStopped as error:
+            raise PluginAway(self.resource, call) from error
+        except WireError as error:
+            if plugin.is_connected:
+                raise
+            raise PluginAway(self.resource, call) from error
+
+
+class _Preferring(PluginCalls, PreferredAllocator):
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Return the plugin's answer, or no preference if it is late."""
+        return await self._prefer(request)
+
+
+class _PreStarting(PluginCalls, ContainerPreStarter):
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        """Return when the plugin has answered."""
+        await self._pre_start(request)
+
+
+class _PreferringAndPreStarting(_Preferring, _PreStarting):
+    pass
+
+
+def calls_for(options: PluginOptions) -> type[PluginCalls]:
+    """Return the class with the abilities that a plugin with `options` has."""
+    if options.pre_start_required:
+        prefers = options.get_preferred_allocation_available
+        return _PreferringAndPreStarting if prefers else _PreStarting
+    return _Preferring if options.get_preferred_allocation_available else PluginCalls

@@ -1,0 +1,220 @@
+"""A plugin of somebody else as a scanner: its lists become device trees, its calls abilities.
+
+One per resource, for as long as the proxy lives: instances of the plugin come and go. A new
+instance replaces the one before when its first list is there, so that nobody sees an empty list.
+While no instance is connected, the tree has no device type.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from kubedevices.allocation import PluginOptions
+from kubedevices.device import ReportedDevice
+from kubedevices.device_tree import DeviceTree
+from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
+from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.proxy.foreign_list import ForeignList, read_list
+from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls, calls_for
+from kubedevices.resource_name import ResourceName
+
+_log = logging.getLogger(__name__)
+
+INSTANCE_LIMIT = 8
+"""Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
+
+_REOPEN_FOR = 300.0
+_LARGE_LIST = 256
+"""Devices; longer lists are read in a thread."""
+
+
+class PluginScanner(Scanner):
+    """What the plugin of `resource` lists and answers. On one event loop.
+
+    `options_changed` is called when a new instance offers other calls than the one before: a
+    kubelet learns that only from a new registration.
+    """
+
+    def __init__(
+        self,
+        resource: ResourceName,
+        limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
+        *,
+        options_changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.resource = resource
+        self.options = PluginOptions()
+        self.limits = limits
+        self.options_changed = options_changed
+        self.is_announced = False
+        """Whether the proxy was told of this resource."""
+
+        self.list = ForeignList()
+        self._message = b""
+        self._listing: Endpoint | None = None
+        self._instances: list[Endpoint] = []
+        self._tasks: dict[Endpoint, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._notifier: Notifier | None = None
+        self._generation = 0
+
+    def __repr__(self) -> str:
+        return f"<PluginScanner {self.resource} {'here' if self.is_here else 'away'}>"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether an instance of the plugin is connected and has sent its list."""
+        return self._listing is not None
+
+    @property
+    def socket(self) -> Path | None:
+        """The socket of the instance that answers now."""
+        current = self.current()
+        return current.socket if current else None
+
+    def current(self) -> Endpoint | None:
+        """Return the instance that answers calls now: the newest that has sent a list, if any has.
+
+        One that came after it takes over as soon as the old one is gone.
+        """
+        if self._listing is not None and not self._listing.is_stopped:
+            return self._listing
+        return next((each for each in reversed(self._instances) if not each.is_stopped), None)
+
+    # ------------------------------------------------------------ a scanner
+
+    async def scan(self, notifier: Notifier) -> None:
+        """Report what is known, and then every list; may be called again after it has ended."""
+        self._notifier = notifier
+        if self.is_here:
+            self._report()
+        try:
+            await notifier.wait_stopped()
+        finally:
+            if self._notifier is notifier:
+                self._notifier = None
+
+    def abilities_of(self, device_type: str) -> PluginCalls:
+        """Return the calls that the plugin offers."""
+        del device_type
+        return calls_for(self.options)(str(self.resource), self.current, self.limits)
+
+    # ------------------------------------------------------------ instances
+
+    async def connect(self, socket: Path, *, dial: float = 10) -> None:
+        """Connect to an instance that registered; raises `RegistrationError`.
+
+        Nothing changes for the one before until this one has sent a list.
+        """
+        allocate, preferred, pre_start = (2 * seconds for seconds in self.limits)
+        endpoint = await Endpoint.connect(
+            str(self.resource),
+            socket,
+            timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
+            receive_limit=RECEIVE_LIMIT,
+        )
+        self._generation += 1
+        endpoint.generation = self._generation
+        if self.options != endpoint.options:
+            self.options = endpoint.options
+            self.options_changed()
+        self._instances.append(endpoint)
+        self._tasks[endpoint] = asyncio.create_task(
+            self._follow(endpoint), name=f"lists of {self.resource} inside"
+        )
+        _log.info("%s: its plugin registered at %s", self.resource, socket.name)
+        for old in self._instances[:-INSTANCE_LIMIT]:
+            _log.warning(
+                "%s: more than %d instances, closing the oldest", self.resource, INSTANCE_LIMIT
+            )
+            self._let_go(old)
+
+    def disconnect(self, socket: Path) -> None:
+        """Let every instance at `socket` go: its registration was taken back."""
+        for endpoint in [each for each in self._instances if each.socket == socket]:
+            self.stream_ended(endpoint, "its socket is gone")
+            self._let_go(endpoint)
+
+    async def _follow(self, endpoint: Endpoint) -> None:
+        try:
+            await endpoint.follow(self, reopen_for=_REOPEN_FOR)
+        except Exception as error:  # a bug of ours must not look like a healthy plugin
+            _log.exception("%r: reading its lists failed", endpoint)
+            self.stream_ended(endpoint, f"internal error: {error}")
+        self._let_go(endpoint)
+
+    async def list_received(
+        self,
+        endpoint: Endpoint,
+        devices: tuple[ReportedDevice, ...],
+        slices: LoopSlices,
+        message: bytes,
+    ) -> bool:
+        """Take a list; one of an instance that was replaced is not listened to."""
+        del slices
+        if not self._is_news_from(endpoint):
+            return False
+        if len(devices) > _LARGE_LIST:
+            read = await hook_threads.call(read_list, devices, self.list)
+            if not self._is_news_from(endpoint):
+                return False
+        else:
+            read = read_list(devices, self.list)
+        is_new = message != self._message or not self.is_here
+        self.list, self._message, self._listing = read, message, endpoint
+        for old in self._instances[: self._instances.index(endpoint)]:
+            self._let_go(old)
+        self._report()
+        return is_new
+
+    def _is_news_from(self, endpoint: Endpoint) -> bool:
+        listing = self._listing
+        return endpoint in self._instances and (
+            listing is None or listing.generation <= endpoint.generation
+        )
+
+    def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
+        """Take note that `endpoint` is gone; say whether it may come back by itself."""
+        if endpoint is self._listing:
+            self._listing = None
+            if self.current() is None:
+                _log.warning("%s: its plugin is gone: %s", self.resource, reason)
+                self._report()
+        return endpoint in self._instances
+
+    def _report(self) -> None:
+        if self._notifier is None:
+            return
+        tree = DeviceTree()
+        if self.is_here:
+            tree.put_list(self.resource.device_type, dict(self.list.devices), self._message)
+        self._notifier.notify(tree)
+
+    def _let_go(self, endpoint: Endpoint) -> None:
+        """Close `endpoint` for good, after the calls that it is still answering."""
+        if endpoint in self._instances:
+            self._instances.remove(endpoint)
+        task = self._tasks.pop(endpoint, None)
+        if task is None:
+            return
+        if task is not asyncio.current_task():
+            task.cancel()
+        closing = asyncio.create_task(
+            endpoint.close(grace=max(self.limits)), name=f"closing {endpoint!r}"
+        )
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        endpoints, tasks = [*self._instances], [*self._tasks.values(), *self._closing]
+        self._instances.clear()
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(each.close() for each in endpoints), return_exceptions=True)

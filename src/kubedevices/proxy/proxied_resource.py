@@ -1,0 +1,94 @@
+"""One inside resource as the kubelet sees it: a chain of middleware over its plugin, and a runner.
+
+Each resource has a task of its own, so that each fails alone: what ends a runner is logged, and the
+runner made anew after a pause.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+from kubedevices.errors import KubedevicesError
+from kubedevices.plugin.options import RunnerOptions
+from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.timing import back_off
+from kubedevices.proxy.plugin_scanner import PluginScanner
+
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Chain(NamedTuple):
+    """What is served of one plugin: a scanner over it, and the domain of all its resources."""
+
+    scanner: Scanner
+    domain: str
+
+
+MakeChain = Callable[[PluginScanner], Chain | None]
+"""Makes a new chain by the rules of now; None where the resource is not to be served."""
+
+
+class ProxiedResource:
+    """Serves `plugin` by the chain that `make_chain` returns, until `run` is cancelled."""
+
+    def __init__(
+        self, plugin: PluginScanner, make_chain: MakeChain, options: RunnerOptions
+    ) -> None:
+        self.plugin = plugin
+        self.runner: PluginRunner | None = None
+        self.chain: Chain | None = None
+        self._make_chain, self._options = make_chain, options
+        self._again = asyncio.Event()
+        plugin.options_changed = self.make_again
+
+    def make_again(self) -> None:
+        """Serve by the rules of now: the resource registers again."""
+        self._again.set()
+
+    async def run(self) -> NoReturn:
+        """Serve; raises nothing but what is a bug."""
+        failures = 0
+        while True:
+            self._again.clear()
+            try:
+                await self._serve()
+                failures = 0
+            except KubedevicesError as error:
+                pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures)
+                failures += 1
+                _log.error(  # a message for the operator
+                    "%s: not served: %s (again in %g s)", self.plugin.resource, error, pause
+                )
+                await self._wait_again(pause)
+
+    async def _serve(self) -> None:
+        """Serve until something about it changes."""
+        self.chain = self._make_chain(self.plugin)
+        if self.chain is None:
+            await self._again.wait()
+            return
+        runner = PluginRunner(self.chain.scanner, domain=self.chain.domain, **self._options)
+        again = asyncio.create_task(self._again.wait(), name=f"{self.plugin.resource} again")
+        running = asyncio.create_task(runner.run(), name=f"runner of {self.plugin.resource}")
+        self.runner = runner
+        try:
+            await asyncio.wait({again, running}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            runner.stop()
+            again.cancel()
+            await asyncio.wait({again, running})
+            self.runner = None
+            error = None if running.cancelled() else running.exception()
+        if error is not None:
+            raise error
+
+    async def _wait_again(self, pause: float) -> None:
+        try:
+            async with asyncio.timeout(pause):
+                await self._again.wait()
+        except TimeoutError:
+            return

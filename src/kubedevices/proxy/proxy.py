@@ -1,0 +1,113 @@
+"""The whole proxy: plugins inside, and what of them the kubelet sees outside."""
+
+import asyncio
+import contextlib
+import logging
+import math
+from pathlib import Path
+
+from kubedevices.host import heap, service_manager
+from kubedevices.plugin.options import RunnerOptions, Settings
+from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.plugin.timing import Timing
+from kubedevices.proxy.inside_directory import InsideDirectory
+from kubedevices.proxy.plugin_calls import CallLimits
+from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.proxied_resource import Chain, ProxiedResource
+
+STATE_DIR = Path("/var/lib/kubedevices")
+PLUGIN_DIR = STATE_DIR / "plugins"
+
+_log = logging.getLogger(__name__)
+
+
+class Proxy:
+    """Serves every plugin that registers in `plugin_dir` at the kubelet of `socket_dir`.
+
+    `run` once; `stop` any time, from any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        socket_dir: Path,
+        plugin_dir: Path = PLUGIN_DIR,
+        state_dir: Path = STATE_DIR,
+        registry_dir: Path | None = None,
+        limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
+        timing: Timing | None = None,
+    ) -> None:
+        self._options: RunnerOptions = {
+            "socket_dir": socket_dir,
+            "on_server_error": "isolate",
+            "relay": True,
+            "preferred_errors": "fail",
+            "allocate_timeout": math.inf,  # each call inside has a limit
+            "preferred_timeout": math.inf,
+            "pre_start_timeout": math.inf,
+            "timing": timing or Timing(),
+        }
+        self.settings = Settings(**self._options)
+        self.inside = InsideDirectory(
+            plugin_dir, state_dir, self._add, registry_dir=registry_dir, limits=limits
+        )
+        self.resources: dict[str, ProxiedResource] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+        self._is_stopped = self.has_started = False
+
+    def stop(self) -> None:
+        """End `run`. From any thread, any number of times, also before it began."""
+        self._is_stopped = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
+                self._loop.call_soon_threadsafe(self._stopped.set)
+
+    def unlink_sockets(self) -> None:
+        """Remove our socket files outside at once: for an exit that cannot wait for `run`."""
+        for resource in self.resources.values():
+            if resource.runner is not None:
+                resource.runner.unlink_sockets()
+
+    async def run(self) -> None:
+        """Serve until `stop` is called; raises `CannotAsk` if plugins cannot register."""
+        self._loop = asyncio.get_running_loop()
+        if self._is_stopped:
+            return
+        try:
+            async with self.inside.serving():
+                self.has_started = True
+                _log.info("plugins can register in %s", self.inside.plugin_dir)
+                await self._stopped.wait()
+                await self._end_resources()  # before their plugins seem to be gone
+        finally:
+            await self._end_resources()
+
+    async def _end_resources(self) -> None:
+        tasks = [*self._tasks.values()]
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _add(self, plugin: PluginScanner) -> None:
+        name = str(plugin.resource)
+        resource = ProxiedResource(plugin, self._make_chain, self._options)
+        self.resources[name] = resource
+        self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
+
+    def _make_chain(self, plugin: PluginScanner) -> Chain | None:
+        return Chain(plugin, plugin.resource.domain)
+
+
+def run_until_signal(proxy: Proxy) -> None:
+    """Run `proxy` until SIGTERM or SIGINT comes. Raises `KubedevicesError`."""
+    heap.give_large_blocks_back()
+
+    async def run() -> None:
+        async with service_manager.announced(lambda: proxy.has_started):
+            await proxy.run()
+
+    with StopSignals(proxy.stop, proxy.unlink_sockets, proxy.settings.timing.exit_grace):
+        asyncio.run(run())

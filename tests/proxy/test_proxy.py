@@ -1,0 +1,239 @@
+"""The proxy between kubelet and plugins: what passes, and what each resource can do to another."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateRequest,
+    ContainerPreferredRequest,
+    PluginOptions,
+    PreferredAllocationRequest,
+    PreStartContainerRequest,
+)
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.proxy.plugin_calls import CallLimits
+from kubedevices.wire import convert, services
+from tests.fake_plugin import RESOURCE, as_list, healthy, unhealthy
+from tests.proxy_rig import ask, first_list, proxied
+from tests.waiting import until
+
+ODD = (
+    *healthy("z", "a", numa=(1, 0)),
+    *healthy("b", numa=()),
+    *unhealthy("c"),
+    ReportedDevice("word", "Sick", (-1,)),
+    *healthy("z"),
+    ReportedDevice("", "Healthy"),
+)
+"""What our own plugins never send: no order, two of one ID, other words, an empty ID."""
+
+
+async def test_lists_pass_byte_for_byte(short_dir: Path) -> None:
+    """Order, doubled IDs, odd words and topologies reach the kubelet as the plugin sent them."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*ODD)
+        served = await rig.served(5 + 1)
+        assert await first_list(served) == as_list(ODD)
+        turned = ODD[::-1]
+        await plugin.send(turned)
+        await until(lambda: rig.kubelet.lists(RESOURCE)[-1] == turned)
+        assert await first_list(served) == as_list(turned)
+
+
+@pytest.mark.parametrize("prefers", [False, True])
+@pytest.mark.parametrize("pre_starts", [False, True])
+async def test_options_pass(short_dir: Path, *, prefers: bool, pre_starts: bool) -> None:
+    """The kubelet calls what the plugin offers, and nothing else."""
+    async with proxied(short_dir) as rig:
+        await rig.plugin(
+            *healthy("a"), pre_start=pre_starts, preferred=(lambda _: ()) if prefers else None
+        )
+        served = await rig.served(1)
+        assert served.options == PluginOptions(pre_starts, prefers)
+
+
+async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
+    """Every container of a request gets what the plugin answered for it."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(
+            *healthy("a", "b", "c"), pre_start=True, preferred=lambda asked: asked.available[::-1]
+        )
+        served = await rig.served(3)
+        request = AllocateRequest(
+            (ContainerAllocateRequest(("b", "a")), ContainerAllocateRequest(("c", "unknown")))
+        )
+        payload = convert.allocate_request_to_wire(request)
+        answer = await ask(served, services.ALLOCATE, payload)
+        assert answer == convert.allocate_response_to_wire(plugin.allocate_answer(request))
+
+        wanted = PreferredAllocationRequest(
+            (
+                ContainerPreferredRequest(("a", "b"), ("a",), 1),
+                ContainerPreferredRequest(("c",), (), 7),
+            )
+        )
+        payload = convert.preferred_request_to_wire(wanted)
+        answer = await ask(served, services.GET_PREFERRED_ALLOCATION, payload)
+        assert convert.preferred_response_from_wire(answer).containers == (("b", "a"), ("c",))
+        assert tuple(plugin.preferred_requests) == wanted.containers
+
+        starts = PreStartContainerRequest(("c", "a"))
+        payload = convert.pre_start_request_to_wire(starts)
+        assert await ask(served, services.PRE_START_CONTAINER, payload) == b""
+        assert plugin.pre_starts == [("c", "a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("allocate", services.ALLOCATE),
+        ("preferred", services.GET_PREFERRED_ALLOCATION),
+        ("pre_start", services.PRE_START_CONTAINER),
+    ],
+)
+async def test_errors_keep_code_and_text(short_dir: Path, name: str, method: str) -> None:
+    """What the plugin refuses with is what the kubelet hears."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ())
+        served = await rig.served(1)
+        plugin.errors[name] = RpcError(StatusCode.DATA_LOSS, "ein Fehler: 100 %")
+        with pytest.raises(RpcError) as refused:
+            await ask(served, method)
+        assert (refused.value.code, refused.value.message) == (
+            StatusCode.DATA_LOSS,
+            "ein Fehler: 100 %",
+        )
+
+
+async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None:
+    """Allocate and PreStart fail with the names of plugin and call; no preference is answered;
+    another resource is not delayed.
+    """
+    limits = CallLimits(allocate=0.2, preferred=0.2, pre_start=0.2)
+    async with proxied(short_dir, limits=limits) as rig:
+        plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ("a",))
+        served = await rig.served(1)
+        await rig.plugin(*healthy("x"), resource="example.com/other", socket_name="other.sock")
+        other = await rig.served(1, "example.com/other")
+        for method in ("allocate", "preferred", "pre_start"):
+            plugin.hang(method)
+        payload = convert.allocate_request_to_wire(
+            AllocateRequest((ContainerAllocateRequest(("a",)),))
+        )
+        hanging = asyncio.create_task(ask(served, services.ALLOCATE, payload))
+        await until(lambda: plugin.allocations)
+        assert await ask(other, services.ALLOCATE, payload)
+        for call, name in (
+            (hanging, "Allocate"),
+            (ask(served, services.PRE_START_CONTAINER), "PreStartContainer"),
+        ):
+            with pytest.raises(RpcError) as late:
+                await call
+            assert late.value.code is StatusCode.DEADLINE_EXCEEDED
+            for word in (RESOURCE, "widget.sock", name, "0.2 s"):
+                assert word in late.value.message
+        payload = convert.preferred_request_to_wire(
+            PreferredAllocationRequest((ContainerPreferredRequest(("a",), (), 1),))
+        )
+        answer = await ask(served, services.GET_PREFERRED_ALLOCATION, payload)
+        assert convert.preferred_response_from_wire(answer).containers == ((),)
+
+
+async def test_a_kubelet_that_hangs_up_cancels_the_call_inside(short_dir: Path) -> None:
+    """The plugin hears that nobody waits any more."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        served = await rig.served(1)
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def hang(_request: object) -> None:
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        plugin.allocate = hang  # type: ignore[assignment,method-assign]
+        call = asyncio.create_task(ask(served, services.ALLOCATE))
+        async with asyncio.timeout(20):
+            await began.wait()
+        call.cancel()
+        async with asyncio.timeout(20):
+            await ended.wait()
+
+
+async def test_a_health_change_passes(short_dir: Path) -> None:
+    """The kubelet sees what the plugin sees."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a", "b"))
+        await rig.served(2)
+        await plugin.send([*unhealthy("a"), *healthy("b")])
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy", "b": "Healthy"})
+        await plugin.send([])
+        await rig.kubelet.wait_for(RESOURCE, {})
+
+
+async def test_a_plugin_that_dies_is_gone_outside(short_dir: Path) -> None:
+    """Without `hold` a kubelet sees what it would see without a proxy; and the return."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        await plugin.stop()
+        await until(lambda: not rig.kubelet.connected(RESOURCE))
+        await plugin.start()
+        await plugin.register()
+        await rig.served(1)
+
+
+async def test_a_plugin_that_registers_again_leaves_no_gap(short_dir: Path) -> None:
+    """The kubelet has one registration, one stream and no empty list, whatever happens inside."""
+    async with proxied(short_dir) as rig:
+        first = await rig.plugin(*healthy("a"))
+        served = await rig.served(1)
+        second = await rig.plugin(*healthy("a", "b"), socket_name="second.sock")
+        await rig.served(2)
+        await until(lambda: first.open_streams == 0)
+        await first.stop()
+        await second.register()
+        await until(lambda: second.streams_opened == 2 and second.open_streams == 1)
+        await second.send(healthy("a", "b", "c"))
+        await rig.served(3)
+        assert rig.kubelet.connected(RESOURCE) == [served]
+        assert len(rig.kubelet.requests) == 1
+        assert [] not in [[*each] for each in rig.kubelet.lists(RESOURCE)]
+
+
+async def test_other_options_register_again(short_dir: Path) -> None:
+    """A kubelet learns only from a registration what a plugin offers."""
+    async with proxied(short_dir) as rig:
+        first = await rig.plugin(*healthy("a"))
+        assert not (await rig.served(1)).options.pre_start_required
+        await first.stop()
+        await rig.plugin(*healthy("a", "b"), pre_start=True)
+        assert (await rig.served(2)).options.pre_start_required
+
+
+async def test_a_restarted_proxy_finds_a_plugin_that_registered_once(short_dir: Path) -> None:
+    """Its socket is remembered; nobody has to register again."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        await rig.stop_proxy()
+        await until(lambda: not rig.kubelet.connected(RESOURCE))
+        await plugin.send(unhealthy("a"))
+        await rig.start_proxy()
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"})
+
+
+async def test_a_restarted_kubelet_gets_everything_again(short_dir: Path) -> None:
+    """The plugin inside notices nothing of it."""
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        await rig.kubelet.restart()
+        await rig.kubelet.wait_for(RESOURCE, 1)
+        assert plugin.streams_opened == 1
