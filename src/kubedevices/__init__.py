@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kubedevices.errors import KubedevicesError
     from kubedevices.middleware.maintenance import Maintained
     from kubedevices.middleware.middleware import Middleware, Relay
+    from kubedevices.middleware.record import Recorded
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
@@ -54,6 +55,7 @@ _HOMES = {
     "errors": ("KubedevicesError",),
     "middleware.maintenance": ("Maintained",),
     "middleware.middleware": ("Middleware", "Relay"),
+    "middleware.record": ("Recorded",),
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",
@@ -94,6 +96,7 @@ __all__ = [
     "PreferredAllocationRequest",
     "PreferredAllocationResponse",
     "PreferredAllocator",
+    "Recorded",
     "Relay",
     "Scanner",
     "TypeStarter",

@@ -11,6 +11,7 @@ service_manager  how far we are, for systemd
 heap           what the C library does with free memory
 file_watch     something changed at these paths
 inotify        what the kernel tells of them
+rotated_file     a file of a bounded size, and older ones beside it
 untrusted_files  files in directories where strangers write too
 cdi_specs      CDI files: read them all, write one safely
 cdi_inventory  the CDI files of a plugin, kept up to date

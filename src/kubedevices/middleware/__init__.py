@@ -5,6 +5,9 @@ Nearest to the plugin first, the order is: record, mend, filter, split, rename, 
 health, hold, share, inject, faults.
 
 middleware         the base: passes trees, abilities and calls on
+record             writes down what a node and a plugin say to each other
+record_format      the lines of such a record
+record_file        its file, and the thread that writes it
 presence           whether somebody behind a scanner is there
 maintenance        takes devices out of service that a file names
 maintenance_file   this file: read, and changed by one writer after the other

@@ -6,6 +6,7 @@ services           offer one of our objects as a gRPC service
 clients            call the other side: values in, values out
 kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
 pod_resources      the podresources API: values, messages, service and client
+message_json       the messages of device plugins ⇄ the JSON of protobuf
 convert            messages ⇄ our values
 device_lists       lists of devices from bytes, a few devices at a time
 protobuf           messages field by field, as bytes

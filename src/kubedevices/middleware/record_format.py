@@ -1,0 +1,191 @@
+"""What a record says, version 1: what a node and a plugin said to each other, as lines of JSON.
+
+docs/proxy.md describes the format. Writing and reading of lines; no file is touched here.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.wire import convert, message_json
+from kubedevices.wire.message_json import Json, Message, to_bytes, to_json
+from kubedevices.wire.protobuf import Fields, next_field
+
+VERSION = 1
+SUFFIX = ".jsonl"
+LIST, OPTIONS = "ListAndWatch", "GetDevicePluginOptions"
+ALLOCATE, PREFER, PRE_START = "Allocate", "GetPreferredAllocation", "PreStartContainer"
+_DEVICE = 1 << 3 | 2
+"""The tag of a device in a list."""
+REDACTED = "REDACTED"
+"""Stands for the value of a variable in a record whose first line names `env` in `redacted`."""
+
+
+class Call(NamedTuple):
+    """How the request and the response of one call are written and read."""
+
+    request: Message
+    response: Message
+    request_to_wire: Callable[[Any], bytes]
+    request_from_wire: Callable[[bytes], Any]
+    response_to_wire: Callable[[Any], bytes]
+    response_from_wire: Callable[[bytes], Any]
+
+
+CALLS: Mapping[str, Call] = {
+    ALLOCATE: Call(
+        message_json.ALLOCATE_REQUEST,
+        message_json.ALLOCATE_RESPONSE,
+        convert.allocate_request_to_wire,
+        convert.allocate_request_from_wire,
+        convert.allocate_response_to_wire,
+        convert.allocate_response_from_wire,
+    ),
+    PREFER: Call(
+        message_json.PREFERRED_REQUEST,
+        message_json.PREFERRED_RESPONSE,
+        convert.preferred_request_to_wire,
+        convert.preferred_request_from_wire,
+        convert.preferred_response_to_wire,
+        convert.preferred_response_from_wire,
+    ),
+    PRE_START: Call(
+        message_json.PRE_START_REQUEST,
+        message_json.PRE_START_RESPONSE,
+        convert.pre_start_request_to_wire,
+        convert.pre_start_request_from_wire,
+        lambda _: convert.EMPTY,
+        lambda _: None,
+    ),
+}
+"""The calls of a container's life."""
+
+
+# ---------------------------------------------------------------- lines
+
+
+def line(parts: Json) -> bytes:
+    """Return one line; equal parts give equal bytes."""
+    return json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def head(time: float, *, redact_env: bool) -> bytes:
+    """Return the first line of a file; `time` in seconds since 1970."""
+    redacted = ["env"] if redact_env else []
+    return line({"kubedevices-record": VERSION, "time": stamp(time), "redacted": redacted})
+
+
+def stamp(time: float) -> str:
+    """Return seconds since 1970 as UTC by RFC 3339, to the microsecond."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+
+
+def seconds(text: Any) -> float:
+    """Return what `stamp` was made of; raises ValueError."""
+    return datetime.fromisoformat(str(text)).timestamp()
+
+
+def said(time: float, resource: str, call: str, *, speaker: str = "plugin", **more: Any) -> Json:
+    """Return the parts of a line: who says what, and when."""
+    return {"time": stamp(time), "from": speaker, "resource": resource, "call": call, **more}
+
+
+def request_json(call: str, request: Any) -> Json:
+    """Return what a kubelet asks."""
+    how = CALLS[call]
+    return to_json(how.request, how.request_to_wire(request))
+
+
+def response_json(call: str, response: Any, *, redact_env: bool = False) -> Json:
+    """Return what a plugin answers."""
+    how = CALLS[call]
+    found = to_json(how.response, how.response_to_wire(response))
+    if redact_env:
+        for container in found.get("containerResponses", ()):
+            if "envs" in container:
+                container["envs"] = dict.fromkeys(container["envs"], REDACTED)
+    return found
+
+
+def error_json(error: BaseException) -> Json:
+    """Return why a call failed, as a kubelet hears it."""
+    if isinstance(error, RpcError):
+        return {"code": error.code.name, "message": error.message}
+    if not isinstance(error, Exception):
+        return {"code": StatusCode.CANCELLED.name, "message": "the caller hung up"}
+    code = getattr(error, "code", StatusCode.UNKNOWN)
+    name = code.name if isinstance(code, StatusCode) else StatusCode.UNKNOWN.name
+    return {"code": name, "message": str(error) or type(error).__name__}
+
+
+def error_of(given: Any) -> RpcError:
+    """Return the error that `error_json` was made of; raises ValueError."""
+    if not isinstance(given, dict) or given.get("code") not in StatusCode.__members__:
+        raise ValueError("its error has no gRPC code")
+    return RpcError(StatusCode[given["code"]], str(given.get("message", "")))
+
+
+# ---------------------------------------------------------------- lists
+
+
+def entries_of(message: bytes) -> tuple[bytes, ...]:
+    """Return the fields of a ListAndWatchResponse, most of them devices, as bytes."""
+    found, at = [], 0
+    while at < len(message):
+        after = next_field(message, at)[2]
+        found.append(message[at:after])
+        at = after
+    return tuple(found)
+
+
+def list_json(old: Sequence[bytes] | None, new: Sequence[bytes]) -> Json:
+    """Return the parts of a line that turns the list `old` into `new`; None: whatever it was.
+
+    Only the differences, where devices keep their places, others go out and new ones come last.
+    """
+    if old is not None and (change := _change(old, new)) is not None:
+        return {"change": change}
+    return {"message": to_json(message_json.LIST, b"".join(new))}
+
+
+def _change(old: Sequence[bytes], new: Sequence[bytes]) -> Json | None:
+    before, after = set(old), set(new)
+    ids_before = {_id(each) for each in old if each not in after}
+    came = [each for each in new if each not in before]
+    ids_after = [_id(each) for each in came]
+    removed = ids_before.difference(ids_after)
+    # What the reader makes of it decides: doubled IDs and another order need the whole list.
+    if _applied(old, came, removed) != tuple(new):
+        return None
+    return {"devices": [], **to_json(message_json.LIST, b"".join(came)), "removed": sorted(removed)}
+
+
+def apply_list(old: Sequence[bytes], parts: Json) -> tuple[bytes, ...]:
+    """Return the list that a line makes of `old`; raises ValueError for what is no such line."""
+    if "message" in parts:
+        return entries_of(to_bytes(message_json.LIST, parts["message"]))
+    change = parts.get("change")
+    came = entries_of(to_bytes(message_json.LIST, change))
+    removed = change.get("removed", [])  # type: ignore[union-attr]  # to_bytes took it
+    if not isinstance(removed, list) or not all(isinstance(each, str) for each in removed):
+        raise ValueError("removed: it is not a list of IDs")
+    return _applied(old, came, set(removed))
+
+
+def _applied(old: Sequence[bytes], came: Sequence[bytes], removed: "set[str]") -> tuple[bytes, ...]:
+    by_id = {_id(each): each for each in came}
+    kept: list[bytes] = []
+    for each in old:
+        name = _id(each)
+        if name not in removed:
+            kept.append(by_id.pop(name, each))
+    return (*kept, *by_id.values())
+
+
+@lru_cache(maxsize=2**14)
+def _id(entry: bytes) -> str:
+    tag, content, _ = next_field(entry, 0)
+    return Fields(content).text(1) if isinstance(content, bytes) and tag == _DEVICE else ""

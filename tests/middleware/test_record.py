@@ -1,0 +1,136 @@
+"""What a record has of a scanner: its lists, and every call with its answer."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.testing import Bench
+from tests.middleware_rig import scanned
+from tests.waiting import until
+from tests.widgets import Widgets, widgets
+
+
+class Able(Widgets, kd.Allocator, kd.PreferredAllocator, kd.ContainerPreStarter):
+    """Answers itself; refuses w0 and never answers w9."""
+
+    async def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
+        (asked,) = request.containers
+        if "w9" in asked.device_ids:
+            await asyncio.Event().wait()
+        if "w0" in asked.device_ids:
+            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, "w0 is worn out")
+        return kd.AllocateResponse([kd.ContainerAllocateResponse(env={"TOKEN": "secret"})])
+
+    def get_preferred_allocation(
+        self, request: kd.PreferredAllocationRequest
+    ) -> kd.PreferredAllocationResponse:
+        return kd.PreferredAllocationResponse(tuple(c.available[-c.size :] for c in request[0]))
+
+    def pre_start_container(self, request: kd.PreStartContainerRequest) -> None:
+        raise ValueError("not ready")
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """Return what the lines say, without time and resource, which are those of every line."""
+    head, *found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert head["kubedevices-record"] == 1
+    for line in found:
+        assert line.pop("resource") == "example.com/widget"
+        assert head["time"] <= line.pop("time") <= "2999"
+    return found
+
+
+LISTED = {"from": "plugin", "call": "ListAndWatch"}
+
+
+async def test_calls_and_answers_are_written_in_their_order(tmp_path: Path) -> None:
+    """Also errors, and a caller who hangs up; request and answer have one number."""
+    path = tmp_path / "w.jsonl"
+    scanner = kd.Recorded(Able(widget=widgets("w0", "w1")), "example.com", path, redact_env=True)
+    async with scanned(scanner) as served:
+        await served.allocate("w1")
+        with pytest.raises(RpcError, match="worn out"):
+            await served.allocate("w0")
+        assert await served.prefer("w0 w1", 1, must="w1") == ["w1"]
+        with pytest.raises(RpcError, match="not ready"):
+            await served.server().pre_start_container(kd.PreStartContainerRequest(("w1",)))
+        late = asyncio.create_task(served.allocate("w9"))
+        await until(lambda: path.exists() and "w9" in path.read_text())
+        late.cancel()
+        await asyncio.wait({late})
+    lines = recorded(path)
+    options = {"preStartRequired": True, "getPreferredAllocationAvailable": True}
+    devices = [{"ID": "w0", "health": "Healthy"}, {"ID": "w1", "health": "Healthy"}]
+    assert lines[:2] == [
+        {**LISTED, "message": {"devices": devices}},
+        {"from": "plugin", "call": "GetDevicePluginOptions", "message": options},
+    ]
+    asked = {
+        number: {key: line[key] for key in ("call", "message")}
+        for line in lines
+        if line["from"] == "kubelet" and (number := line["id"])
+    }
+    prefer = {"availableDeviceIDs": ["w0", "w1"], "mustIncludeDeviceIDs": ["w1"]}
+    assert list(asked.values()) == [
+        {"call": "Allocate", "message": {"containerRequests": [{"devicesIds": ["w1"]}]}},
+        {"call": "Allocate", "message": {"containerRequests": [{"devicesIds": ["w0"]}]}},
+        {
+            "call": "GetPreferredAllocation",
+            "message": {"containerRequests": [{**prefer, "allocationSize": 1}]},
+        },
+        {"call": "PreStartContainer", "message": {"devicesIds": ["w1"]}},
+        {"call": "Allocate", "message": {"containerRequests": [{"devicesIds": ["w9"]}]}},
+    ]
+    answers = [line for line in lines if "id" in line and line["from"] == "plugin"]
+    assert [answer.pop("id") for answer in answers] == list(asked)
+    assert [answer.get("message", answer.get("error")) for answer in answers] == [
+        {"containerResponses": [{"envs": {"TOKEN": "REDACTED"}}]},
+        {"code": "RESOURCE_EXHAUSTED", "message": "w0 is worn out"},
+        {"containerResponses": [{"deviceIDs": ["w1"]}]},
+        {"code": "UNKNOWN", "message": "not ready"},
+        {"code": "CANCELLED", "message": "the caller hung up"},
+    ]
+
+
+def test_what_the_framework_answers_is_written_too(tmp_path: Path) -> None:
+    """A plugin without an answer of its own: what its containers get is in the record."""
+    plugin = Widgets(widget=[kd.Device("w0", env={"W": "0"}, paths=["/dev/null"])])
+    path = tmp_path / "w.jsonl"
+    with Bench() as bench:
+        bench.start(kd.Recorded(plugin, "example.com", path), domain="example.com")
+        bench.wait_for("example.com/widget", allocatable=1)
+        bench.allocate("pod", "main", {"example.com/widget": 1})
+    *_, request, answer = recorded(path)
+    assert request["message"] == {"containerRequests": [{"devicesIds": ["w0"]}]}
+    null = {"containerPath": "/dev/null", "hostPath": "/dev/null", "permissions": "rw"}
+    assert answer["message"] == {"containerResponses": [{"envs": {"W": "0"}, "devices": [null]}]}
+    assert answer["id"] == request["id"]
+
+
+async def test_lists_are_written_as_they_change(tmp_path: Path) -> None:
+    """Also that a type is no longer served."""
+    path, plugin = tmp_path / "w.jsonl", Widgets(widget=widgets("w0", "w1"))
+    async with scanned(kd.Recorded(plugin, "example.com", path)) as served:
+        plugin.show(widget=widgets("w0", "w1", unhealthy=("w1",)))
+        await served.next_tree()
+        plugin.show()
+        await served.next_tree()
+    bad = {"ID": "w1", "health": "Unhealthy"}
+    assert recorded(path)[1:] == [
+        {**LISTED, "change": {"devices": [bad], "removed": []}},
+        {**LISTED, "gone": True},
+    ]
+
+
+async def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    """The plugin serves; the lines are counted."""
+    scanner = kd.Recorded(Able(widget=widgets("w1")), "example.com", tmp_path / "none" / "w.jsonl")
+    async with scanned(scanner) as served:
+        assert (await served.allocate("w1")).env == {"TOKEN": "secret"}
+        await until(lambda: scanner.counts["", "record_lines_lost"] > 0)
+    assert [*tmp_path.iterdir()] == []
