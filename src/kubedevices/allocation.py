@@ -1,7 +1,9 @@
 """What is asked of a plugin and what it answers, as values; and a container's options made of it.
 
 Both halves and every hook of a plugin author use these; only `wire.convert` sees messages.
-Requests are frozen. Responses are mutable, because a `PostAllocator` edits one in place.
+Requests are frozen. Responses are mutable, because a `PostAllocator` edits one in place. `unknown`
+has the protobuf fields of a message that this version does not know, as they came: who passes a
+message of somebody else on keeps them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,6 +22,7 @@ class PluginOptions(NamedTuple):
 
     pre_start_required: bool = False
     get_preferred_allocation_available: bool = False
+    unknown: bytes = b""
 
 
 class RegisterRequest(NamedTuple):
@@ -35,12 +38,14 @@ class ContainerAllocateRequest(NamedTuple):
     """The devices one container is to get."""
 
     device_ids: tuple[str, ...]
+    unknown: bytes = b""
 
 
 class AllocateRequest(NamedTuple):
     """One or more containers; a kubelet always sends exactly one."""
 
     containers: tuple[ContainerAllocateRequest, ...]
+    unknown: bytes = b""
 
 
 @dataclass(slots=True)
@@ -52,6 +57,7 @@ class ContainerAllocateResponse:
     devices: list[DeviceSpec] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     cdi_devices: list[str] = field(default_factory=list)
+    unknown: bytes = b""
 
 
 @dataclass(slots=True)
@@ -59,6 +65,7 @@ class AllocateResponse:
     """One answer per container of the request, in its order."""
 
     containers: list[ContainerAllocateResponse] = field(default_factory=list)
+    unknown: bytes = b""
 
 
 class ContainerPreferredRequest(NamedTuple):
@@ -70,24 +77,28 @@ class ContainerPreferredRequest(NamedTuple):
     available: tuple[str, ...]
     must_include: tuple[str, ...]
     size: int
+    unknown: bytes = b""
 
 
 class PreferredAllocationRequest(NamedTuple):
     """One or more containers; a kubelet always sends exactly one."""
 
     containers: tuple[ContainerPreferredRequest, ...]
+    unknown: bytes = b""
 
 
 class PreferredAllocationResponse(NamedTuple):
     """Per container of the request the preferred device IDs; `()` means no preference."""
 
     containers: tuple[Sequence[str], ...] = ()
+    unknown: bytes = b""
 
 
 class PreStartContainerRequest(NamedTuple):
     """All devices of one resource that the container about to start holds."""
 
     device_ids: tuple[str, ...]
+    unknown: bytes = b""
 
 
 class ContainerOptions(NamedTuple):

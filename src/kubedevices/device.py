@@ -6,11 +6,11 @@ Nothing here knows a protocol; `wire.convert` turns these values into messages a
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from kubedevices.errors import InvalidDevice
 
@@ -126,6 +126,8 @@ class Device:
     attributes: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
     capacity: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
 
+    unknown: ClassVar[bytes] = b""
+
     def __post_init__(self) -> None:
         """Freeze what was given as lists and dictionaries, and check it.
 
@@ -182,10 +184,10 @@ class Device:
         """Copy and pickle through the constructor: a mapping proxy can do neither."""
         state = {
             name: dict(value) if isinstance(value, MappingProxyType) else value
-            for name in self.__slots__
+            for name in (each.name for each in fields(self))
             if name != "id" and (value := getattr(self, name)) is not _NOTHING
         }
-        return (_rebuild, (self.id, state))
+        return (_rebuild, (type(self), self.id, state))
 
     @property
     def is_healthy(self) -> bool:
@@ -198,8 +200,17 @@ class Device:
         return (*(DeviceSpec(str(path)) for path in self.paths), *self.specs)
 
 
-def _rebuild(device_id: str, state: dict[str, Any]) -> Device:
-    return Device(device_id, **state)
+def _rebuild(kind: type[Device], device_id: str, state: dict[str, Any]) -> Device:
+    return kind(device_id, **state)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignDevice(Device):
+    """A device as another plugin lists it, with protobuf fields that this version does not know."""
+
+    unknown: bytes = field(default=b"", kw_only=True)  # type: ignore[misc]
+
+    __hash__ = Device.__hash__
 
 
 def place_problem(parts: Sequence[DeviceSpec] | Sequence[Mount]) -> str:

@@ -7,16 +7,19 @@ import pytest
 
 from kubedevices.allocation import (
     AllocateRequest,
+    AllocateResponse,
     ContainerAllocateRequest,
+    ContainerAllocateResponse,
     ContainerPreferredRequest,
     PluginOptions,
     PreferredAllocationRequest,
     PreStartContainerRequest,
 )
-from kubedevices.device import ReportedDevice
+from kubedevices.device import Mount, ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.wire import convert, services
+from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import RESOURCE, as_list, healthy, unhealthy
 from tests.proxy_rig import ask, first_list, proxied
 from tests.waiting import until
@@ -42,6 +45,46 @@ async def test_lists_pass_byte_for_byte(short_dir: Path) -> None:
         await plugin.send(turned)
         await until(lambda: rig.kubelet.lists(RESOURCE)[-1] == turned)
         assert await first_list(served) == as_list(turned)
+
+
+async def test_fields_of_a_later_api_pass(short_dir: Path) -> None:
+    """In options, lists, requests, answers; 16 calls at once. `test_convert` has every message."""
+    later = b"\xba\x01\x03new"  # the field 23
+    async with proxied(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        plugin.options = PluginOptions(unknown=later)
+        message = as_list([*healthy("b"), carrying(healthy("a")[0], later)]) + later
+        await plugin.send_bytes(message)
+        await plugin.register()
+        await until(lambda: rig.kubelet.accepted[-1].options.unknown == later)
+        served = await rig.served(2)
+        assert await first_list(served) == message
+        plugin.allocate_answer = lambda asked: AllocateResponse(
+            [
+                ContainerAllocateResponse(
+                    {"IDS": ids[0]},
+                    mounts=[carrying(Mount("m", "/m"), later)],
+                    unknown=later + extra,
+                )
+                for ids, extra in asked.containers
+            ],
+            asked.unknown,
+        )
+        requests = [
+            AllocateRequest((ContainerAllocateRequest((f"{each}",), later),) * 2, later * each)
+            for each in range(16)
+        ]
+        answers = await asyncio.gather(
+            *(
+                ask(served, services.ALLOCATE, convert.allocate_request_to_wire(each))
+                for each in requests
+            )
+        )
+        assert answers == [
+            convert.allocate_response_to_wire(plugin.allocate_answer(each)) for each in requests
+        ]
+        assert answers[3].endswith(later * 3)
 
 
 @pytest.mark.parametrize("prefers", [False, True])

@@ -50,7 +50,7 @@ class Relay(StandIn):
     def __init__(self, inner: Hooks, device_type: str, inner_type: str) -> None:
         self.inner, self.device_type, self.inner_type = inner, device_type, inner_type
         self.offered = inner.offered | self.adds
-        self.stands_for = inner.name
+        self.stands_for, self.unknown_options = inner.name, inner.options.unknown
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the inner type; edit its answer if it has an answer of its own."""

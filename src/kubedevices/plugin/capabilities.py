@@ -113,3 +113,6 @@ class StandIn(
 
     stands_for: str
     """The name of the author's class, for messages."""
+
+    unknown_options: bytes = b""
+    """What this version does not know of the options of another plugin, see `PluginOptions`."""

@@ -54,6 +54,7 @@ class Hooks:
         self.name = plugin.stands_for if isinstance(plugin, StandIn) else type(plugin).__name__
         self.offered = offered = _offered_by(plugin)
         """Which abilities the plugin has: classes of `capabilities`."""
+        self._unknown_options = plugin.unknown_options if isinstance(plugin, StandIn) else b""
         methods = {
             method: getattr(plugin, method)
             for method, ability in _METHODS.items()
@@ -76,6 +77,7 @@ class Hooks:
         return PluginOptions(
             pre_start_required=self._pre_start is not None,
             get_preferred_allocation_available=self._prefer is not None,
+            unknown=self._unknown_options,
         )
 
     @property

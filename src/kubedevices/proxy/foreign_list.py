@@ -7,7 +7,7 @@ a health that is no word of the API is `Unhealthy`, a NUMA node below 0 is none.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kubedevices.device import Device, Health, ReportedDevice
+from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
 from kubedevices.errors import InvalidDevice
 
 _WORDS = {str(health): health for health in Health}
@@ -66,8 +66,8 @@ def _says(device: Device, report: ReportedDevice) -> bool:
 
 
 def _device(report: ReportedDevice) -> Device:
-    return Device(
-        report.id,
-        health=_WORDS.get(report.health, Health.UNHEALTHY),
-        numa_nodes=tuple(node for node in report.numa_nodes or () if node >= 0),
-    )
+    health = _WORDS.get(report.health, Health.UNHEALTHY)
+    nodes = tuple(node for node in report.numa_nodes or () if node >= 0)
+    if unknown := getattr(report, "unknown", b""):
+        return ForeignDevice(report.id, health=health, numa_nodes=nodes, unknown=unknown)
+    return Device(report.id, health=health, numa_nodes=nodes)

@@ -20,7 +20,12 @@ from kubedevices.allocation import (
 )
 from kubedevices.errors import EndpointStopped, PluginAway, PluginLate, WireError
 from kubedevices.node.endpoint import Endpoint
-from kubedevices.plugin.capabilities import Allocator, ContainerPreStarter, PreferredAllocator
+from kubedevices.plugin.capabilities import (
+    Allocator,
+    ContainerPreStarter,
+    PreferredAllocator,
+    StandIn,
+)
 
 Answer = TypeVar("Answer")
 
@@ -38,16 +43,21 @@ class CallLimits(NamedTuple):
     """A kubelet's own limit is 30."""
 
 
-class PluginCalls(Allocator):
-    """What every plugin answers. `current` returns the instance that answers now, if there is one.
+class PluginCalls(StandIn):
+    """The calls of the plugin of `resource`. `current` returns the instance that answers now.
 
     Raises `PluginAway`, `PluginLate`, and what the plugin says.
     """
 
     def __init__(
-        self, resource: str, current: Callable[[], Endpoint | None], limits: CallLimits
+        self,
+        resource: str,
+        options: PluginOptions,
+        current: Callable[[], Endpoint | None],
+        limits: CallLimits,
     ) -> None:
-        self.resource = resource
+        self.resource = self.stands_for = resource
+        self.offered, self.unknown_options = abilities_for(options), options.unknown
         self._current, self._limits = current, limits
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
@@ -59,7 +69,10 @@ class PluginCalls(Allocator):
             "--allocate-timeout",
         )
 
-    async def _prefer(self, request: PreferredAllocationRequest) -> PreferredAllocationResponse:
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Return the plugin's answer, or no preference if it is late."""
         try:
             return await self._ask(
                 "GetPreferredAllocation",
@@ -71,13 +84,23 @@ class PluginCalls(Allocator):
             _log.warning("%s; answering without preference", error.message)
             return PreferredAllocationResponse(tuple(() for _ in request.containers))
 
-    async def _pre_start(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        """Return when the plugin has answered."""
         await self._ask(
             "PreStartContainer",
             lambda plugin: plugin.relay_pre_start(request),
             self._limits.pre_start,
             "--pre-start-timeout",
         )
+
+    async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
+        """Do nothing: no plugin is asked."""
+
+    async def on_type_added(self, device_type: str) -> None:
+        """Do nothing: no plugin is told."""
+
+    async def on_type_removed(self, device_type: str) -> None:
+        """Do nothing: no plugin is told."""
 
     async def _ask(
         self,
@@ -104,27 +127,11 @@ class PluginCalls(Allocator):
             raise PluginAway(self.resource, call) from error
 
 
-class _Preferring(PluginCalls, PreferredAllocator):
-    async def get_preferred_allocation(
-        self, request: PreferredAllocationRequest
-    ) -> PreferredAllocationResponse:
-        """Return the plugin's answer, or no preference if it is late."""
-        return await self._prefer(request)
-
-
-class _PreStarting(PluginCalls, ContainerPreStarter):
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
-        """Return when the plugin has answered."""
-        await self._pre_start(request)
-
-
-class _PreferringAndPreStarting(_Preferring, _PreStarting):
-    pass
-
-
-def calls_for(options: PluginOptions) -> type[PluginCalls]:
-    """Return the class with the abilities that a plugin with `options` has."""
+def abilities_for(options: PluginOptions) -> frozenset[type]:
+    """Return the abilities that a plugin with `options` has."""
+    found: set[type] = {Allocator}
+    if options.get_preferred_allocation_available:
+        found.add(PreferredAllocator)
     if options.pre_start_required:
-        prefers = options.get_preferred_allocation_available
-        return _PreferringAndPreStarting if prefers else _PreStarting
-    return _Preferring if options.get_preferred_allocation_available else PluginCalls
+        found.add(ContainerPreStarter)
+    return frozenset(found)

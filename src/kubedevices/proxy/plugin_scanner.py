@@ -19,7 +19,7 @@ from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.foreign_list import ForeignList, read_list
-from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls, calls_for
+from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
 from kubedevices.resource_name import ResourceName
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class PluginScanner(Scanner):
     def abilities_of(self, device_type: str) -> PluginCalls:
         """Return the calls that the plugin offers."""
         del device_type
-        return calls_for(self.options)(str(self.resource), self.current, self.limits)
+        return PluginCalls(str(self.resource), self.options, self.current, self.limits)
 
     # ------------------------------------------------------------ instances
 

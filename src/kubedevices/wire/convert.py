@@ -24,12 +24,22 @@ from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
 from kubedevices.wire.protobuf import (
     Fields,
     block,
+    carried,
+    carrying,
     integer,
     read,
+    tags,
     text,
     text_map,
     texts,
 )
+
+_OPTIONS = tags(numbers=(1, 2))
+_ONLY_BLOCK_1 = tags(blocks=(1,))
+_RESPONSE = tags(blocks=(1, 2, 3, 4, 5))
+_MOUNT = tags(blocks=(1, 2), numbers=(3,))
+_SPEC = tags(blocks=(1, 2, 3))
+_PREFERRED_REQUEST = tags(blocks=(1, 2), numbers=(3,))
 
 EMPTY = b""
 """Empty, InfoRequest and their like: a message without fields is no bytes at all."""
@@ -45,15 +55,27 @@ def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
     (`device_list_to_wire`). No topology is sent without `numa_nodes`.
     """
     device_id = device.id.encode()
-    before, after = _around_an_id(len(device_id), device.health, tuple(numa_nodes) or None)
+    nodes = tuple(numa_nodes) or None
+    if device.unknown:
+        return _with_unknown(device_id, device.health, nodes, device.unknown)
+    before, after = _around_an_id(len(device_id), device.health, nodes)
     return before + device_id + after
 
 
 def reported_to_wire(device: ReportedDevice) -> bytes:
     """Return one list entry for exactly what `device` says, however odd; for tests and probes."""
     device_id = device.id.encode()
+    if unknown := carried(device):
+        return _with_unknown(device_id, device.health, device.numa_nodes, unknown)
     before, after = _around_an_id(len(device_id), device.health, device.numa_nodes)
     return before + device_id + after
+
+
+def _with_unknown(
+    device_id: bytes, health: str, numa_nodes: tuple[int, ...] | None, unknown: bytes
+) -> bytes:
+    known = (block(1, device_id) if device_id else b"") + text(2, health)
+    return block(1, known + topology_to_wire(3, numa_nodes) + unknown)
 
 
 @lru_cache(maxsize=1024)
@@ -84,13 +106,12 @@ def device_list_to_wire(entries: Iterable[bytes]) -> bytes:
 
 def options_to_wire(options: PluginOptions) -> bytes:
     """DevicePluginOptions."""
-    return integer(1, options.pre_start_required) + integer(
-        2, options.get_preferred_allocation_available
-    )
+    prefers = integer(2, options.get_preferred_allocation_available)
+    return integer(1, options.pre_start_required) + prefers + options.unknown
 
 
 def _options(message: Fields) -> PluginOptions:
-    return PluginOptions(message.flag(1), message.flag(2))
+    return PluginOptions(message.flag(1), message.flag(2), message.unknown(_OPTIONS))
 
 
 def options_from_wire(data: bytes) -> PluginOptions:
@@ -123,30 +144,35 @@ def register_request_from_wire(data: bytes) -> RegisterRequest:
 
 def allocate_request_to_wire(request: AllocateRequest) -> bytes:
     """AllocateRequest."""
-    return b"".join([block(1, texts(1, each.device_ids)) for each in request.containers])
+    asked = [block(1, texts(1, each.device_ids) + each.unknown) for each in request.containers]
+    return b"".join([*asked, request.unknown])
 
 
 def allocate_request_from_wire(data: bytes) -> AllocateRequest:
     """AllocateRequest."""
 
     def value(message: Fields) -> AllocateRequest:
-        return AllocateRequest(
-            tuple([ContainerAllocateRequest(each.texts(1)) for each in message.messages(1)])
-        )
+        asked = [
+            ContainerAllocateRequest(each.texts(1), each.unknown(_ONLY_BLOCK_1))
+            for each in message.messages(1)
+        ]
+        return AllocateRequest(tuple(asked), message.unknown(_ONLY_BLOCK_1))
 
     return read("v1beta1.AllocateRequest", data, value)
 
 
 def allocate_response_to_wire(response: AllocateResponse) -> bytes:
     """AllocateResponse; map entries in a fixed order, so equal responses are equal bytes."""
-    return b"".join([block(1, container_response_to_wire(each)) for each in response.containers])
+    answers = [block(1, container_response_to_wire(each)) for each in response.containers]
+    return b"".join([*answers, response.unknown])
 
 
 def allocate_response_from_wire(data: bytes) -> AllocateResponse:
     """AllocateResponse."""
 
     def value(message: Fields) -> AllocateResponse:
-        return AllocateResponse([_container_response(each) for each in message.messages(1)])
+        answers = [_container_response(each) for each in message.messages(1)]
+        return AllocateResponse(answers, message.unknown(_ONLY_BLOCK_1))
 
     return read("v1beta1.AllocateResponse", data, value)
 
@@ -159,19 +185,20 @@ def container_response_to_wire(response: ContainerAllocateResponse) -> bytes:
             *[block(2, _mount_to_wire(mount)) for mount in response.mounts],
             *[block(3, _spec_to_wire(spec)) for spec in response.devices],
             text_map(4, response.annotations),
-            *[block(5, text(1, name)) for name in response.cdi_devices],
+            *[block(5, text(1, name) + carried(name)) for name in response.cdi_devices],
+            response.unknown,
         ]
     )
 
 
 def _mount_to_wire(mount: Mount) -> bytes:
     paths = text(1, mount.container_path) + text(2, mount.host_path)
-    return paths + integer(3, mount.read_only)
+    return paths + integer(3, mount.read_only) + carried(mount)
 
 
 def _spec_to_wire(spec: DeviceSpec) -> bytes:
     paths = text(1, spec.container_path or "") + text(2, spec.host_path)
-    return paths + text(3, spec.permissions)
+    return paths + text(3, spec.permissions) + carried(spec)
 
 
 def container_response_from_wire(data: bytes) -> ContainerAllocateResponse:
@@ -182,10 +209,17 @@ def container_response_from_wire(data: bytes) -> ContainerAllocateResponse:
 def _container_response(message: Fields) -> ContainerAllocateResponse:
     return ContainerAllocateResponse(
         env=message.text_map(1),
-        mounts=[Mount(m.text(2), m.text(1), m.flag(3)) for m in message.messages(2)],
-        devices=[DeviceSpec(d.text(2), d.text(1), d.text(3)) for d in message.messages(3)],
+        mounts=[
+            carrying(Mount(m.text(2), m.text(1), m.flag(3)), m.unknown(_MOUNT))
+            for m in message.messages(2)
+        ],
+        devices=[
+            carrying(DeviceSpec(d.text(2), d.text(1), d.text(3)), d.unknown(_SPEC))
+            for d in message.messages(3)
+        ],
         annotations=message.text_map(4),
-        cdi_devices=[device.text(1) for device in message.messages(5)],
+        cdi_devices=[carrying(d.text(1), d.unknown(_ONLY_BLOCK_1)) for d in message.messages(5)],
+        unknown=message.unknown(_RESPONSE),
     )
 
 
@@ -194,53 +228,59 @@ def _container_response(message: Fields) -> ContainerAllocateResponse:
 
 def preferred_request_to_wire(request: PreferredAllocationRequest) -> bytes:
     """PreferredAllocationRequest."""
-    return b"".join(
-        [
-            block(1, texts(1, each.available) + texts(2, each.must_include) + integer(3, each.size))
-            for each in request.containers
-        ]
-    )
+    return b"".join([*map(_preferred_to_wire, request.containers), request.unknown])
+
+
+def _preferred_to_wire(asked: ContainerPreferredRequest) -> bytes:
+    ids = texts(1, asked.available) + texts(2, asked.must_include)
+    return block(1, ids + integer(3, asked.size) + asked.unknown)
 
 
 def preferred_request_from_wire(data: bytes) -> PreferredAllocationRequest:
     """PreferredAllocationRequest."""
 
     def value(message: Fields) -> PreferredAllocationRequest:
-        return PreferredAllocationRequest(
-            tuple(
-                [
-                    ContainerPreferredRequest(each.texts(1), each.texts(2), each.int32(3))
-                    for each in message.messages(1)
-                ]
+        asked = [
+            ContainerPreferredRequest(
+                each.texts(1), each.texts(2), each.int32(3), each.unknown(_PREFERRED_REQUEST)
             )
-        )
+            for each in message.messages(1)
+        ]
+        return PreferredAllocationRequest(tuple(asked), message.unknown(_ONLY_BLOCK_1))
 
     return read("v1beta1.PreferredAllocationRequest", data, value)
 
 
 def preferred_response_to_wire(response: PreferredAllocationResponse) -> bytes:
     """PreferredAllocationResponse."""
-    return b"".join([block(1, texts(1, device_ids)) for device_ids in response.containers])
+    chosen = [block(1, texts(1, ids) + carried(ids)) for ids in response.containers]
+    return b"".join([*chosen, response.unknown])
 
 
 def preferred_response_from_wire(data: bytes) -> PreferredAllocationResponse:
     """PreferredAllocationResponse."""
 
     def value(message: Fields) -> PreferredAllocationResponse:
-        return PreferredAllocationResponse(tuple([each.texts(1) for each in message.messages(1)]))
+        chosen = [
+            carrying(each.texts(1), each.unknown(_ONLY_BLOCK_1)) for each in message.messages(1)
+        ]
+        return PreferredAllocationResponse(tuple(chosen), message.unknown(_ONLY_BLOCK_1))
 
     return read("v1beta1.PreferredAllocationResponse", data, value)
 
 
 def pre_start_request_to_wire(request: PreStartContainerRequest) -> bytes:
     """PreStartContainerRequest."""
-    return texts(1, request.device_ids)
+    return texts(1, request.device_ids) + request.unknown
 
 
 def pre_start_request_from_wire(data: bytes) -> PreStartContainerRequest:
     """PreStartContainerRequest."""
-    ids = read("v1beta1.PreStartContainerRequest", data, lambda message: message.texts(1))
-    return PreStartContainerRequest(ids)
+
+    def value(message: Fields) -> PreStartContainerRequest:
+        return PreStartContainerRequest(message.texts(1), message.unknown(_ONLY_BLOCK_1))
+
+    return read("v1beta1.PreStartContainerRequest", data, value)
 
 
 # ---------------------------------------------------------------- plugins found by a watcher

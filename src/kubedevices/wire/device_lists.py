@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import ProtocolError
-from kubedevices.wire.protobuf import Fields, next_field
+from kubedevices.wire.protobuf import Fields, carrying, next_field, tags
 
 DEVICES_AT_ONCE = 128
 """In a block, and between two pauses: a few tenths of a millisecond."""
@@ -20,6 +20,7 @@ _BLOCK_BYTES = 2**16
 
 _FEW_BLOCKS = 16
 
+_DEVICE = tags(blocks=(1, 2, 3))
 _DEVICES = 1 << 3 | 2
 """The tag of a list's entries."""
 
@@ -132,6 +133,8 @@ def _usual_entry(
         message = Fields(rest)
         if 1 in message:
             return None  # a second ID, even an empty one, counts
+        if message.unknown(_DEVICE):
+            return None  # they have to be kept
         shared = known[rest] = _shared_values(message)
     return ReportedDevice(data[start + 2 : name_end].decode(), *shared), end
 
@@ -154,4 +157,5 @@ def _odd_field(data: bytes, at: int) -> tuple[ReportedDevice | None, int]:
         return None, at
     assert isinstance(value, bytes)
     message = Fields(value)
-    return ReportedDevice(message.text(1), *_shared_values(message)), at
+    device = ReportedDevice(message.text(1), *_shared_values(message))
+    return carrying(device, message.unknown(_DEVICE)), at

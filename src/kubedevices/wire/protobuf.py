@@ -2,13 +2,14 @@
 
 Strings, integers, booleans, messages and maps of strings, with field numbers up to 15. Each field
 is written as every library writes it: in the order of the numbers, and not at all with the value
-that is the default. Reading is as lenient and as strict as theirs: unknown fields are skipped, the
+that is the default. Reading is as lenient and as strict as theirs: unknown fields do no harm, the
 last of two counts, two of one message are merged; tests compare with protobuf itself.
 Format: https://protobuf.dev/programming-guides/encoding/.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar, cast
+from functools import cache
+from typing import Any, TypeVar, cast
 
 from kubedevices.errors import ProtocolError
 
@@ -17,6 +18,7 @@ _TAG_BYTES, _VARINT_BYTES = 5, 10
 """How long a number may be: as a tag or a size, and as a value."""
 
 T = TypeVar("T")
+Plain = TypeVar("Plain", bound=str | tuple[Any, ...])
 
 
 # ---------------------------------------------------------------- writing
@@ -84,9 +86,10 @@ class Fields:
     a field when it is asked for.
     """
 
-    __slots__ = ("_found",)
+    __slots__ = ("_found", "_parts")
 
     def __init__(self, *parts: bytes) -> None:
+        self._parts = parts
         self._found: dict[int, list[bytes | int]] = {}
         for data in parts:
             at, end = 0, len(data)
@@ -97,6 +100,23 @@ class Fields:
     def __contains__(self, number: int) -> bool:
         """Whether there is a string or a message with this number."""
         return number << 3 | _BLOCK in self._found
+
+    def unknown(self, known: frozenset[int]) -> bytes:
+        """Return the fields that have none of the tags `known`, as they came: see `next_field`.
+
+        Whoever passes a message on adds them behind the others, as every library does.
+        """
+        if self._found.keys() <= known:
+            return b""
+        kept = []
+        for data in self._parts:
+            at, end = 0, len(data)
+            while at < end:
+                start = at
+                tag, _, at = next_field(data, at)
+                if tag not in known:
+                    kept.append(data[start:at])
+        return b"".join(kept)
 
     def text(self, number: int) -> str:
         """Return a string."""
@@ -135,6 +155,38 @@ class Fields:
 
     def _numbers(self, number: int) -> list[int]:
         return cast("list[int]", self._found.get(number << 3 | _VARINT, [0]))
+
+
+def tags(*, blocks: Iterable[int] = (), numbers: Iterable[int] = ()) -> frozenset[int]:
+    """Return the tags of known fields: those with content and those with a number."""
+    return frozenset(
+        [*(each << 3 | _BLOCK for each in blocks), *(each << 3 | _VARINT for each in numbers)]
+    )
+
+
+@cache
+def _kind_with_unknown(kind: type) -> type:
+    return type(kind.__name__, (kind,), {"unknown": b""})
+
+
+def carrying(value: Plain, unknown: bytes) -> Plain:
+    """Return an equal `value` that has the attribute `unknown`, if there are unknown fields.
+
+    For the small parts of messages that are tuples or texts: without unknown fields, which is
+    always, they stay as small as they are.
+    """
+    if not unknown:
+        return value
+    kind: Any = _kind_with_unknown(cast("Any", type(value)))
+    made = str.__new__(kind, value) if isinstance(value, str) else tuple.__new__(kind, value)
+    made.unknown = unknown
+    return cast("Plain", made)
+
+
+def carried(value: object) -> bytes:
+    """Return the unknown fields of `value`, see `carrying`."""
+    found: bytes = getattr(value, "unknown", b"")
+    return found
 
 
 def _signed(value: int, bits: int) -> int:

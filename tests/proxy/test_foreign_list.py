@@ -1,0 +1,62 @@
+"""A list of another plugin as devices: what a kubelet takes, we take."""
+
+from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
+from kubedevices.proxy.foreign_list import ForeignList, Oddities, read_list
+from kubedevices.wire.convert import device_to_wire, reported_to_wire
+from kubedevices.wire.protobuf import carrying
+from tests.fake_plugin import healthy, unhealthy
+
+NEW_FIELD = b"\xba\x01\x03new"
+
+
+def test_of_two_devices_with_one_id_the_unhealthy_counts() -> None:
+    """Whichever comes first; of two equal words the last one counts, as in a kubelet."""
+    read = read_list(
+        [
+            *healthy("a", "b"),
+            *unhealthy("a", "c"),
+            *healthy("c"),
+            *healthy("b", numa=(1,)),
+        ],
+        ForeignList(),
+    )
+    assert {name: str(each.health) for name, each in read.devices.items()} == {
+        "a": "Unhealthy",
+        "b": "Healthy",
+        "c": "Unhealthy",
+    }
+    assert read.devices["b"].numa_nodes == (1,)
+    assert read.oddities == Oddities(doubled=3)
+
+
+def test_odd_words_nodes_and_ids_are_counted() -> None:
+    """Another word is unhealthy, a node below 0 is none, an empty ID is no device."""
+    read = read_list(
+        [ReportedDevice("a", "healthy", (1, -1, 0)), ReportedDevice("", "Healthy")], ForeignList()
+    )
+    assert read.devices == {"a": Device("a", health=Health.UNHEALTHY, numa_nodes=(0, 1))}
+    assert read.oddities == Oddities(odd_words=1, negative_nodes=1, impossible_ids=1)
+
+
+def test_a_device_that_says_the_same_is_the_same_object() -> None:
+    """So that comparing two long lists is quick; also behind a device that vanished."""
+    reports = healthy("a", "b", "c")
+    before = read_list(reports, ForeignList())
+    after = read_list([*unhealthy("a"), *reports[1:]], before)
+    assert after.devices["b"] is before.devices["b"]
+    assert not after.devices["a"].is_healthy
+
+
+def test_a_twin_that_leaves_gives_its_word_back() -> None:
+    """The health is that of the devices that are listed now."""
+    a = healthy("a")
+    before = read_list([*a, *unhealthy("a")], ForeignList())
+    assert read_list(a, before).devices["a"].is_healthy
+
+
+def test_fields_of_a_later_api_stay_with_the_device() -> None:
+    """Also when something else about it is changed, and the list is written anew."""
+    report = carrying(healthy("a")[0], NEW_FIELD)
+    device = read_list([report], ForeignList()).devices["a"]
+    assert isinstance(device, ForeignDevice)
+    assert device_to_wire(device) == reported_to_wire(report)
