@@ -5,6 +5,7 @@ each of them took most of the time of the whole test suite. So one process loads
 forks a keeper for each check. Any other command is executed as ever.
 """
 
+import asyncio
 import gc
 import os
 import select
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from 
 from kubedevices.conformance.keeper import KeeperProcess, leave_keeper, main
 from kubedevices.conformance.processes import Keeper
 from tests.conformance import mutant
+from tests.conformance.mutants.registry import all_mutations
 
 
 class PreloadedKeeper(KeeperProcess):
@@ -38,8 +40,7 @@ class PreloadedKeeper(KeeperProcess):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
             os.environ.update(request["env"])
-            sys.argv = argv[1:]
-            code = mutant.main()
+            code = mutant.main(argv[2:])
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException:
@@ -88,6 +89,9 @@ def preloaded_keepers() -> Iterator[None]:
 def fork_keepers(orders: socket.socket) -> None:
     """Fork a keeper for each order, until nobody is left to give orders."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a keeper ended
+    mutant.command_line(["--mutation", next(iter(all_mutations())), "--device-dir", "/"])
+    asyncio.run(asyncio.sleep(0))  # all that the first loop loads
+    gc.collect()
     gc.freeze()  # a collection in a child would copy the pages of all that is loaded
     while received := socket.recv_fds(orders, 16, 2):
         _, descriptors, *_ = received

@@ -11,7 +11,7 @@ from tests.conformance.mutants.registry import Mutation, all_mutations
 from tests.conformance.preloaded_keeper import preloaded_keepers
 from tests.conformance.rig import MUTANT, check, found
 
-AT_ONCE = 14
+AT_ONCE = 20
 """How many runs share the machine. One test for all, so that workers do not multiply it."""
 
 AGAIN, FEW = 3, 2
