@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kubedevices.device import Device, DeviceSpec, Health, Mount
     from kubedevices.device_tree import DeviceTree
     from kubedevices.errors import KubedevicesError
+    from kubedevices.middleware.absence import HoldRule
+    from kubedevices.middleware.hold import Held
     from kubedevices.middleware.maintenance import Maintained
     from kubedevices.middleware.middleware import Middleware, Relay
     from kubedevices.middleware.record import Recorded
@@ -53,6 +55,8 @@ _HOMES = {
     "device": ("Device", "DeviceSpec", "Health", "Mount"),
     "device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
+    "middleware.absence": ("HoldRule",),
+    "middleware.hold": ("Held",),
     "middleware.maintenance": ("Maintained",),
     "middleware.middleware": ("Middleware", "Relay"),
     "middleware.record": ("Recorded",),
@@ -84,6 +88,8 @@ __all__ = [
     "DeviceSpec",
     "DeviceTree",
     "Health",
+    "Held",
+    "HoldRule",
     "KubedevicesError",
     "Maintained",
     "Middleware",

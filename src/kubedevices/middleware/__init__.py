@@ -12,4 +12,6 @@ presence           whether somebody behind a scanner is there
 maintenance        takes devices out of service that a file names
 maintenance_file   this file: read, and changed by one writer after the other
 absence            how long a plugin may be away
+hold               keeps the list of a plugin that is away, and lets calls wait
+kept_list          this list on disk, for the next boot
 """

@@ -3,7 +3,7 @@
 A scanner that speaks for somebody else has the attribute `presence`, and every middleware passes on
 that of its inner scanner (`presence_of`). The protocol:
 
-* the scanner calls `leave()` when the other is gone, and reports no tree meanwhile: the last stays;
+* the scanner calls `leave()` when the other is gone, before it reports a tree without devices;
 * it reports the new list, and then calls `arrive()`;
 * before the first list, `is_away` is true.
 
@@ -20,9 +20,8 @@ class Presence:
     """Whether the other is there, and who wants to hear of it."""
 
     def __init__(self, *, is_away: bool = True) -> None:
-        self._here = asyncio.Event()
-        if not is_away:
-            self._here.set()
+        self._here, self._away = asyncio.Event(), asyncio.Event()
+        (self._away if is_away else self._here).set()
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -34,17 +33,23 @@ class Presence:
         """Note that the other is gone."""
         if not self.is_away:
             self._here.clear()
+            self._away.set()
             self._tell()
 
     def arrive(self) -> None:
         """Note that the other is there, after its list was reported."""
         if self.is_away:
+            self._away.clear()
             self._here.set()
             self._tell()
 
     async def wait_here(self) -> None:
         """Return when the other is there; at once if it is."""
         await self._here.wait()
+
+    async def wait_away(self) -> None:
+        """Return when the other is gone; at once if it is."""
+        await self._away.wait()
 
     @contextlib.contextmanager
     def listening(self, on_change: Callable[[], None]) -> Iterator[None]:

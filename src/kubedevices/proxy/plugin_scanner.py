@@ -13,6 +13,7 @@ from pathlib import Path
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import ReportedDevice
 from kubedevices.device_tree import DeviceTree
+from kubedevices.middleware.presence import Presence
 from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
@@ -53,6 +54,7 @@ class PluginScanner(Scanner):
         self.is_announced = False
         """Whether the proxy was told of this resource."""
 
+        self.presence = Presence()
         self.list = ForeignList()
         self._message = b""
         self._listing: Endpoint | None = None
@@ -169,6 +171,7 @@ class PluginScanner(Scanner):
         for old in self._instances[: self._instances.index(endpoint)]:
             self._let_go(old)
         self._report()
+        self.presence.arrive()
         return is_new
 
     def _is_news_from(self, endpoint: Endpoint) -> bool:
@@ -181,9 +184,10 @@ class PluginScanner(Scanner):
         """Take note that `endpoint` is gone; say whether it may come back by itself."""
         if endpoint is self._listing:
             self._listing = None
-            if self.current() is None:
-                _log.warning("%s: its plugin is gone: %s", self.resource, reason)
-                self._report()
+        if self._listing is None and self.current() is None and not self.presence.is_away:
+            _log.warning("%s: its plugin is gone: %s", self.resource, reason)
+            self.presence.leave()
+            self._report()
         return endpoint in self._instances
 
     def _report(self) -> None:
