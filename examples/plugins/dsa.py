@@ -4,7 +4,7 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import device_files, sysfs
-from kubedevices.plugin.replicas import replicate
+from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import periodic
 
 

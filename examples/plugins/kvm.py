@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import kubedevices as kd
-from kubedevices.plugin.replicas import replicate
+from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import periodic
 
 FILES = {"kvm": "kvm", "tun": "net/tun", "vhost-net": "vhost-net"}

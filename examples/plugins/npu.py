@@ -4,7 +4,7 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import sysfs
-from kubedevices.plugin.replicas import replicate
+from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import periodic
 
 NPUS = {"0x7d1d", "0xad1d", "0x643e", "0xb03e"}  # Meteor, Arrow, Lunar and Panther Lake

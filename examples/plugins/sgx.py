@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import kubedevices as kd
-from kubedevices.plugin.replicas import replicate
+from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import static
 
 PODS = 110  # as many as a kubelet runs by default

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kubedevices.middleware.maintenance import Maintained
     from kubedevices.middleware.middleware import Middleware, Relay
     from kubedevices.middleware.record import Recorded
+    from kubedevices.middleware.share import Shared, ShareOf, ShareRule
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
@@ -60,6 +61,7 @@ _HOMES = {
     "middleware.maintenance": ("Maintained",),
     "middleware.middleware": ("Middleware", "Relay"),
     "middleware.record": ("Recorded",),
+    "middleware.share": ("Shared", "ShareOf", "ShareRule"),
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",
@@ -105,6 +107,9 @@ __all__ = [
     "Recorded",
     "Relay",
     "Scanner",
+    "ShareOf",
+    "ShareRule",
+    "Shared",
     "TypeStarter",
     "TypeStopper",
     "run",

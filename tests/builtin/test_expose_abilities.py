@@ -13,7 +13,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import load_expose_config
-from kubedevices.errors import RpcError, StatusCode
+from kubedevices.errors import SharesRefused, StatusCode
 from kubedevices.plugin.capabilities import USE_DEFAULT, PreferredAllocator
 from kubedevices.plugin.hooks import Hooks
 
@@ -95,6 +95,6 @@ async def test_more_than_one_can_be_refused(tmp_path: Path) -> None:
     rule += "  failRequestsGreaterThanOne: true\n"
     abilities = make_scanner(tmp_path, rule).abilities_of("card.shared")
     assert await abilities.allocate(one) is USE_DEFAULT
-    with pytest.raises(RpcError, match=r"one card\.shared, not 2") as caught:
+    with pytest.raises(SharesRefused, match=r"one card\.shared, not 2") as caught:
         await abilities.allocate(two)
     assert caught.value.code is StatusCode.INVALID_ARGUMENT

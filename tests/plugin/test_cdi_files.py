@@ -21,7 +21,7 @@ from kubedevices.cdi import CdiDevice, ContainerEdits
 from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusCode, UsageError
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
-from kubedevices.plugin.replicas import replicate
+from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.runner import PluginRunner, serve
 from kubedevices.plugin.scanners import static
 from tests.fake_kubelet import FakeKubelet

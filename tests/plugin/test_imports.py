@@ -176,7 +176,7 @@ PARTS = {
         builtin.expose_host builtin.expose_memory builtin.expose_tree builtin.health_checks cdi
         cdi.annotations cdi.inject cdi.names cdi.parse cdi.registry cdi.rules cdi.values cli.expose
         cli.output host.device_files host.pci host.usb host.vfio plugin.health_gate
-        terminal
+        middleware middleware.replicas terminal
         """,
         stdlib="hashlib",
         beside="settings from YAML",

@@ -12,6 +12,7 @@ from kubedevices.allocation import (
     PreferredAllocationResponse,
 )
 from kubedevices.builtin.expose_config import ResourceRule
+from kubedevices.middleware.replicas import check_shares, device_of
 from kubedevices.plugin.allocation_policy import choose
 from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
@@ -19,7 +20,6 @@ from kubedevices.plugin.capabilities import (
     Allocator,
     PreferredAllocator,
 )
-from kubedevices.plugin.replicas import device_of, refuse_several
 
 
 class ExposedResource(Allocator):
@@ -36,7 +36,7 @@ class ExposedResource(Allocator):
         """Refuse several devices for one container where that is not wanted."""
         rule = self._get_rule()
         if rule is not None and rule.fail_requests_greater_than_one:
-            refuse_several(request, rule.device_type)
+            check_shares(request, rule.device_type, per_container=1, distinct=False)
         return USE_DEFAULT
 
 

@@ -30,7 +30,7 @@ from kubedevices.builtin.path_patterns import PathPattern, fill
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import InvalidDevice
-from kubedevices.plugin.replicas import SEPARATOR
+from kubedevices.middleware.replicas import replica_id
 
 ID_LIMIT = 63
 _HASH_DIGITS = 10
@@ -151,8 +151,8 @@ def make_tree(
         state = health(each) if each.is_there else Health.UNHEALTHY
         try:
             devices = [
-                _as_cdi(_make_device(each, each.id + suffix, state), each.rule.inject or inject)
-                for suffix in _replica_suffixes(each.rule.replicas)
+                _as_cdi(_make_device(each, device_id, state), each.rule.inject or inject)
+                for device_id in _ids(each)
             ]
         except InvalidDevice as error:  # its names fit no template: not the fault of the others
             problems.append(f"{each.rule.device_type}: {error}")
@@ -200,8 +200,9 @@ def _hashed(name: str, path: str, limit: int) -> str:
     return f"{name[: limit - _HASH_DIGITS - 1]}-{digest}"
 
 
-def _replica_suffixes(replicas: int) -> list[str]:
-    return [f"{SEPARATOR}{i}" for i in range(replicas)] if replicas > 1 else [""]
+def _ids(exposed: Exposed) -> list[str]:
+    count = exposed.rule.replicas
+    return [replica_id(exposed.id, i) for i in range(count)] if count > 1 else [exposed.id]
 
 
 def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Part]]) -> list[Part]:
@@ -214,7 +215,9 @@ def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Par
         if companions is not None:
             names = () if rule.id == "path" else host.stable_names(found)
             here[found.file.identity] = Part("", found, companions, names)
-    limit = ID_LIMIT - len(_replica_suffixes(rule.replicas)[-1])
+    limit = ID_LIMIT
+    if rule.replicas > 1:
+        limit -= len(replica_id("", rule.replicas - 1))
     for identity, former in _recognise(here, known, host).items():
         if len(former.id) <= limit:  # there may be more replicas than before
             names = here[identity].names or former.names

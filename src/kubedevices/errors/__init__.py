@@ -44,6 +44,7 @@
     │   └── AllocationRefused              unknown or unhealthy device in Allocate
     │       ├── ConflictingDevices         two devices need the same path or variable
     │       ├── DeviceCordoned             out of service
+    │       ├── SharesRefused              a container asked for more shares than it may have
     │       └── NoDevicesNamed
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met
@@ -126,6 +127,7 @@ from kubedevices.errors.plugin import (
     PluginError,
     RegistrationRefused,
     ScanFailed,
+    SharesRefused,
 )
 from kubedevices.errors.proxy import PluginAway, PluginLate
 from kubedevices.errors.shared import (
@@ -240,6 +242,7 @@ __all__ = [
     "RequestChanged",
     "RpcError",
     "ScanFailed",
+    "SharesRefused",
     "SocketInUse",
     "SocketPathTooLong",
     "StatusCode",

@@ -1,7 +1,9 @@
 """Why a plugin process cannot go on."""
 
+from collections.abc import Sequence
+
 from kubedevices.errors.shared import KubedevicesError, RpcError, StatusCode, UsageError
-from kubedevices.words import counted
+from kubedevices.words import counted, some_of
 
 
 class PluginError(KubedevicesError):
@@ -66,6 +68,23 @@ class ConflictingDevices(AllocationRefused):
     def __init__(self, device_id: str, problem: str) -> None:
         self.device_id, self.code, self.problem = device_id, StatusCode.INVALID_ARGUMENT, problem
         PluginError.__init__(self, f"Invalid allocation request: {problem}")
+
+
+class SharesRefused(AllocationRefused):
+    """A container asked for more replicas than `limit`, or without one for two of one device."""
+
+    def __init__(self, device_type: str, ids: Sequence[str], limit: int | None = None) -> None:
+        self.device_type, self.ids, self.limit = device_type, tuple(ids), limit
+        self.device_id, self.code = ids[0], StatusCode.INVALID_ARGUMENT
+        if limit is None:
+            text = (
+                f"{some_of(self.ids)} are shares of one device, and a container may have only one "
+                f"of them: it gains nothing by asking for more {device_type} than there are devices"
+            )
+        else:
+            most = "one" if limit == 1 else limit
+            text = f"a container may have only {most} {device_type}, not {len(ids)}: ask for less"
+        PluginError.__init__(self, text)
 
 
 class BadHookAnswer(PluginError):

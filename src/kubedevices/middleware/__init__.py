@@ -14,4 +14,6 @@ maintenance_file   this file: read, and changed by one writer after the other
 absence            how long a plugin may be away
 hold               keeps the list of a plugin that is away, and lets calls wait
 kept_list          this list on disk, for the next boot
+replicas           several IDs for one device: which, and who may have them
+share              several containers per device
 """

@@ -130,6 +130,11 @@ class Middleware(Scanner):
         """Return from which type of the inner scanner a served type comes."""
         return device_type
 
+    def inner_id(self, device_type: str, device_id: str) -> str:
+        """Return by which ID the inner scanner knows a device of a served type."""
+        del device_type
+        return device_id
+
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
         """Return what answers for `device_type`; called each time the type appears."""
         return Relay(inner, device_type, inner_type)

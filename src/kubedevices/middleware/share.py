@@ -1,0 +1,349 @@
+"""Several containers per device: `Shared`. What a share is, is decided in `replicas`."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import NamedTuple, cast
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerPreferredRequest,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+)
+from kubedevices.device import Device
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import AllocationRefused, StatusCode, UsageError
+from kubedevices.middleware.middleware import Relay, RuledMiddleware
+from kubedevices.middleware.replicas import (
+    SPREADINGS,
+    Spreading,
+    Tie,
+    check_shares,
+    device_of,
+    number_of,
+    numbers_to_serve,
+    prefer,
+    replicas_of,
+)
+from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.capabilities import AllocateAnswer, Allocator, PreferredAllocator
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.server import explain_preference
+
+REPLICAS_LIMIT = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ShareOf:
+    """How many replicas devices have whose ID fits the glob `ids`."""
+
+    ids: str
+    replicas: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareRule:
+    """How devices of a type are shared.
+
+    The first of `rules` that fits a device says how many replicas it has, from 1 to 1000; where
+    none fits, `replicas` says it. `per_container` is the most that one container may have, None for
+    any number. With `distinct` these are replicas of different devices. `allocation` says which
+    devices are given first: `spread` takes the least used, `pack` fills the most used.
+    """
+
+    replicas: int = 1
+    rules: tuple[ShareOf, ...] = ()
+    per_container: int | None = None
+    distinct: bool = False
+    allocation: Spreading = "spread"
+
+    def __post_init__(self) -> None:
+        """Raise `UsageError` for what cannot be."""
+        for count in (self.replicas, *(rule.replicas for rule in self.rules)):
+            if not 1 <= count <= REPLICAS_LIMIT:
+                raise UsageError(f"replicas must be between 1 and {REPLICAS_LIMIT}, not {count}")
+        if self.per_container is not None and self.per_container < 1:
+            raise UsageError(f"per_container must be 1 or more, not {self.per_container}")
+        if self.allocation not in SPREADINGS:
+            known = " or ".join(SPREADINGS)
+            raise UsageError(f"allocation must be {known}, not {self.allocation!r}")
+
+    def count_of(self, device_id: str) -> int:
+        """Return how many replicas a device has."""
+        fitting = (rule.replicas for rule in self.rules if fnmatchcase(device_id, rule.ids))
+        return next(fitting, self.replicas)
+
+
+class _Served(NamedTuple):
+    """A device and its replicas as they were listed last."""
+
+    device: Device
+    wanted: int
+    numbers: list[int]
+    replicas: tuple[Device, ...]
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether replicas are listed that only stay for containers which have them."""
+        return self.numbers[-1] >= self.wanted
+
+
+class Shared(RuledMiddleware[ShareRule]):
+    """Lists several replicas of each device, so that several containers may have it.
+
+    `Shared(scanner, replicas=4)`, or with `ShareRule`s. The plugin behind it knows nothing of
+    replicas: a call names each device once. When a rule changes, replicas that containers were
+    given since the start stay until the kubelet calls them available. Events: `allocated`,
+    `refused`, `preferred`, `preference_ignored` (the plugin's answer could not be used).
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        rules: ShareRule | Mapping[str, ShareRule] | None = None,
+        *,
+        replicas: int = 1,
+        per_container: int | None = None,
+        distinct: bool = False,
+        allocation: Spreading = "spread",
+    ) -> None:
+        plain = ShareRule(
+            replicas=replicas,
+            per_container=per_container,
+            distinct=distinct,
+            allocation=allocation,
+        )
+        super().__init__(scanner, plain if rules is None else rules)
+        self._served: Mapping[str, Mapping[str, _Served]] = {}
+        self._used_rules: Mapping[str, ShareRule] = {}
+        self._held: dict[str, frozenset[str]] = {}
+
+    def line(self) -> str:
+        """Return what is shared how."""
+        rules = self._rules if isinstance(self._rules, Mapping) else {"devices": self._rules}
+        said = [f"{name} {_said(rule)}" for name, rule in rules.items()]
+        return f"shares {'; '.join(said)}" if said else ""
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return the replicas; devices that are the same objects as before have the same."""
+        del now
+        shared = DeviceTree()
+        served: dict[str, Mapping[str, _Served]] = {}
+        rules: dict[str, ShareRule] = {}
+        for device_type in tree:
+            shared.declare(device_type)
+            devices = tree.devices(device_type)
+            rule = self.rule_of(device_type)
+            if rule is None:
+                members: Iterable[Device] = devices.values()
+            else:
+                rules[device_type] = rule
+                found = served[device_type] = self._share(device_type, rule, devices)
+                members = chain.from_iterable(each.replicas for each in found.values())
+            for device in members:
+                shared.add(device_type, device)
+        self._served, self._used_rules = served, rules
+        return shared
+
+    def _share(
+        self, device_type: str, rule: ShareRule, devices: Mapping[str, Device]
+    ) -> dict[str, _Served]:
+        before = self._served.get(device_type, {})
+        held = self._held_numbers(device_type)
+        served = {}
+        for device in devices.values():
+            wanted = rule.count_of(device.id)
+            numbers = numbers_to_serve(wanted, held.get(device.id, ()))
+            known = before.get(device.id)
+            if known is None or known.device is not device or known.numbers != numbers:
+                known = _Served(device, wanted, numbers, replicas_of(device, numbers))
+            served[device.id] = known._replace(wanted=wanted)
+        return served
+
+    def inner_id(self, device_type: str, device_id: str) -> str:
+        """Return the ID of the device behind a replica."""
+        return device_id if self.rule_of(device_type) is None else device_of(device_id)
+
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
+        """Return what translates between replicas and devices."""
+        return _SharingRelay(self, inner, device_type)
+
+    # ------------------------------------------------------------ who has what
+
+    def total(self, device_type: str) -> dict[str, int]:
+        """Return how many replicas of each device are listed."""
+        served = self._served.get(device_type, {})
+        return {name: len(each.replicas) for name, each in served.items()}
+
+    def surplus(self, device_type: str, ids: Iterable[str]) -> list[str]:
+        """Return the replicas that nobody may be given any more, because the rule has changed."""
+        rule, served = self.rule_of(device_type), self._served.get(device_type, {})
+        if rule is None:
+            return []
+        held = self._held_numbers(device_type)
+
+        def is_surplus(replica: str) -> bool:
+            device = device_of(replica)
+            numbers = numbers_to_serve(rule.count_of(device), held.get(device, ()))
+            return device in served and number_of(replica) not in numbers
+
+        return [each for each in ids if is_surplus(each)]
+
+    def doubtful(self, device_type: str, ids: Iterable[str]) -> list[str]:
+        """Return the replicas that may be `surplus`: those of devices with some beyond the rule."""
+        served = self._served.get(device_type, {})
+        if self._used_rules.get(device_type) is not self.rule_of(device_type):
+            return [*ids]  # it has changed, and the list has not yet
+        odd = {name for name, each in served.items() if each.is_odd}
+        return [each for each in ids if device_of(each) in odd] if odd else []
+
+    def note_given(self, device_type: str, ids: Iterable[str]) -> None:
+        """Note that containers have these replicas now."""
+        known = self._served.get(device_type, {})
+        held = self._held.get(device_type, frozenset()).union(ids)
+        self._held[device_type] = frozenset(each for each in held if device_of(each) in known)
+
+    def note_free(self, device_type: str, ids: Collection[str]) -> None:
+        """Note that the kubelet calls these replicas available; surplus ones go from the list."""
+        held = self._held.get(device_type, frozenset())
+        if freed := held.intersection(ids):
+            self._held[device_type] = held - freed
+            if self.doubtful(device_type, freed):
+                self.look_again()
+
+    def _held_numbers(self, device_type: str) -> dict[str, list[int]]:
+        numbers: dict[str, list[int]] = {}
+        for each in self._held.get(device_type, ()):
+            numbers.setdefault(device_of(each), []).append(number_of(each))
+        return numbers
+
+
+class _SharingRelay(Relay):
+    """Speaks of replicas with the kubelet, and of devices with the plugin."""
+
+    adds = frozenset({Allocator, PreferredAllocator})
+
+    def __init__(self, shared: Shared, inner: Hooks, device_type: str) -> None:
+        super().__init__(inner, device_type, device_type)
+        self._shared = shared
+        if self._rule is None:
+            self.offered = inner.offered
+
+    @property
+    def _rule(self) -> ShareRule | None:
+        return self._shared.rule_of(self.device_type)
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Ask the plugin for each device once, unless the rule forbids it."""
+        rule, shared = self._rule, self._shared
+        if rule is None:
+            return await super().allocate(request)
+        ids = [each for container in request.containers for each in container.device_ids]
+        try:
+            check_shares(
+                request,
+                self.device_type,
+                per_container=rule.per_container,
+                distinct=rule.distinct,
+            )
+            if surplus := shared.surplus(self.device_type, ids):
+                raise AllocationRefused(surplus[0], StatusCode.NOT_FOUND)
+        except AllocationRefused:
+            shared.count("refused", self.device_type)
+            raise
+        answer = await self.inner.allocate(_of_devices(request))
+        shared.note_given(self.device_type, ids)
+        shared.count("allocated", self.device_type)
+        return answer
+
+    async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
+        """Let the plugin edit the answer; it hears of devices."""
+        await super().post_allocate(response, _of_devices(request) if self._rule else request)
+
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        """Let the plugin prepare each device once."""
+        ids = _unique_devices(request.device_ids) if self._rule else request.device_ids
+        await super().pre_start_container(PreStartContainerRequest(ids))
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Choose by what is in use; the plugin says which of the equally used devices."""
+        rule = self._rule
+        if rule is None:
+            return await super().get_preferred_allocation(request)
+        chosen = [await self._prefer(rule, each) for each in request.containers]
+        self._shared.count("preferred", self.device_type)
+        return PreferredAllocationResponse(tuple(chosen))
+
+    async def _prefer(self, rule: ShareRule, asked: ContainerPreferredRequest) -> list[str]:
+        shared, total = self._shared, self._shared.total(self.device_type)
+        shared.note_free(self.device_type, asked.available)
+        doubtful = shared.doubtful(self.device_type, asked.available)
+        surplus = set(shared.surplus(self.device_type, doubtful))
+        available = [each for each in asked.available if each not in surplus]
+        choosing = prefer(
+            available,
+            asked.must_include,
+            asked.size,
+            total,
+            spreading=rule.allocation,
+            distinct=rule.distinct,
+        )
+        try:
+            tie = next(choosing)
+            while True:
+                tie = choosing.send(await self._break_tie(tie))
+        except StopIteration as end:
+            return cast("list[str]", end.value)
+
+    async def _break_tie(self, tie: Tie) -> Sequence[str]:
+        """Return which of equally good devices the plugin prefers, or the first of them."""
+        first = tie.devices[: tie.size]
+        if not self.inner.can_prefer:
+            return first
+        known = dict.fromkeys((*tie.chosen, *tie.devices))
+        asked = ContainerPreferredRequest((*known,), tie.chosen, len(tie.chosen) + tie.size)
+        try:
+            answer = await self.inner.get_preferred_allocation(PreferredAllocationRequest((asked,)))
+            preferred = tuple(answer.containers[0]) if answer.containers else ()
+            problem = explain_preference(asked, preferred)
+        except Exception as error:  # the plugin's; how devices are spread does not depend on it
+            preferred, problem = (), describe(error)
+        if problem:
+            self._shared.count("preference_ignored", self.device_type)
+            _log.warning("%s: its preference is not followed: %s", self.device_type, problem)
+            return first
+        return [each for each in preferred if each not in tie.chosen] or first
+
+
+def _of_devices(request: AllocateRequest) -> AllocateRequest:
+    return AllocateRequest(
+        tuple(
+            ContainerAllocateRequest(_unique_devices(container.device_ids))
+            for container in request.containers
+        )
+    )
+
+
+def _unique_devices(ids: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(map(device_of, ids)))
+
+
+def _said(rule: ShareRule) -> str:
+    words = [f"{rule.replicas} ways"]
+    words += [f"{each.ids} {each.replicas} ways" for each in rule.rules]
+    if rule.per_container is not None:
+        words.append(f"at most {rule.per_container} per container")
+    if rule.distinct:
+        words.append("different devices per container")
+    return ", ".join([*words, rule.allocation])
