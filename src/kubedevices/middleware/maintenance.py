@@ -17,11 +17,11 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotRead, DeviceCordoned
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.middleware.middleware import Middleware, Relay
+from kubedevices.middleware.replicas import device_of
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import AllocateAnswer, Allocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
-from kubedevices.plugin.replicas import device_of
 from kubedevices.plugin.scanner import Scanner
 
 if TYPE_CHECKING:
