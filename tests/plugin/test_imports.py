@@ -123,13 +123,14 @@ PARTS = {
         """
         allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
         socket_paths words errors errors.check errors.container errors.node errors.plugin
+        errors.proxy
         errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
         host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
         plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
-        middleware middleware.maintenance middleware.middleware plugin.replicas
+        middleware middleware.maintenance middleware.middleware middleware.replicas
         plugin.register_call plugin.registrar plugin.reminder plugin.runner plugin.scanner
         plugin.served_type plugin.server plugin.siblings plugin.stop_signals
         plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
@@ -176,7 +177,7 @@ PARTS = {
         builtin.expose_host builtin.expose_memory builtin.expose_tree builtin.health_checks cdi
         cdi.annotations cdi.inject cdi.names cdi.parse cdi.registry cdi.rules cdi.values cli.expose
         cli.output host.device_files host.pci host.usb host.vfio plugin.health_gate
-        middleware middleware.replicas terminal
+        terminal
         """,
         stdlib="hashlib",
         beside="settings from YAML",
