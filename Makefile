@@ -22,7 +22,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports tests proto bench clean
+.PHONY: help build image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -42,7 +42,9 @@ venv: $(VENV)/runtime.done  ## .venv/bin/kubedevices, with pinned requirements
 demo: venv  ## a device of this host travels to a container, without Kubernetes
 	@$(BIN)/python -m examples.demo
 
-test: lint types imports tests  ## everything CI checks
+test:  ## everything CI checks
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types imports compiled
+	@$(MAKE) --no-print-directory tests
 
 test-deps:  ## Debian packages without which some tests are skipped (needs root)
 	apt-get install --yes --no-install-recommends $$(sed 's/#.*//' tests/debian-packages.txt)
@@ -60,6 +62,10 @@ types: $(VENV)/dev.done  ## mypy --strict
 
 imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
 	$(BIN)/lint-imports
+
+# pytest compiles tests with asserts of its own: once here, instead of in each of its workers.
+compiled: $(VENV)/dev.done
+	-@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -qq >/dev/null
 
 # The tests start thousands of processes, which shall not compile the sources again each. Nor shall
 # they write what they compiled: some of them find their disk full, and would leave half a file.
