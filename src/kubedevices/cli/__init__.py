@@ -59,6 +59,9 @@ VERBS = {
 _MODULE_OF = {"with": "with_devices"}
 """Verbs whose name no module can have."""
 
+_WITHOUT_TLS = frozenset({"simulate", "expose", "node", "proxy"})
+"""Verbs that stay in memory, speak on Unix sockets or plain HTTP, and run no code of others."""
+
 EXAMPLES = """\
 examples:
   kubedevices scan widgets.py:Widgets                      what does my scanner find?
@@ -169,6 +172,8 @@ def _main(argv: list[str], output: contextlib.ExitStack) -> int:
         return 2
     if top.verb not in VERBS:
         parser.error(f"unknown verb {top.verb!r}{did_you_mean(top.verb, VERBS)}")
+    if top.verb in _WITHOUT_TLS:
+        _load_asyncio_without_tls()
     verb = load_verb(top.verb)
     takes_command = getattr(verb, "TAKES_COMMAND", False)
     arguments = top.arguments if takes_command else top.arguments + argv[cut:]
@@ -189,6 +194,16 @@ def _main(argv: list[str], output: contextlib.ExitStack) -> int:
 def load_verb(name: str) -> ModuleType:
     """Return the module of a verb."""
     return import_module(f"{__name__}.{_MODULE_OF.get(name, name)}")
+
+
+def _load_asyncio_without_tls() -> None:
+    """Load it as on a Python that has no OpenSSL: 2.6 MB and 10 ms less."""
+    if "asyncio" not in sys.modules and "ssl" not in sys.modules:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # to import it fails
+        try:
+            import_module("asyncio")
+        finally:
+            del sys.modules["ssl"]
 
 
 def _top_parser() -> Parser:
