@@ -147,7 +147,7 @@ PARTS = {
         encodings enum errno fcntl fnmatch functools genericpath gettext heapq importlib inspect io
         ipaddress itertools json keyword linecache locale logging marshal math mmap ntpath
         opcode operator os pathlib platform posix posixpath re reprlib select
-        selectors signal site socket ssl stat string struct subprocess sys textwrap
+        selectors signal site socket stat string struct subprocess sys textwrap
         threading time token tokenize traceback types typing urllib warnings weakref zipimport
         """,
     ),
