@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.builtin.expose_checks import parse_duration
 from kubedevices.builtin.expose_config import (
     ExposeConfig,
     HealthRule,
@@ -12,6 +11,7 @@ from kubedevices.builtin.expose_config import (
     UsbMatch,
     load_expose_config,
 )
+from kubedevices.config.durations import parse_duration
 from kubedevices.errors import ConfigError
 
 FULL = """\

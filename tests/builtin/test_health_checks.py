@@ -12,7 +12,7 @@ import yaml
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import HealthRule, load_expose_config
 from kubedevices.builtin.health_checks import look
-from kubedevices.builtin.yaml_source import Report
+from kubedevices.config.yaml_source import Report
 from tests.waiting import until_sync
 
 

@@ -123,8 +123,8 @@ PARTS = {
         """
         allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
         socket_paths words errors errors.check errors.container errors.node errors.plugin
-        errors.proxy
-        errors.shared errors.watcher builtin builtin.simulated_devices builtin.simulated_files
+        errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
+        builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
         host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
@@ -155,7 +155,7 @@ PARTS = {
         "simulate --config {d}/settings.yaml",
         """
         builtin.expose_checks builtin.path_patterns builtin.simulator_file builtin.simulator_steps
-        builtin.yaml_config builtin.yaml_source
+        config config.durations config.yaml_config config.yaml_source
         """,
         "yaml",
         "datetime",
@@ -173,11 +173,11 @@ PARTS = {
     "expose": Part(
         EXPOSE,
         """
-        builtin.config_follower builtin.expose builtin.expose_abilities builtin.expose_config
+        builtin.expose builtin.expose_abilities builtin.expose_config
         builtin.expose_host builtin.expose_memory builtin.expose_tree builtin.health_checks cdi
         cdi.annotations cdi.inject cdi.names cdi.parse cdi.registry cdi.rules cdi.values cli.expose
-        cli.output host.device_files host.pci host.usb host.vfio plugin.health_gate
-        terminal
+        cli.output host.device_files host.pci host.usb host.vfio plugin.config_follower
+        plugin.health_gate terminal
         """,
         stdlib="hashlib",
         beside="settings from YAML",

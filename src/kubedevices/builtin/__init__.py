@@ -13,16 +13,12 @@ expose_host        what the host has: by path, USB and PCI; what identifies it f
 expose_tree        which devices a configuration makes of that
 expose_memory      numbers, and devices that have just gone, from one look to the next
 expose_abilities   how one resource answers: preferences and limits
-config_follower    reads the configuration again when it changes
 health_checks      is a device well? by file or command
 expose_config      what may stand in its YAML file
 expose_checks      whether single values of it are right
 path_patterns      globs that remember what their wildcards stood for
-yaml_config        a YAML file checked against dataclasses, all mistakes at once
-json_schema        the same dataclasses as a JSON schema, for editors
 foreign_configs    files of other device plugins, turned into expose's
 foreign_generic    those of generic-device-plugin
 foreign_smarter    those of smarter-device-manager
 conversion         what both need: mistakes and notes
-yaml_source        YAML nodes with their place in the file
 """

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from kubedevices.builtin.yaml_source import KeyPath, Report, find, guess_key
+from kubedevices.config.yaml_source import KeyPath, Report, find, guess_key
 
 WILDCARD = re.compile(r"[*?\[]")
 

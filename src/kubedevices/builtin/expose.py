@@ -11,19 +11,19 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Self
 
-from kubedevices.builtin.config_follower import ConfigFollower
 from kubedevices.builtin.expose_abilities import ExposedResource, abilities_for, has_preference
 from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, survey
 from kubedevices.builtin.health_checks import HealthChecks
-from kubedevices.builtin.yaml_source import Report
+from kubedevices.config.yaml_source import Report
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotRead, ConfigError, UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.plugin.cdi_files import Inject
+from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
 from kubedevices.words import counted
@@ -41,7 +41,7 @@ class ExposeScanner(PolledScanner):
     needs its own default, "both": it then gives what each device says.
     """
 
-    follower: ConfigFollower | None = None
+    follower: ConfigFollower[ExposeConfig] | None = None
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class ExposeScanner(PolledScanner):
         """
         if not dev_root.is_dir():
             raise CannotRead(str(dev_root), "this is no directory in which devices can be")
-        follower = ConfigFollower(file)  # before the first reading: no change gets lost
+        # Before the first reading: no change gets lost.
+        follower = ConfigFollower(file, load_expose_config)
         scanner = cls(read_config(file), dev_root=dev_root, inject=inject)
         follower.apply = scanner.use
         scanner.follower = follower

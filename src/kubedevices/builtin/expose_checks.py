@@ -31,9 +31,7 @@ BEFORE_CONTAINER_PATH = (*OF_THE_NODE, "index", "id")
 ID_STYLES = ("stable", "path", "index")
 INJECT = ("nodes", "cdi", "both")
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SHORTEST_INTERVAL = 0.1
-_LONGEST_DURATION = 366 * 24 * 3600.0
 _LAST_NUMA_NODE = 1023  # of any kernel; `numa` knows it too, but is more than a plugin needs
 
 
@@ -115,17 +113,6 @@ def companion(text: str) -> str:
     if re.search(r"[*?\[]", text):
         return f"{text!r}: wildcards mean nothing here, write {{n}} or name every node"
     return path_template(*OF_THE_NODE)(text)
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds in `5s`, `500ms`, `1m`, `1h`; raises ValueError, also above a year."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
-    if not found:
-        raise ValueError(f"{text!r} is not a duration")
-    seconds = float(found[1]) * _UNITS[found[2]]
-    if seconds > _LONGEST_DURATION:
-        raise ValueError(f"{text} is longer than a year")
-    return seconds
 
 
 def interval(seconds: float) -> str:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kubedevices.builtin import expose_checks as checks
-from kubedevices.builtin.expose_checks import PLACEHOLDERS, parse_duration
+from kubedevices.builtin.expose_checks import PLACEHOLDERS
 from kubedevices.builtin.path_patterns import PathPattern, placeholders
-from kubedevices.builtin.yaml_config import Complain, key, load_config
-from kubedevices.builtin.yaml_source import KeyPath, Report
+from kubedevices.config.durations import parse_duration
+from kubedevices.config.yaml_config import Complain, key, load_config
+from kubedevices.config.yaml_source import KeyPath, Report
 from kubedevices.plugin.allocation_policy import POLICIES
 
 _DURATION_HINT = "for example 30s or 5m"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kubedevices.builtin import foreign_generic as generic
 from kubedevices.builtin import foreign_smarter as smarter
 from kubedevices.builtin.conversion import Conversion
-from kubedevices.builtin.yaml_source import Report, read_yaml
+from kubedevices.config.yaml_source import Report, read_yaml
 
 
 class Converted(NamedTuple):

@@ -14,7 +14,7 @@ import yaml
 from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
 from kubedevices.builtin.expose_checks import permissions as permissions_problem
 from kubedevices.builtin.path_patterns import PathPattern
-from kubedevices.builtin.yaml_source import KeyPath, entries, find
+from kubedevices.config.yaml_source import KeyPath, entries, find
 
 NAMESPACE = "squat.ai"
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kubedevices.builtin.expose_checks import allocation, parse_duration
+from kubedevices.builtin.expose_checks import allocation
 from kubedevices.builtin.simulator_config import Faults, FileSettings, PreStart, Timeline
 from kubedevices.builtin.simulator_steps import TimedStep
-from kubedevices.builtin.yaml_config import key, key_names, load_config
-from kubedevices.builtin.yaml_source import KeyPath, Report
+from kubedevices.config.durations import parse_duration
+from kubedevices.config.yaml_config import key, key_names, load_config
+from kubedevices.config.yaml_source import KeyPath, Report
 from kubedevices.plugin.allocation_policy import POLICIES
 
 PRESETS = Path(__file__).parent / "presets"

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kubedevices.builtin.expose_checks import one_of, parse_duration, some_text
+from kubedevices.builtin.expose_checks import one_of, some_text
 from kubedevices.builtin.simulator_config import check_count
-from kubedevices.builtin.yaml_config import key
+from kubedevices.config.durations import parse_duration
+from kubedevices.config.yaml_config import key
 from kubedevices.device import Health
 from kubedevices.words import counted
 

@@ -198,7 +198,7 @@ def _read_pod(file: Path) -> "Pod":
     """Read a manifest; every mistake in it is told with its line."""
     import yaml
 
-    from kubedevices.builtin.yaml_source import find, parse_yaml, read_yaml, refuse_double_keys
+    from kubedevices.config.yaml_source import find, parse_yaml, read_yaml, refuse_double_keys
     from kubedevices.errors import ConfigError, ConfigProblem
     from kubedevices.node.pod import parse_pod
 

@@ -128,7 +128,7 @@ def _scanner_of(args: argparse.Namespace) -> "ExposeScanner":
 def print_schema() -> None:
     """Print the JSON schema of the file."""
     from kubedevices.builtin.expose_config import ExposeConfig
-    from kubedevices.builtin.json_schema import make_schema
+    from kubedevices.config.json_schema import make_schema
 
     sys.stdout.write(dump(make_schema(ExposeConfig, "kubedevices expose"), "json"))
 

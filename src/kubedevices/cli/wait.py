@@ -132,7 +132,7 @@ def _count(text: str) -> int:
 
 
 def _duration(text: str) -> float:
-    from kubedevices.builtin.expose_checks import parse_duration
+    from kubedevices.config.durations import parse_duration
 
     try:
         seconds = parse_duration(text if text[-1:].isalpha() else f"{text}s")

@@ -25,6 +25,7 @@ register_call      one Register call, and what its end says
 siblings           other instances of the plugin: the older gives way to the newer
 kept_registration  registers, and registers again after a kubelet restart
 registrar          serves on a socket of its own, and again when the socket is lost
+config_follower    reads a configuration again when its file changes
 options            what the author may choose
 served_type        one device type: server and registrar, from its first devices to its removal
 stop_signals       SIGTERM and SIGINT

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kubedevices.builtin.expose_config import ExposeConfig
-from kubedevices.builtin.json_schema import make_schema
+from kubedevices.config.json_schema import make_schema
 from tests.builtin.test_expose_config import FULL, RESOURCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from kubedevices.builtin.yaml_config import Rules, is_required, schema_fields
+from kubedevices.config.yaml_config import Rules, is_required, schema_fields
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 DIALECT = "http://json-schema.org/draft-07/schema#"

@@ -1,4 +1,4 @@
-"""Reads expose's configuration again when its file changes, or when it is told to.
+"""Reads a configuration again when its file changes, or when it is told to.
 
 A file in a ConfigMap's volume changes by a swap of a symbolic link above it, an editor's by a new
 file of the same name: both are noticed. What cannot be used changes nothing but the log.
@@ -8,12 +8,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
-from kubedevices.builtin.yaml_source import Report
+from kubedevices.config.yaml_source import Report
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
@@ -25,20 +24,31 @@ SETTLE = 0.1
 _log = logging.getLogger(__name__)
 
 
-class ConfigFollower:
-    """Gives every new configuration, and where its keys stand, to `apply`, which may refuse it with
-    a `KubedevicesError`.
+class HasResources(Protocol):
+    """What the log counts."""
+
+    @property
+    def resources(self) -> Collection[Any]:
+        """A rule per resource."""
+
+
+Config = TypeVar("Config", bound=HasResources)
+
+
+class ConfigFollower(Generic[Config]):
+    """Gives every new configuration that `load` makes of `file`, and where its keys stand, to
+    `apply`, which may refuse it with a `KubedevicesError`.
 
     `is_in_force` is False while the file says something that could not be used.
     """
 
-    apply: Callable[[ExposeConfig, Report], None]
+    apply: Callable[[Config, Report], None]
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, load: Callable[[Path], tuple[Config, Report]]) -> None:
         self.reloads = self.failed_reloads = 0
         self.is_in_force = True
         self.read_at = time.time()
-        self._file = file
+        self._file, self._load = file, load
         self._content = _content_of(file)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
@@ -69,7 +79,7 @@ class ConfigFollower:
             return
         self._content = content
         try:
-            config, report = await hook_threads.call(load_expose_config, self._file)
+            config, report = await hook_threads.call(self._read)
             self.apply(config, report)
         except KubedevicesError as error:
             self.failed_reloads += 1
@@ -83,8 +93,10 @@ class ConfigFollower:
         self.reloads += 1
         self.is_in_force = True
         self.read_at = time.time()
-        count = counted(len(config.resources), "resource")
-        _log.info("%s: read again, %s", self._file, count)
+        _log.info("%s: read again, %s", self._file, counted(len(config.resources), "resource"))
+
+    def _read(self) -> tuple[Config, Report]:
+        return self._load(self._file)
 
     def _problems(self, error: KubedevicesError) -> Iterable[object]:
         """Return every message of `error`, each with the name of the file."""

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from kubedevices.builtin.yaml_source import KeyPath, Report, entries, find, guess_key, read_yaml
+from kubedevices.config.yaml_source import KeyPath, Report, entries, find, guess_key, read_yaml
 
 T = TypeVar("T")
 
