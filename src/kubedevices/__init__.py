@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from kubedevices.device_tree import DeviceTree
     from kubedevices.errors import KubedevicesError
     from kubedevices.middleware.absence import HoldRule
+    from kubedevices.middleware.choice import PciRule
+    from kubedevices.middleware.filter import Filtered, FilterRule
     from kubedevices.middleware.hold import Held
     from kubedevices.middleware.maintenance import Maintained
     from kubedevices.middleware.middleware import Middleware, Relay
     from kubedevices.middleware.record import Recorded
+    from kubedevices.middleware.rename import Renamed
     from kubedevices.middleware.share import Shared, ShareOf, ShareRule
+    from kubedevices.middleware.split import Split, SplitPart, SplitRule
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
@@ -59,6 +63,10 @@ _HOMES = {
     "middleware.absence": ("HoldRule",),
     "middleware.hold": ("Held",),
     "middleware.maintenance": ("Maintained",),
+    "middleware.choice": ("PciRule",),
+    "middleware.filter": ("Filtered", "FilterRule"),
+    "middleware.rename": ("Renamed",),
+    "middleware.split": ("Split", "SplitPart", "SplitRule"),
     "middleware.middleware": ("Middleware", "Relay"),
     "middleware.record": ("Recorded",),
     "middleware.share": ("Shared", "ShareOf", "ShareRule"),
@@ -89,6 +97,8 @@ __all__ = [
     "Device",
     "DeviceSpec",
     "DeviceTree",
+    "FilterRule",
+    "Filtered",
     "Health",
     "Held",
     "HoldRule",
@@ -97,6 +107,7 @@ __all__ = [
     "Middleware",
     "Mount",
     "Notifier",
+    "PciRule",
     "PluginRunner",
     "PolledScanner",
     "PostAllocator",
@@ -106,10 +117,14 @@ __all__ = [
     "PreferredAllocator",
     "Recorded",
     "Relay",
+    "Renamed",
     "Scanner",
     "ShareOf",
     "ShareRule",
     "Shared",
+    "Split",
+    "SplitPart",
+    "SplitRule",
     "TypeStarter",
     "TypeStopper",
     "run",

@@ -4,13 +4,20 @@ For scanners: `pci.devices(vendor="8086", driver="vfio-pci")`. The device files 
 found by `device_files.device_files_below(function.directory)`, those of vfio by `host.vfio`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from kubedevices.host.sysfs import SYSFS_ROOT, list_entries, read_attribute
+from kubedevices.host.sysfs import (
+    DEV_ROOT,
+    SYSFS_ROOT,
+    DeviceNumber,
+    device_number,
+    list_entries,
+    read_attribute,
+)
 
 Sriov = Literal["pf", "vf", "undivided"]
 """`pf`: can be divided into virtual functions; `vf`: is one; `undivided`: has none at work.
@@ -81,6 +88,32 @@ def devices(
 def find(address: str, *, sysfs_root: Path = SYSFS_ROOT) -> PciDevice | None:
     """Return the function at `address`, None when there is none."""
     return _read(sysfs_root / "bus/pci/devices" / address)
+
+
+def address_of_file(
+    path: str,
+    *,
+    sysfs_root: Path = SYSFS_ROOT,
+    dev_root: Path = DEV_ROOT,
+    stat_device: Callable[[Path], DeviceNumber] = device_number,
+) -> str | None:
+    """Return the address of the function that a device file belongs to, None where none does.
+
+    Of an IOMMU group of vfio it is the first function.
+    """
+    place = Path(path)
+    if place.is_relative_to(DEV_ROOT):
+        place = dev_root / place.relative_to(DEV_ROOT)
+    try:
+        number = stat_device(place)
+        directory = (sysfs_root / f"dev/{number.kind}/{number.major}:{number.minor}").resolve()
+    except (OSError, RuntimeError):  # gone, or a loop of links
+        return None
+    group = sysfs_root / "kernel/iommu_groups" / directory.name / "devices"
+    members = list_entries(group) if directory.parent.name == "vfio" else ()
+    known = sysfs_root / "bus/pci/devices"
+    names = [each.name for each in (*members, directory, *directory.parents)]
+    return next((name for name in names if name and (known / name).exists()), None)
 
 
 def fits(text: str, wanted: Wanted) -> bool:

@@ -14,6 +14,11 @@ maintenance_file   this file: read, and changed by one writer after the other
 absence            how long a plugin may be away
 hold               keeps the list of a plugin that is away, and lets calls wait
 kept_list          this list on disk, for the next boot
+choice             which devices a rule means
+device_facts       what the host knows about them: NUMA nodes, PCI functions
+filter             leaves devices out
+rename             other names for resources
+split              one resource as several
 replicas           several IDs for one device: which, and who may have them
 share              several containers per device
 """

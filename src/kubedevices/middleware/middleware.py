@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar, Generic, NoReturn, TypeVar
 
 from kubedevices.allocation import (
@@ -236,6 +236,12 @@ class RuledMiddleware(Middleware, Generic[Rule]):
         """Go on with other rules, without a restart. From any thread."""
         self._rules = rules
         self.look_again()
+
+    def named_rules(self) -> Iterable[tuple[str, Rule]]:
+        """Return the rules and of which type they are, for the line of the start."""
+        if isinstance(self._rules, Mapping):
+            return self._rules.items()
+        return (("devices", self._rules),)
 
     def rule_of(self, inner_type: str) -> Rule | None:
         """Return the rule of a type; None: it passes as it is."""

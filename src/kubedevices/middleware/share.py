@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from itertools import chain
 from typing import NamedTuple, cast
 
@@ -19,6 +18,7 @@ from kubedevices.allocation import (
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import AllocationRefused, StatusCode, UsageError
+from kubedevices.middleware.choice import fits_one
 from kubedevices.middleware.middleware import Relay, RuledMiddleware
 from kubedevices.middleware.replicas import (
     SPREADINGS,
@@ -79,7 +79,7 @@ class ShareRule:
 
     def count_of(self, device_id: str) -> int:
         """Return how many replicas a device has."""
-        fitting = (rule.replicas for rule in self.rules if fnmatchcase(device_id, rule.ids))
+        fitting = (rule.replicas for rule in self.rules if fits_one(device_id, (rule.ids,)))
         return next(fitting, self.replicas)
 
 
@@ -129,8 +129,7 @@ class Shared(RuledMiddleware[ShareRule]):
 
     def line(self) -> str:
         """Return what is shared how."""
-        rules = self._rules if isinstance(self._rules, Mapping) else {"devices": self._rules}
-        said = [f"{name} {_said(rule)}" for name, rule in rules.items()]
+        said = [f"{name} {_said(rule)}" for name, rule in self.named_rules()]
         return f"shares {'; '.join(said)}" if said else ""
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
@@ -140,17 +139,15 @@ class Shared(RuledMiddleware[ShareRule]):
         served: dict[str, Mapping[str, _Served]] = {}
         rules: dict[str, ShareRule] = {}
         for device_type in tree:
-            shared.declare(device_type)
             devices = tree.devices(device_type)
             rule = self.rule_of(device_type)
             if rule is None:
-                members: Iterable[Device] = devices.values()
-            else:
-                rules[device_type] = rule
-                found = served[device_type] = self._share(device_type, rule, devices)
-                members = chain.from_iterable(each.replicas for each in found.values())
-            for device in members:
-                shared.add(device_type, device)
+                shared.put_list(device_type, dict(devices), tree.sent(device_type))
+                continue
+            rules[device_type] = rule
+            found = served[device_type] = self._share(device_type, rule, devices)
+            replicas = chain.from_iterable(each.replicas for each in found.values())
+            shared.put_list(device_type, {each.id: each for each in replicas})
         self._served, self._used_rules = served, rules
         return shared
 

@@ -1,0 +1,65 @@
+"""What rules ask about devices that the host has to answer: NUMA nodes and PCI functions.
+
+Blocking file access, remembered as long as a device is listed.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from kubedevices.device import Device
+from kubedevices.device_tree import DeviceTree
+from kubedevices.host import pci
+from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT, NumaReader
+from kubedevices.plugin.numa_lookup import NumaLookup
+
+_ADDRESS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])(?!\w)")
+
+
+class DeviceFacts:
+    """Answers for the devices of any types; `sysfs_root` and `dev_root` are where they are here."""
+
+    def __init__(self, sysfs_root: Path = SYSFS_ROOT, dev_root: Path = DEV_ROOT) -> None:
+        self._sysfs_root, self._dev_root = sysfs_root, dev_root
+        self._numa = NumaLookup(NumaReader(sysfs_root=sysfs_root, dev_root=dev_root))
+        self._functions: dict[Device, pci.PciDevice] = {}
+
+    def with_numa_nodes(
+        self, device_type: str, devices: Mapping[str, Device]
+    ) -> Mapping[str, Device]:
+        """Return `devices`, those whose nodes are left to the framework with their nodes."""
+        return self._numa.complete_type(device_type, devices)
+
+    def pci_function(self, device: Device) -> pci.PciDevice | None:
+        """Return the PCI function of a device, None where nothing leads to it."""
+        known = self._functions.get(device)
+        if known is None and (address := self._address_of(device)):
+            known = pci.find(address, sysfs_root=self._sysfs_root)
+            if known is not None:
+                self._functions[device] = known
+        return known
+
+    def keep_only(self, tree: DeviceTree) -> None:
+        """Forget the functions of devices that are not in `tree` any more."""
+        if self._functions:
+            listed = {each for name in tree for each in tree.devices(name).values()}
+            self._functions = {
+                each: found for each, found in self._functions.items() if each in listed
+            }
+
+    def _address_of(self, device: Device) -> str | None:
+        if address := pci_address_in(device.id):
+            return address
+        for spec in device.all_specs:
+            found = pci.address_of_file(
+                spec.host_path, sysfs_root=self._sysfs_root, dev_root=self._dev_root
+            )
+            if found is not None:
+                return found
+        return None
+
+
+def pci_address_in(text: str) -> str | None:
+    """Return the PCI address in an ID, with its domain: `0000:3b:00.0` in `gpu-3b:00.0`."""
+    found = _ADDRESS.search(text.lower())
+    return f"{found[1] or '0000'}:{found[2]}" if found else None

@@ -1,0 +1,103 @@
+"""Leaves devices out: `Filtered`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubedevices.allocation import AllocateRequest
+from kubedevices.device import Device
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import AllocationRefused, StatusCode
+from kubedevices.middleware.choice import fits_one, is_on, said
+from kubedevices.middleware.device_facts import DeviceFacts
+from kubedevices.middleware.middleware import Relay, RuledMiddleware
+from kubedevices.plugin.capabilities import AllocateAnswer
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scanner import Scanner
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterRule:
+    """Leaves out devices that fit one of the globs `ids`, and those on the NUMA nodes `numa`."""
+
+    ids: tuple[str, ...] = ()
+    numa: tuple[int, ...] = ()
+
+    def fits(self, device: Device) -> bool:
+        """Whether `device`, whose NUMA nodes are known, is left out."""
+        return fits_one(device.id, self.ids) or is_on(device, self.numa)
+
+
+class Filtered(RuledMiddleware[FilterRule]):
+    """Never lists some devices: `Filtered(scanner, ids=["GPU-bad*"])`, or with `FilterRule`s.
+
+    Events: `left_out` (a device that was listed until now, or is new), `refused` (an Allocate for
+    such a device).
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        rules: FilterRule | Mapping[str, FilterRule] | None = None,
+        *,
+        ids: tuple[str, ...] | list[str] = (),
+        numa: tuple[int, ...] | list[int] = (),
+        facts: DeviceFacts | None = None,
+    ) -> None:
+        plain = FilterRule(ids=tuple(ids), numa=tuple(numa))
+        super().__init__(scanner, plain if rules is None else rules)
+        self._facts = facts or DeviceFacts()
+        self._left_out: Mapping[str, frozenset[str]] = {}
+
+    def line(self) -> str:
+        """Return what is left out."""
+        lines = [f"{name} {said(rule.ids, rule.numa)}" for name, rule in self.named_rules()]
+        return f"leaves out {'; '.join(lines)}" if lines else ""
+
+    def left_out(self, device_type: str) -> frozenset[str]:
+        """Return the IDs of the devices that are left out now."""
+        return self._left_out.get(device_type, frozenset())
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return `tree` without some devices, in the same order."""
+        del now
+        left_out: dict[str, frozenset[str]] = {}
+        changed = DeviceTree()
+        for device_type in tree:
+            devices, rule = tree.devices(device_type), self.rule_of(device_type)
+            out: frozenset[str] = frozenset()
+            if rule is not None:
+                known = devices
+                if rule.numa:
+                    known = self._facts.with_numa_nodes(device_type, devices)
+                out = frozenset(each.id for each in known.values() if rule.fits(each))
+            if out:
+                left_out[device_type] = out
+                self.count("left_out", device_type, len(out - self.left_out(device_type)))
+                kept = {name: each for name, each in devices.items() if name not in out}
+                changed.put_list(device_type, kept)
+            else:
+                changed.put_list(device_type, dict(devices), tree.sent(device_type))
+        self._left_out = left_out
+        return changed if left_out else tree
+
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> Relay:
+        """Return what refuses the devices that are left out."""
+        return _FilteringRelay(self, inner, device_type)
+
+
+class _FilteringRelay(Relay):
+    """Where the framework answers, it knows no device that is not listed; a plugin does."""
+
+    def __init__(self, filtered: Filtered, inner: Hooks, device_type: str) -> None:
+        super().__init__(inner, device_type, device_type)
+        self._filtered = filtered
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Refuse devices that are left out; a kubelet may have chosen one a moment ago."""
+        out = self._filtered.left_out(self.device_type)
+        for container in request.containers:
+            for device_id in container.device_ids:
+                if device_id in out:
+                    self._filtered.count("refused", self.device_type)
+                    raise AllocationRefused(device_id, StatusCode.NOT_FOUND)
+        return await super().allocate(request)

@@ -1,0 +1,52 @@
+"""Devices that are never listed."""
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import RpcError, StatusCode
+from tests.middleware.test_share import Vendor
+from tests.middleware_rig import scanned
+from tests.widgets import Widgets, widgets
+
+
+async def test_devices_that_fit_are_not_listed() -> None:
+    """By ID, or by NUMA nodes, which the framework looks up where a plugin leaves that to it."""
+    devices = [kd.Device("a", numa_nodes=[0]), kd.Device("b1", numa_nodes=[1]), kd.Device("b2")]
+    scanner = kd.Filtered(Widgets(widget=devices), ids=["b2"], numa=[1])
+    async with scanned(scanner) as served:
+        assert served.ids() == ["a"]
+        assert scanner.counts["widget", "left_out"] == 2
+        scanner.use(kd.FilterRule(ids=("a",)))
+        await served.next_tree()
+        assert served.ids() == ["b1", "b2"]
+
+
+async def test_a_type_without_a_rule_and_a_list_without_a_match_pass_untouched() -> None:
+    """As the plugin sent them."""
+    plugin = Widgets(widget=widgets("w0"), gadget=widgets("w0"))
+    plugin.tree.put_list("widget", dict(plugin.tree.devices("widget")), b"as sent")
+    scanner = kd.Filtered(plugin, {"gadget": kd.FilterRule(ids=("w*",))})
+    async with scanned(scanner) as served:
+        assert (served.ids(), served.ids("gadget")) == (["w0"], [])
+        assert served.tree.sent("widget") == b"as sent"
+        assert [*served.tree] == ["widget", "gadget"]
+
+
+async def test_an_allocate_that_was_under_way_is_refused() -> None:
+    """The plugin knows the device, so it would not refuse."""
+    plugin = Vendor(widget=widgets("w0", "w1"))
+    scanner = kd.Filtered(plugin, ids=["w1"])
+    async with scanned(scanner) as served:
+        with pytest.raises(RpcError, match="non-existing device w1") as caught:
+            await served.allocate("w1")
+        await served.allocate("w0")
+    assert caught.value.code is StatusCode.NOT_FOUND
+    assert plugin.heard == [("w0",)]
+    assert scanner.counts["widget", "refused"] == 1
+
+
+def test_the_line_of_the_start_says_what_is_left_out() -> None:
+    """For everything, or for each type."""
+    assert kd.Filtered(Widgets(), ids=["a*"], numa=[1]).line() == (
+        "leaves out devices a*, NUMA node 1"
+    )
