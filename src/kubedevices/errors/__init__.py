@@ -21,6 +21,7 @@
     │   ├── BadSocketPath
     │   ├── LedgerUnusable
     │   ├── CdiWriteFailed
+    │   ├── ApiUnreachable                 no answer from a Kubernetes API server
     │   ├── NotADeviceFile
     │   ├── NoVfioGroup
     │   └── PluginNotStarted, NoPrivateView    of a plugin under check
@@ -46,6 +47,10 @@
     │       ├── DeviceCordoned             out of service
     │       ├── SharesRefused              a container asked for more shares than it may have
     │       └── NoDevicesNamed
+    ├── DraError                           a DRA driver
+    │   ├── ApiRefused                     the API server's word for what is wrong
+    │   ├── ClaimRefused                   a claim cannot be prepared
+    │   └── PreparedUnwritable             its file of prepared claims
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met
         ├── AllocationError                …why a container gets no devices
@@ -58,6 +63,7 @@
 shared     root, usage, sockets and files, the wire
 container  what a container is to get: CDI, device files, runtimes
 plugin     a plugin process
+dra        a DRA driver
 node       the device manager
 watcher    a plugin found in the plugin registry directory
 proxy      a plugin behind the proxy
@@ -76,6 +82,13 @@ from kubedevices.errors.container import (
     NotExpressible,
     NoVfioGroup,
     UnresolvableCdiDevices,
+)
+from kubedevices.errors.dra import (
+    ApiRefused,
+    ApiUnreachable,
+    ClaimRefused,
+    DraError,
+    PreparedUnwritable,
 )
 from kubedevices.errors.node import (
     AdmissionRejected,
@@ -168,6 +181,8 @@ __all__ = [
     "AdmissionRejected",
     "AllocationError",
     "AllocationRefused",
+    "ApiRefused",
+    "ApiUnreachable",
     "BadEndpoint",
     "BadHookAnswer",
     "BadPluginName",
@@ -178,6 +193,7 @@ __all__ = [
     "CdiInjectionFailed",
     "CdiProblem",
     "CdiWriteFailed",
+    "ClaimRefused",
     "CommandNotStarted",
     "ConfigError",
     "ConfigProblem",
@@ -189,6 +205,7 @@ __all__ = [
     "DialError",
     "DialPluginFailed",
     "DirectoryInUse",
+    "DraError",
     "EndpointNotFound",
     "EndpointStopped",
     "GetInfoFailed",
@@ -235,6 +252,7 @@ __all__ = [
     "PluginValidationFailed",
     "PreStartFailed",
     "PreferredAllocationFailed",
+    "PreparedUnwritable",
     "ProtocolError",
     "RegistrationError",
     "RegistrationRefused",

@@ -1,0 +1,83 @@
+"""What an API server accepts as a device of a ResourceSlice. Pure.
+
+Checked before sending: the server refuses the whole slice for one bad device, and names it by its
+index. The limits are those of resource.k8s.io/v1 in Kubernetes 1.36.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kubedevices.cdi.names import SUBDOMAIN
+from kubedevices.dra.names import LABEL
+
+DEVICES_PER_SLICE = 128
+TAINTED_DEVICES_PER_SLICE = 64
+"""Devices in a slice, and in a slice where a device has taints."""
+
+TEXT_LIMIT = 64
+_ENTRIES, _TAINTS, _DOMAIN_LIMIT = 32, 16, 63
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_QUANTITY = re.compile(
+    r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?", re.ASCII
+)
+_NUMBER = r"(?:0|[1-9]\d*)"
+_PART = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
+_SEMVER = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PART}(?:\.{_PART})*)?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
+    re.ASCII,
+)
+_EFFECTS = ("None", "NoSchedule", "NoExecute")
+
+
+def device_problem(device: Mapping[str, Any]) -> str:
+    """Return why a server would refuse `device`, an object of `spec.devices`, or nothing."""
+    return next(_problems(device), "")
+
+
+def _problems(device: Mapping[str, Any]) -> Iterator[str]:
+    if not LABEL.fullmatch(device["name"]):
+        yield f"the name {device['name']!r} is no DNS label"
+    attributes, capacity = device.get("attributes", {}), device.get("capacity", {})
+    if len(attributes) + len(capacity) > _ENTRIES:
+        count = len(attributes) + len(capacity)
+        yield f"{count} attributes and capacities, at most {_ENTRIES} are allowed"
+    for name, value in attributes.items():
+        if problem := _name_problem(name) or _value_problem(value):
+            yield f"the attribute {name!r}: {problem}"
+    for name, value in capacity.items():
+        if problem := _name_problem(name) or _quantity_problem(value["value"]):
+            yield f"the capacity {name!r}: {problem}"
+    taints = device.get("taints", ())
+    if len(taints) > _TAINTS:
+        yield f"{len(taints)} taints, at most {_TAINTS} are allowed"
+    for taint in taints:
+        if taint["effect"] not in _EFFECTS:
+            yield f"the effect {taint['effect']!r} of a taint is none of {', '.join(_EFFECTS)}"
+
+
+def _name_problem(name: str) -> str:
+    domain, slash, identifier = name.rpartition("/")
+    if slash and (len(domain) > _DOMAIN_LIMIT or not SUBDOMAIN.fullmatch(domain)):
+        return f"{domain!r} is no DNS subdomain of at most {_DOMAIN_LIMIT} characters"
+    if not _IDENTIFIER.fullmatch(identifier):
+        return "a name is letters, digits and '_', at most 32, no digit first"
+    return ""
+
+
+def _quantity_problem(value: str) -> str:
+    return "" if _QUANTITY.fullmatch(value) else f"{value!r} is no quantity such as 10Gi"
+
+
+def _value_problem(value: Mapping[str, Any]) -> str:
+    (kind, content), *others = value.items()
+    if others:
+        return "a value has one type"
+    if kind == "int" and not -(2**63) <= content < 2**63:
+        return f"{content} needs more than 64 bits"
+    if kind in ("string", "version") and len(content.encode()) > TEXT_LIMIT:
+        return f"{len(content.encode())} bytes of text, at most {TEXT_LIMIT} are allowed"
+    if kind == "version" and not _SEMVER.fullmatch(content):
+        return f"{content!r} is no semantic version such as 1.0.0"
+    return ""

@@ -1,0 +1,147 @@
+"""Which claims are prepared: a file that outlives the driver. Blocking file access.
+
+Each claim carries the ID of the boot in which it was prepared. After a reboot device files have
+other numbers, so nothing of an earlier boot is used as it is; what the scheduler gave to the claim
+is still true. Within one boot the CDI file of a claim is written again from here.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kubedevices.dra.claims import ClaimReference, Result
+from kubedevices.errors import PreparedUnwritable
+from kubedevices.host import untrusted_files
+
+VERSION = 1
+FILE_NAME = "prepared.json"
+_SIZE_LIMIT = 64 * 2**20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PreparedDevice:
+    """A device of a claim, and the CDI devices that a container gets for it."""
+
+    result: Result
+    cdi_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreparedClaim:
+    """A claim that holds devices in the boot `boot_id`.
+
+    `is_ready` says whether a kubelet may have been told so. `cdi` is the text of its CDI file,
+    empty if no device needs one.
+    """
+
+    reference: ClaimReference
+    boot_id: str
+    is_ready: bool
+    devices: tuple[PreparedDevice, ...]
+    cdi: str = ""
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """What the scheduler gave to the claim."""
+        return tuple(each.result for each in self.devices)
+
+
+class PreparedClaims:
+    """The claims in the file at `path`, by UID. `put` and `remove` return when they are on disk."""
+
+    def __init__(self, path: Path, claims: Iterable[PreparedClaim] = ()) -> None:
+        self.path = path
+        self._claims = {each.reference.uid: each for each in claims}
+
+    @classmethod
+    def read(cls, path: Path) -> "tuple[PreparedClaims, bool]":
+        """Return what the file says, and whether it could be read; a missing file is no claims.
+
+        What is lost that way is logged: a kubelet prepares again the claims of pods that start.
+        """
+        try:
+            data = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT)
+        except FileNotFoundError:
+            return cls(path), True
+        except OSError as error:
+            problem = error.strerror or str(error)
+        else:
+            try:
+                return cls(path, _claims_of(data)), True
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                problem = str(error) or type(error).__name__
+        _log.error(
+            "%s cannot be read, so it is not known which claims were prepared: %s", path, problem
+        )
+        return cls(path), False
+
+    def __iter__(self) -> Iterator[PreparedClaim]:
+        return iter(tuple(self._claims.values()))
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def get(self, uid: str) -> PreparedClaim | None:
+        """Return the claim with this UID."""
+        return self._claims.get(uid)
+
+    def put(self, claim: PreparedClaim) -> None:
+        """Add or replace a claim. Raises `PreparedUnwritable`; then nothing has changed."""
+        self._write({**self._claims, claim.reference.uid: claim})
+
+    def remove(self, uid: str) -> None:
+        """Forget a claim. Raises `PreparedUnwritable`; then nothing has changed."""
+        if uid in self._claims:
+            self._write({name: each for name, each in self._claims.items() if name != uid})
+
+    def _write(self, claims: Mapping[str, PreparedClaim]) -> None:
+        try:
+            self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            untrusted_files.replace(self.path, _text_of(claims.values()).encode())
+        except OSError as error:
+            raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
+        self._claims = dict(claims)
+
+
+def _text_of(claims: Iterable[PreparedClaim]) -> str:
+    content = [
+        asdict(each)
+        | {
+            "reference": each.reference._asdict(),
+            "devices": [
+                {"result": device.result._asdict(), "cdi_ids": device.cdi_ids}
+                for device in each.devices
+            ],
+        }
+        for each in claims
+    ]
+    return json.dumps({"version": VERSION, "checksum": _checksum(content), "claims": content})
+
+
+def _claims_of(data: bytes) -> list[PreparedClaim]:
+    """Raises `ValueError` and its like for what is not such a file."""
+    document = json.loads(data)
+    if document["version"] != VERSION:
+        raise ValueError(f"it has version {document['version']}, this program reads {VERSION}")
+    if _checksum(document["claims"]) != document["checksum"]:
+        raise ValueError("its checksum is wrong")
+    return [_claim_of(each) for each in document["claims"]]
+
+
+def _claim_of(content: dict[str, Any]) -> PreparedClaim:
+    devices = tuple(
+        PreparedDevice(Result(**each["result"]), tuple(each["cdi_ids"]))
+        for each in content["devices"]
+    )
+    reference = ClaimReference(**content["reference"])
+    return PreparedClaim(**content | {"reference": reference, "devices": devices})
+
+
+def _checksum(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,107 @@
+"""A device tree as the devices of ResourceSlices. Pure.
+
+One DeviceClass can select a device type: the attribute `type` of the driver's domain says it. The
+attribute `id` is the device ID, because the name of a device is a label made of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kubedevices.device import Device
+from kubedevices.device_tree import DeviceTree
+from kubedevices.dra import limits
+from kubedevices.dra.limits import device_problem
+from kubedevices.dra.names import DeviceKey, device_labels
+
+NUMA_NODE = "resource.kubernetes.io/numaNode"
+DeviceObject = dict[str, Any]
+"""An element of `spec.devices` of a ResourceSlice."""
+
+_OWN_ATTRIBUTES = ("id", "type")
+
+
+class Offered(NamedTuple):
+    """One device that a driver offers: its type and itself."""
+
+    device_type: str
+    device: Device
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Everything a driver offers on its node.
+
+    `devices` by label, in the order in which the scheduler tries them. `refused` is what no API
+    server would take: device type and ID, and why.
+    """
+
+    devices: Mapping[str, Offered]
+    objects: tuple[DeviceObject, ...]
+    refused: Mapping[DeviceKey, str]
+
+    @property
+    def slices(self) -> list[tuple[DeviceObject, ...]]:
+        """The devices of each slice; at least one slice, which says that the driver runs."""
+        tainted = any("taints" in each for each in self.objects)
+        size = limits.TAINTED_DEVICES_PER_SLICE if tainted else limits.DEVICES_PER_SLICE
+        starts = range(0, max(1, len(self.objects)), size)
+        return [self.objects[start : start + size] for start in starts]
+
+
+def offer_of(tree: DeviceTree, driver: str) -> Offer:
+    """Return what `driver` offers of `tree`; one bad device takes no other device away."""
+    devices: dict[str, Offered] = {}
+    objects: list[DeviceObject] = []
+    refused: dict[DeviceKey, str] = {}
+    for key, label in device_labels(tree).items():
+        device_type, device_id = key
+        device = tree.devices(device_type)[device_id]
+        made = _device_object(label, device_type, device, driver)
+        problem = made if isinstance(made, str) else device_problem(made)
+        if problem or label in devices:
+            refused[key] = problem or f"another device has the name {label!r} already"
+            continue
+        assert isinstance(made, dict)
+        devices[label] = Offered(device_type, device)
+        objects.append(made)
+    return Offer(devices, tuple(objects), refused)
+
+
+def _device_object(label: str, device_type: str, device: Device, driver: str) -> DeviceObject | str:
+    """Return the device as an object of the API, or what is wrong with it."""
+    attributes: dict[str, Any] = {"type": {"string": device_type}}
+    if len(device.id.encode()) <= limits.TEXT_LIMIT:
+        attributes["id"] = {"string": device.id}
+    if device.numa_nodes is not None and len(device.numa_nodes) == 1:
+        attributes[NUMA_NODE] = {"int": device.numa_nodes[0]}
+    for name, given in device.attributes.items():
+        if name in _OWN_ATTRIBUTES or name in (f"{driver}/{own}" for own in _OWN_ATTRIBUTES):
+            return f"the attribute {name!r} is set by the framework: choose another name"
+        value = _value(given)
+        if value is None:
+            return f"the attribute {name!r}: {given!r} is no number, text or truth value"
+        attributes[name] = value
+    made: DeviceObject = {"name": label, "attributes": attributes}
+    if device.capacity:
+        made["capacity"] = {name: {"value": str(size)} for name, size in device.capacity.items()}
+    if not device.is_healthy:
+        made["taints"] = [{"key": f"{driver}/unhealthy", "effect": "NoSchedule"}]
+    return made
+
+
+def _value(given: object) -> dict[str, Any] | None:
+    if isinstance(given, bool):
+        return {"bool": given}
+    if isinstance(given, int):
+        return {"int": given}
+    if isinstance(given, str):
+        return {"string": given}
+    if isinstance(given, Mapping) and len(given) == 1 and isinstance(given.get("version"), str):
+        return {"version": given["version"]}
+    return None
+
+
+def describe_refused(refused: Mapping[DeviceKey, str]) -> Sequence[str]:
+    """Return a line for each device that is not offered."""
+    return [f"{kind}: device {name} is not offered: {why}" for (kind, name), why in refused.items()]

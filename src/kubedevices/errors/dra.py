@@ -1,0 +1,50 @@
+"""Why a DRA driver cannot do what a kubelet or an API server asks of it."""
+
+from kubedevices.errors.shared import CannotAsk, KubedevicesError
+
+
+class DraError(KubedevicesError):
+    """A DRA driver cannot do what it was asked."""
+
+
+class ClaimRefused(DraError):
+    """A ResourceClaim cannot be prepared; the text is what the event of its pod says."""
+
+    def __init__(self, claim: str, problem: str) -> None:
+        self.claim, self.problem = claim, problem
+        super().__init__(f"claim {claim}: {problem}")
+
+
+class PreparedUnwritable(DraError):
+    """The file of prepared claims cannot be written, so nothing can be prepared or given back."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"cannot write {path}: {reason}")
+
+
+class ApiRefused(DraError):
+    """The API server answered with an error; `reason` is its word for it, such as `NotFound`."""
+
+    def __init__(
+        self,
+        what: str,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        missing_rule: str = "",
+    ) -> None:
+        self.what, self.status, self.reason, self.message = what, status, reason, message
+        self.retry_after, self.missing_rule = retry_after, missing_rule
+        mend = f" (the service account needs the RBAC rule {missing_rule})" if missing_rule else ""
+        super().__init__(f"cannot {what}: {message or reason or f'status {status}'}{mend}")
+
+
+class ApiUnreachable(CannotAsk):
+    """No answer came from the API server."""
+
+    def __init__(self, server: str, reason: str) -> None:
+        self.server, self.reason = server, reason
+        super().__init__(f"the API server {server} cannot be reached: {reason}")

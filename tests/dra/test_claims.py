@@ -1,0 +1,109 @@
+"""What a claim asks of our driver."""
+
+from typing import Any
+
+import pytest
+
+from kubedevices.dra.claims import ClaimReference, Holder, Result, check_free, results_of
+from kubedevices.errors import ClaimRefused
+
+DRIVER = "example.com"
+WANTED = ClaimReference("default", "uid-1", "one")
+
+
+def result(request: str = "gpu", device: str = "gpu-0", **more: Any) -> dict[str, Any]:
+    return {"request": request, "driver": DRIVER, "pool": "node1", "device": device, **more}
+
+
+def claim(*results: dict[str, Any], uid: str = "uid-1", **devices: Any) -> dict[str, Any]:
+    allocation = {"devices": {"results": list(results), **devices}}
+    return {"metadata": {"uid": uid}, "status": {"allocation": allocation}}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param([result()], [Result("gpu", "node1", "gpu-0")], id="one"),
+        pytest.param(
+            [result(), result("nic", "nic-0")],
+            [Result("gpu", "node1", "gpu-0"), Result("nic", "node1", "nic-0")],
+            id="two requests",
+        ),
+        pytest.param([result("gpu/large")], [Result("gpu", "node1", "gpu-0")], id="firstAvailable"),
+        pytest.param(
+            [result(device="gpu-0"), result(device="gpu-1")],
+            [Result("gpu", "node1", "gpu-0"), Result("gpu", "node1", "gpu-1")],
+            id="All",
+        ),
+        pytest.param(
+            [result(driver="other.com"), result()], [Result("gpu", "node1", "gpu-0")], id="other's"
+        ),
+        pytest.param(
+            [result(adminAccess=True)],
+            [Result("gpu", "node1", "gpu-0", admin_access=True)],
+            id="admin",
+        ),
+        pytest.param(
+            [result(shareID="s1")], [Result("gpu", "node1", "gpu-0", share_id="s1")], id="share"
+        ),
+    ],
+)
+def test_our_results_are_read(given: list[dict[str, Any]], expected: list[Result]) -> None:
+    """Those of other drivers are none of our business."""
+    assert results_of(claim(*given), WANTED, DRIVER) == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (claim(result(), uid="uid-2"), "replaced: its UID is uid-2"),
+        ({"metadata": {"uid": "uid-1"}}, "nothing is allocated"),
+        ({"metadata": {"uid": "uid-1"}, "status": {"reservedFor": []}}, "nothing is allocated"),
+        (claim(), "no device of the driver"),
+        (claim(result(driver="other.com")), "no device of the driver"),
+        (
+            claim(result(), config=[{"source": "FromClass", "opaque": {"driver": DRIVER}}]),
+            "its DeviceClass has configuration",
+        ),
+        (
+            claim(result(), config=[{"source": "FromClaim", "opaque": {"driver": DRIVER}}]),
+            "the claim has configuration",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_be_prepared_says_why(found: dict[str, Any], word: str) -> None:
+    """The text is what the pod's event says, with the name of the claim."""
+    with pytest.raises(ClaimRefused, match=word) as refused:
+        results_of(found, WANTED, DRIVER)
+    assert str(refused.value).startswith("claim default/one: ")
+
+
+def test_configuration_for_another_driver_is_none_of_ours() -> None:
+    """One claim may name several drivers."""
+    found = claim(result(), config=[{"opaque": {"driver": "other.com"}}])
+    assert results_of(found, WANTED, DRIVER)
+
+
+PLAIN = Result("gpu", "node1", "gpu-0")
+ADMIN, SHARED = PLAIN._replace(admin_access=True), PLAIN._replace(share_id="s1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "held", "is_free"),
+    [
+        (PLAIN, PLAIN, False),
+        (PLAIN, PLAIN._replace(request="other"), False),
+        (PLAIN, PLAIN._replace(device="gpu-1"), True),
+        (ADMIN, PLAIN, True),
+        (PLAIN, ADMIN, True),
+        (SHARED, SHARED._replace(share_id="s2"), True),
+    ],
+)
+def test_a_device_has_one_holder(asked: Result, held: Result, is_free: bool) -> None:
+    """Unless an administrator looks at it, or it is divided."""
+    holders = [Holder("default/other", (held,))]
+    if is_free:
+        check_free(WANTED, [asked], holders)
+    else:
+        with pytest.raises(ClaimRefused, match="claim default/other still holds device gpu-0"):
+            check_free(WANTED, [asked], holders)

@@ -1,0 +1,85 @@
+"""The file of prepared claims."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from kubedevices.dra.claims import ClaimReference, Result
+from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.errors import PreparedUnwritable
+
+
+def claim(uid: str) -> PreparedClaim:
+    device = PreparedDevice(Result("gpu", "node1", "gpu-0", "s1", True), (f"a.com/claim={uid}",))
+    reference = ClaimReference("default", uid, "one")
+    return PreparedClaim(reference, "boot-1", is_ready=True, devices=(device,), cdi="{}")
+
+
+def test_what_is_put_is_read_again(tmp_path: Path) -> None:
+    """By the next process, every field of it."""
+    path = tmp_path / "made" / "prepared.json"
+    claims = PreparedClaims(path)
+    claims.put(claim("1"))
+    claims.put(claim("2"))
+    claims.remove("1")
+    claims.remove("unknown")
+    again, is_whole = PreparedClaims.read(path)
+    assert is_whole
+    assert list(again) == [claim("2")]
+    assert again.get("2") == claim("2")
+
+
+def test_no_file_is_no_claims(tmp_path: Path) -> None:
+    """At the first start."""
+    claims, is_whole = PreparedClaims.read(tmp_path / "prepared.json")
+    assert is_whole
+    assert len(claims) == 0
+
+
+def test_a_file_that_is_cut_anywhere_is_told_and_read_as_empty(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver starts, whatever the disk made of its file."""
+    path = tmp_path / "prepared.json"
+    PreparedClaims(path).put(claim("1"))
+    data = path.read_bytes()
+    for size in range(len(data)):
+        path.write_bytes(data[:size])
+        caplog.clear()
+        claims, is_whole = PreparedClaims.read(path)
+        assert (len(claims), is_whole) == (0, False), size
+        assert [each.levelno for each in caplog.records] == [logging.ERROR]
+
+
+def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
+    """A claim with another device would be worse than none."""
+    path = tmp_path / "prepared.json"
+    PreparedClaims(path).put(claim("1"))
+    path.write_bytes(path.read_bytes().replace(b"gpu-0", b"gpu-1"))
+    assert PreparedClaims.read(path)[1] is False
+
+
+def test_a_file_of_a_newer_version_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a downgrade."""
+    path = tmp_path / "prepared.json"
+    path.write_text(json.dumps({"version": 2, "claims": {}}))
+    assert PreparedClaims.read(path)[1] is False
+    assert "version 2" in caplog.text
+
+
+def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    """Who asks again hears of what is on disk."""
+    path = tmp_path / "prepared.json"
+    claims = PreparedClaims(path)
+    claims.put(claim("1"))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(PreparedUnwritable, match=r"prepared\.json"):
+        claims.put(claim("2"))
+    with pytest.raises(PreparedUnwritable, match=r"prepared\.json"):
+        claims.remove("1")
+    assert list(claims) == [claim("1")]

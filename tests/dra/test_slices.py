@@ -1,0 +1,105 @@
+"""A device tree as ResourceSlices."""
+
+import pytest
+
+from kubedevices.device import Device, Health
+from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.slices import NUMA_NODE, Offered, describe_refused, offer_of
+
+DRIVER = "example.com"
+
+
+def tree_of(*devices: Device) -> DeviceTree:
+    return DeviceTree({"gpu": devices})
+
+
+def test_a_device_has_its_attributes_and_capacity() -> None:
+    """ID, type and NUMA node are the framework's, the others the author's."""
+    device = Device(
+        "GPU:1",
+        numa_nodes=[1],
+        attributes={
+            "model": "T4",
+            "cores": 40,
+            "ecc": True,
+            "firmware": {"version": "1.2.3"},
+            "resource.kubernetes.io/pciBusID": "0000:3b:00.0",
+        },
+        capacity={"memory": "16Gi", "engines": 2},
+    )
+    offer = offer_of(tree_of(device), DRIVER)
+    (made,) = offer.objects
+    assert made["attributes"] == {
+        "type": {"string": "gpu"},
+        "id": {"string": "GPU:1"},
+        NUMA_NODE: {"int": 1},
+        "model": {"string": "T4"},
+        "cores": {"int": 40},
+        "ecc": {"bool": True},
+        "firmware": {"version": "1.2.3"},
+        "resource.kubernetes.io/pciBusID": {"string": "0000:3b:00.0"},
+    }
+    assert made["capacity"] == {"memory": {"value": "16Gi"}, "engines": {"value": "2"}}
+    assert "taints" not in made
+    assert offer.devices == {made["name"]: Offered("gpu", device)}
+
+
+@pytest.mark.parametrize("nodes", [None, (), (0, 1)])
+def test_a_numa_node_is_named_where_there_is_just_one(nodes: tuple[int, ...] | None) -> None:
+    """The attribute is a single number."""
+    (made,) = offer_of(tree_of(Device("a", numa_nodes=nodes)), DRIVER).objects
+    assert NUMA_NODE not in made["attributes"]
+
+
+def test_an_id_that_is_too_long_for_an_attribute_is_left_out() -> None:
+    """The device is offered all the same."""
+    (made,) = offer_of(tree_of(Device("x" * 65)), DRIVER).objects
+    assert "id" not in made["attributes"]
+
+
+def test_an_unhealthy_device_is_tainted() -> None:
+    """Nothing new is scheduled to it."""
+    (made,) = offer_of(tree_of(Device("a", health=Health.UNHEALTHY)), DRIVER).objects
+    assert made["taints"] == [{"key": "example.com/unhealthy", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("count", "unhealthy", "sizes"),
+    [
+        (0, 0, [0]),
+        (128, 0, [128]),
+        (129, 0, [128, 1]),
+        (64, 1, [64]),
+        (129, 1, [64, 64, 1]),
+    ],
+)
+def test_devices_are_divided_into_slices(count: int, unhealthy: int, sizes: list[int]) -> None:
+    """128 in a slice, 64 where there are taints; an empty tree is one empty slice."""
+    healths = [Health.UNHEALTHY] * unhealthy + [Health.HEALTHY] * (count - unhealthy)
+    tree = tree_of(*(Device(f"d{i}", health=health) for i, health in enumerate(healths)))
+    offer = offer_of(tree, DRIVER)
+    assert [len(each) for each in offer.slices] == sizes
+    assert [each["name"] for part in offer.slices for each in part] == [
+        f"d{i}" for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Device("bad", attributes={"a-b": 1}),
+        Device("bad", attributes={"a": [1]}),
+        Device("bad", attributes={"type": "other"}),
+        Device("bad", attributes={"example.com/id": "other"}),
+        Device("bad", attributes={"firmware": {"version": "1.0"}}),
+        Device("bad", capacity={"memory": "a lot"}),
+    ],
+    ids=repr,
+)
+def test_a_device_that_no_server_takes_costs_no_other_device(bad: Device) -> None:
+    """It is named with the reason, and the others are offered."""
+    offer = offer_of(tree_of(Device("a"), bad, Device("b")), DRIVER)
+    assert list(offer.devices) == ["a", "b"]
+    assert offer.refused.keys() == {("gpu", "bad")}
+    (line,) = describe_refused(offer.refused)
+    assert line.startswith("gpu: device bad is not offered: ")
