@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kubedevices.middleware.filter import Filtered, FilterRule
     from kubedevices.middleware.hold import Held
     from kubedevices.middleware.maintenance import Maintained
+    from kubedevices.middleware.mend import Mended
     from kubedevices.middleware.middleware import Middleware, Relay
     from kubedevices.middleware.record import Recorded
     from kubedevices.middleware.rename import Renamed
@@ -67,6 +68,7 @@ _HOMES = {
     "middleware.filter": ("Filtered", "FilterRule"),
     "middleware.rename": ("Renamed",),
     "middleware.split": ("Split", "SplitPart", "SplitRule"),
+    "middleware.mend": ("Mended",),
     "middleware.middleware": ("Middleware", "Relay"),
     "middleware.record": ("Recorded",),
     "middleware.share": ("Shared", "ShareOf", "ShareRule"),
@@ -104,6 +106,7 @@ __all__ = [
     "HoldRule",
     "KubedevicesError",
     "Maintained",
+    "Mended",
     "Middleware",
     "Mount",
     "Notifier",

@@ -20,7 +20,7 @@ from kubedevices.errors import RpcError, StatusCode
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.wire import convert, services
 from kubedevices.wire.protobuf import carrying
-from tests.fake_plugin import RESOURCE, as_list, healthy, unhealthy
+from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.proxy_rig import ask, first_list, proxied
 from tests.waiting import until
 
@@ -97,6 +97,19 @@ async def test_options_pass(short_dir: Path, *, prefers: bool, pre_starts: bool)
         )
         served = await rig.served(1)
         assert served.options == PluginOptions(pre_starts, prefers)
+
+
+async def test_a_plugin_without_options_has_the_defaults(short_dir: Path) -> None:
+    """A kubelet would refuse it; any other error of that call is a refusal here too."""
+    async with proxied(short_dir) as rig:
+        plugin = FakePlugin(rig.inside, devices=healthy("a"))
+        async with plugin:
+            plugin.options = RpcError(StatusCode.INTERNAL, "not now")
+            with pytest.raises(RpcError, match="not now"):
+                await plugin.register()
+            plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "unknown method")
+            await plugin.register()
+            assert (await rig.served(1)).options == PluginOptions()
 
 
 async def test_calls_of_several_containers_pass(short_dir: Path) -> None:

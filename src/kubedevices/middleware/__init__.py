@@ -9,6 +9,8 @@ record             writes down what a node and a plugin say to each other
 record_format      the lines of such a record
 record_file        its file, and the thread that writes it
 presence           whether somebody behind a scanner is there
+mend               makes good what a plugin gets wrong
+damping            health that does not bounce, decided
 maintenance        takes devices out of service that a file names
 maintenance_file   this file: read, and changed by one writer after the other
 absence            how long a plugin may be away

@@ -110,6 +110,9 @@ class Endpoint:
     ) -> None:
         self.resource, self.socket, self.generation = resource, socket, 0
         self.options = PluginOptions()
+        self.has_options = self._needs_options = True
+        """Whether the plugin has GetDevicePluginOptions."""
+
         self.is_stopped = self.has_listed = False
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
@@ -139,9 +142,11 @@ class Endpoint:
         *,
         timeouts: PluginTimeouts | None = None,
         receive_limit: int = RECEIVE_LIMIT,
+        needs_options: bool = True,
     ) -> Self:
         """Dial `socket`, not through links, and ask for the plugin's options.
 
+        Without `needs_options`, a plugin that has no GetDevicePluginOptions has the defaults.
         Raises `RegistrationError`.
         """
         endpoint = cls(
@@ -150,6 +155,7 @@ class Endpoint:
             timeouts=timeouts,
             receive_limit=receive_limit,
         )
+        endpoint._needs_options = needs_options
         await endpoint._connect(endpoint._timeouts.dial)
         return endpoint
 
@@ -159,8 +165,11 @@ class Endpoint:
         try:
             self.options = await client.get_device_plugin_options(timeout=self._timeouts.options)
         except WireError as error:
-            await channel.close()
-            raise PluginOptionsFailed(str(error)) from error
+            is_missing = isinstance(error, RpcError) and error.code is StatusCode.UNIMPLEMENTED
+            if self._needs_options or not is_missing:
+                await channel.close()
+                raise PluginOptionsFailed(str(error)) from error
+            self.has_options = False
         except BaseException:
             await channel.close()
             raise

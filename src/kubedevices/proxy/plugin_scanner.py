@@ -51,6 +51,7 @@ class PluginScanner(Scanner):
         self.options = PluginOptions()
         self.limits = limits
         self.options_changed = options_changed
+        self.is_mended = self.has_options = True
         self.is_announced = False
         """Whether the proxy was told of this resource."""
 
@@ -118,7 +119,9 @@ class PluginScanner(Scanner):
             socket,
             timeouts=PluginTimeouts(dial, dial, preferred, allocate, pre_start),
             receive_limit=RECEIVE_LIMIT,
+            needs_options=not self.is_mended,
         )
+        self.has_options = endpoint.has_options
         self._generation += 1
         endpoint.generation = self._generation
         if self.options != endpoint.options:

@@ -1,0 +1,207 @@
+"""Makes good what a plugin gets wrong, so that neither node nor pod suffers: `Mended`.
+
+What needs nothing passes as it is. Each kind of fault is counted and told once. Of a list: doubled
+IDs (the unhealthy device counts), words of health that nobody knows (Unhealthy), NUMA nodes below
+0, and a list without devices that is followed by the real list within a second. Of answers: errors
+of GetPreferredAllocation and preferences that no node can follow (no preference), container paths
+that are relative or doubled. A plugin without GetDevicePluginOptions has the defaults. Names of
+variables that no shell can use are told and kept.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    ContainerAllocateResponse,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+)
+from kubedevices.device import Device, DeviceSpec, Mount
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import PluginAway
+from kubedevices.middleware.middleware import Middleware, Relay, innermost
+from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.capabilities import AllocateAnswer, UseDefault
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.server import explain_preference
+
+EMPTY_FOR = 1.0
+"""Seconds for which a list without devices is held back: some plugins send it before they look."""
+
+_LIST_FAULTS = {
+    "doubled": "two devices with one ID: the unhealthy one counts",
+    "odd_words": "a health that is neither Healthy nor Unhealthy: it counts as Unhealthy",
+    "negative_nodes": "a NUMA node below 0: it counts as none",
+    "impossible_ids": "an ID that nothing can be done with: the device is left out",
+}
+"""Fields of what the scanner of another plugin has as `list.oddities`."""
+
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+_Part = TypeVar("_Part", DeviceSpec, Mount)
+
+_log = logging.getLogger(__name__)
+
+
+class Mended(Middleware):
+    """Makes good what the plugin of `scanner` gets wrong; `is_on` may be changed by `use`."""
+
+    def __init__(self, scanner: Scanner, is_on: bool = True) -> None:
+        super().__init__(scanner)
+        self.is_on = is_on
+        self._told: set[tuple[str, str]] = set()
+        self._full: dict[str, tuple[Device, ...]] = {}
+        self._empty_since: dict[str, float] = {}
+        self._counted: DeviceTree | None = None
+
+    def use(self, is_on: bool) -> None:
+        """Mend from now on, or pass everything as it is. From any thread."""
+        self.is_on = is_on
+        self.look_again()
+
+    def tell(self, device_type: str, event: str, text: str) -> None:
+        """Count a fault, and log its first time."""
+        self.count(event, device_type)
+        if (device_type, event) not in self._told:
+            self._told.add((device_type, event))
+            _log.warning("%s: mended: %s (told once; the metrics count it)", device_type, text)
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return `tree` itself where it needs nothing."""
+        if not self.is_on:
+            return tree
+        odd = self._odd_types(tree)
+        early = {name for name in tree if self._is_too_early(name, tree, now)}
+        if not odd and not early:
+            return tree
+        mended = DeviceTree()
+        for name in tree:
+            devices = dict(tree.devices(name))
+            if name in early:
+                # The plugin sent another list before, or none at all: then nothing is served yet.
+                devices = {each.id: each for each in self._full.get(name, ())}
+                if not devices:
+                    continue
+            mended.put_list(name, devices, b"" if name in odd or name in early else tree.sent(name))
+        return mended
+
+    def _odd_types(self, tree: DeviceTree) -> set[str]:
+        """Return the types whose list must not pass as the plugin sent it; there is one at most."""
+        plugin: Any = innermost(self.scanner)
+        oddities = getattr(getattr(plugin, "list", None), "oddities", None)
+        sent = {name for name in tree if tree.sent(name)}
+        found = {name for name in _LIST_FAULTS if getattr(oddities, name, 0)} if sent else set()
+        for device_type in sent if tree is not self._counted else ():
+            for event in found:
+                self.tell(device_type, event, f"the plugin listed {_LIST_FAULTS[event]}")
+        self._counted = tree
+        return sent if found else set()
+
+    def _is_too_early(self, device_type: str, tree: DeviceTree, now: float) -> bool:
+        """Whether to wait a moment for devices; a type that passed without devices may stay so."""
+        if tree.count(device_type):
+            if self._empty_since.pop(device_type, None) is not None:
+                text = "a list without devices, and the real list a moment later"
+                self.tell(device_type, "empty_first", f"the plugin sent {text}")
+            self._full[device_type] = (*tree.devices(device_type).values(),)
+            return False
+        since = self._empty_since.setdefault(device_type, now)
+        if now < since + EMPTY_FOR:
+            self.look_again(since + EMPTY_FOR)
+            return True
+        self._full.pop(device_type, None)
+        return False
+
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "MendedRelay":
+        """Return what mends answers."""
+        if self.is_on and not getattr(innermost(self.scanner), "has_options", True):
+            text = "the plugin has no GetDevicePluginOptions: its options are the defaults"
+            self.tell(device_type, "missing_options", text)
+        return MendedRelay(inner, device_type, inner_type, self)
+
+
+class MendedRelay(Relay):
+    """Mends the answers of the plugin itself; those of the framework need nothing."""
+
+    def __init__(self, inner: Hooks, device_type: str, inner_type: str, mended: Mended) -> None:
+        super().__init__(inner, device_type, inner_type)
+        self._mended = mended
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Ask the plugin; mend its answer in place."""
+        answer = await super().allocate(request)
+        if self._mended.is_on and not isinstance(answer, UseDefault):
+            for container in answer.containers:
+                for event, text in mend_container(container):
+                    self._mended.tell(self.device_type, event, text)
+        return answer
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Return what the plugin prefers if that can be followed, or no preference."""
+        try:
+            answer = await super().get_preferred_allocation(request)
+        except PluginAway:
+            raise
+        except Exception as error:
+            if not self._mended.is_on:
+                raise
+            text = f"GetPreferredAllocation failed, answered without preference: {describe(error)}"
+            self._mended.tell(self.device_type, "failed_preferences", text)
+            return _no_preference(request)
+        problem = preference_problem(request, answer) if self._mended.is_on else ""
+        if problem:
+            text = f"a preference that cannot be followed, answered without: {problem}"
+            self._mended.tell(self.device_type, "wrong_preferences", text)
+            return _no_preference(request)
+        return answer
+
+
+def _no_preference(request: PreferredAllocationRequest) -> PreferredAllocationResponse:
+    return PreferredAllocationResponse(tuple(() for _ in request.containers))
+
+
+def preference_problem(
+    request: PreferredAllocationRequest, answer: PreferredAllocationResponse
+) -> str:
+    """Return why a node cannot follow a preference, or an empty string."""
+    if len(answer.containers) != len(request.containers):
+        return f"{len(answer.containers)} answers for {len(request.containers)} containers"
+    pairs = zip(request.containers, answer.containers, strict=True)
+    problems = (explain_preference(asked, tuple(preferred)) for asked, preferred in pairs)
+    return next(filter(None, problems), "")
+
+
+def mend_container(container: ContainerAllocateResponse) -> Iterator[tuple[str, str]]:
+    """Mend an answer in place; yield what was wrong, as event and text. Nothing else changes."""
+    problems: list[tuple[str, str]] = []
+    devices = [*_mended_parts(container.devices, problems)]
+    mounts = [*_mended_parts(container.mounts, problems)]
+    if problems:
+        container.devices[:], container.mounts[:] = devices, mounts
+        yield from problems
+    for name in container.env:
+        if not _VARIABLE.fullmatch(name):
+            text = f"the variable {name!r}, which no shell can use; it is passed on as it is"
+            yield "odd_variables", text
+
+
+def _mended_parts(parts: Sequence[_Part], problems: list[tuple[str, str]]) -> Iterator[_Part]:
+    """Yield parts with absolute paths, the first for each place: that is how a kubelet has it."""
+    places: set[str] = set()
+    for part in parts:
+        place = part.container_path
+        if not place.startswith("/"):
+            place = f"/{place}" if place else part.host_path
+            text = f"the path {part.container_path!r} in a container: it is {place} now"
+            problems.append(("relative_paths", text))
+        if place in places:
+            problems.append(("doubled_paths", f"{place} twice in a container: the first counts"))
+            continue
+        places.add(place)
+        yield part if place == part.container_path else part._replace(container_path=place)
