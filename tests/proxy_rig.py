@@ -8,11 +8,18 @@ from typing import Any
 
 from kubedevices.device import ReportedDevice
 from kubedevices.proxy.proxy import Proxy
+from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+from kubedevices.proxy.rules import Rules
 from kubedevices.wire import services
 from tests.fake_kubelet import Connected, FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin
 from tests.waiting import until
 from tests.widgets import QUICK
+
+
+def ruled(**rule: Any) -> Rules:
+    """Return one rule for every resource."""
+    return Rules(ProxyConfig(resources={"*/*": ResourceRule(**rule)}))
 
 
 class ProxyRig:

@@ -21,7 +21,7 @@ from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.wire import convert, services
 from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
-from tests.proxy_rig import ask, first_list, proxied
+from tests.proxy_rig import ask, first_list, proxied, ruled
 from tests.waiting import until
 
 ODD = (
@@ -37,7 +37,7 @@ ODD = (
 
 async def test_lists_pass_byte_for_byte(short_dir: Path) -> None:
     """Order, doubled IDs, odd words and topologies reach the kubelet as the plugin sent them."""
-    async with proxied(short_dir) as rig:
+    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
         plugin = await rig.plugin(*ODD)
         served = await rig.served(5 + 1)
         assert await first_list(served) == as_list(ODD)
@@ -114,7 +114,7 @@ async def test_a_plugin_without_options_has_the_defaults(short_dir: Path) -> Non
 
 async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
     """Every container of a request gets what the plugin answered for it."""
-    async with proxied(short_dir) as rig:
+    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
         plugin = await rig.plugin(
             *healthy("a", "b", "c"), pre_start=True, preferred=lambda asked: asked.available[::-1]
         )
@@ -153,7 +153,7 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
 )
 async def test_errors_keep_code_and_text(short_dir: Path, name: str, method: str) -> None:
     """What the plugin refuses with is what the kubelet hears."""
-    async with proxied(short_dir) as rig:
+    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
         plugin = await rig.plugin(*healthy("a"), pre_start=True, preferred=lambda _: ())
         served = await rig.served(1)
         plugin.errors[name] = RpcError(StatusCode.DATA_LOSS, "ein Fehler: 100 %")

@@ -1,10 +1,14 @@
 """`kubedevices proxy`: stand between a device plugin that nobody may change and the kubelet."""
 
 import argparse
+import signal
+import sys
 from pathlib import Path
 
 from kubedevices.cli.serving import positive_seconds, some_path
+from kubedevices.errors import UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.words import counted
 
 NAME = "proxy"
 HELP = """\
@@ -14,8 +18,16 @@ Plugins register in --plugin-dir instead of the kubelet's directory; the kubelet
 from the proxy. A resource without a rule passes through unchanged.
 """
 EXAMPLES = """\
+example of a file:
+  resources:
+    nvidia.com/gpu:
+      share: {replicas: 4, distinct: true}
+      hold: 5m
+
 examples:
   kubedevices proxy
+  kubedevices proxy --config proxy.yaml
+  kubedevices proxy --config proxy.yaml --check
   kubedevices proxy --plugin-dir /tmp/inside --socket-dir /tmp/kd --state-dir /tmp/state
 """
 LOG_LEVEL = "info"
@@ -25,6 +37,12 @@ _STATE_DIR = Path("/var/lib/kubedevices")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
+    parser.add_argument(
+        "--config",
+        type=some_path,
+        metavar="FILE",
+        help="YAML file with rules per resource; without a file everything passes unchanged",
+    )
     parser.add_argument(
         "--plugin-dir",
         type=some_path,
@@ -65,20 +83,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"time limit of a plugin for {what} (default: {seconds}; inf: no limit)",
         )
 
+    group = parser.add_argument_group("instead of serving")
+    only = group.add_mutually_exclusive_group()
+    only.add_argument(
+        "--check", action="store_true", help="read the file, print every mistake, and exit"
+    )
+    only.add_argument(
+        "--schema", action="store_true", help="print the file's JSON schema, for editors"
+    )
+
 
 def keeps_running(args: argparse.Namespace) -> bool:
-    """Until it is told to stop."""
-    del args
-    return True
+    """Unless something is printed instead of serving."""
+    return not (args.check or args.schema)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to stop."""
+    """Serve until told to stop, or do what is asked for instead."""
+    if args.schema:
+        print_schema()
+    elif args.check:
+        check(args)
+    else:
+        serve(args)
+    return 0
+
+
+def print_schema() -> None:
+    """Print the JSON schema of the file."""
+    from kubedevices.cli.output import dump
+    from kubedevices.config.json_schema import make_schema
+    from kubedevices.proxy.proxy_config import ProxyConfig
+
+    sys.stdout.write(dump(make_schema(ProxyConfig, "kubedevices proxy"), "json"))
+
+
+def check(args: argparse.Namespace) -> None:
+    """Read the file; raises `ConfigError` with every mistake."""
+    from kubedevices.proxy.proxy_config import load_proxy_config
+
+    if args.config is None:
+        raise UsageError("--check needs --config FILE")
+    config, _ = load_proxy_config(args.config)
+    print(f"{args.config}: {counted(len(config.resources), 'rule')}, no mistakes")
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Serve until told to stop; SIGHUP reads the file again."""
     from kubedevices.cli.serving import check_socket_dir
     from kubedevices.proxy.plugin_calls import CallLimits
     from kubedevices.proxy.proxy import Proxy, run_until_signal
+    from kubedevices.proxy.rules import Rules
 
+    # Who says "read again" before the file was read gets what it says anyway.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    rules = Rules() if args.config is None else Rules.from_file(args.config)
     proxy = Proxy(
+        rules=rules,
         socket_dir=args.socket_dir.absolute(),
         plugin_dir=args.plugin_dir.absolute(),
         state_dir=args.state_dir.absolute(),
@@ -86,5 +147,8 @@ def run(args: argparse.Namespace) -> int:
         limits=CallLimits(args.allocate_timeout, args.preferred_timeout, args.pre_start_timeout),
     )
     check_socket_dir(proxy.settings)
-    run_until_signal(proxy)
-    return 0
+    signal.signal(signal.SIGHUP, lambda *_: rules.reload())
+    try:
+        run_until_signal(proxy)
+    finally:
+        signal.signal(signal.SIGHUP, before)

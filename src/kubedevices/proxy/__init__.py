@@ -4,6 +4,9 @@ Inside, towards the plugin, a kubelet's half; outside, towards the kubelet, a pl
 
 proxy              every resource, from the start of the process to its end
 proxied_resource   one resource outside: chain and runner, made anew when something about it changes
+chain              the middleware over one plugin, in its fixed order
+rules              the rules in force, followed as their file changes
+proxy_config       what may stand in this file
 inside_directory   the directory of the plugins: where they register, and who is known from before
 known_sockets      which resource has which socket, kept over our own restarts
 plugin_scanner     one plugin as a scanner: its lists as device trees

@@ -101,6 +101,13 @@ class InsideDirectory:
             self._appeared(scanner)
         self._known.add(resource, socket)
 
+    def expect(self, resource: str) -> None:
+        """Have a scanner of `resource` although its plugin did not register yet."""
+        scanner = PluginScanner(ResourceName.parse(resource), self._limits)
+        if self.scanners.setdefault(resource, scanner) is scanner:
+            scanner.is_announced = True
+            self._appeared(scanner)
+
     def disconnect(self, resource: str, socket: Path) -> None:
         """Let the plugin at `socket` go, which took its registration back."""
         if scanner := self.scanners.get(resource):

@@ -7,25 +7,19 @@ runner made anew after a pause.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from kubedevices.errors import KubedevicesError
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
-from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.timing import back_off
+from kubedevices.proxy.chain import Chain
 from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.proxy_config import ResourceRule
 
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 
 _log = logging.getLogger(__name__)
-
-
-class Chain(NamedTuple):
-    """What is served of one plugin: a scanner over it, and the domain of all its resources."""
-
-    scanner: Scanner
-    domain: str
 
 
 MakeChain = Callable[[PluginScanner], Chain | None]
@@ -48,6 +42,12 @@ class ProxiedResource:
     def make_again(self) -> None:
         """Serve by the rules of now: the resource registers again."""
         self._again.set()
+
+    def use(self, rule: ResourceRule | None) -> None:
+        """Go on with another rule, None for not at all; one that is the same is not noticed."""
+        before = self.chain.rule if self.chain is not None else None
+        if rule != before and (self.chain is None or rule is None or not self.chain.use(rule)):
+            self.make_again()
 
     async def run(self) -> NoReturn:
         """Serve; raises nothing but what is a bug."""

@@ -10,10 +10,12 @@ from kubedevices.host import heap, service_manager
 from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.timing import Timing
+from kubedevices.proxy.chain import Chain, make_chain
 from kubedevices.proxy.inside_directory import InsideDirectory
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
-from kubedevices.proxy.proxied_resource import Chain, ProxiedResource
+from kubedevices.proxy.proxied_resource import ProxiedResource
+from kubedevices.proxy.rules import Rules
 
 STATE_DIR = Path("/var/lib/kubedevices")
 PLUGIN_DIR = STATE_DIR / "plugins"
@@ -34,9 +36,13 @@ class Proxy:
         plugin_dir: Path = PLUGIN_DIR,
         state_dir: Path = STATE_DIR,
         registry_dir: Path | None = None,
+        rules: Rules | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         timing: Timing | None = None,
     ) -> None:
+        self.rules = rules or Rules()
+        self.rules.changed = self._use
+        self._state_dir = state_dir
         self._options: RunnerOptions = {
             "socket_dir": socket_dir,
             "on_server_error": "isolate",
@@ -77,6 +83,10 @@ class Proxy:
             return
         try:
             async with self.inside.serving():
+                for name in self.rules.kept_over_reboot():
+                    self.inside.expect(name)
+                rules = asyncio.create_task(self.rules.follow(self.resources), name="rules")
+                self._tasks[""] = rules
                 self.has_started = True
                 _log.info("plugins can register in %s", self.inside.plugin_dir)
                 await self._stopped.wait()
@@ -98,7 +108,18 @@ class Proxy:
         self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
 
     def _make_chain(self, plugin: PluginScanner) -> Chain | None:
-        return Chain(plugin, plugin.resource.domain)
+        name = str(plugin.resource)
+        rule = self.rules.of(name)
+        if rule is None:
+            return None
+        chain = make_chain(plugin, rule, self._state_dir)
+        self.rules.claim(name, rule)
+        return chain
+
+    def _use(self) -> None:
+        """Go on with the rules of now."""
+        for name, resource in self.resources.items():
+            resource.use(self.rules.of(name))
 
 
 def run_until_signal(proxy: Proxy) -> None:

@@ -1,0 +1,186 @@
+"""The middleware over one plugin, in the one order there is, made of the rules of a file.
+
+Nearest to the plugin first: record, mend, filter, split, rename, maintenance, health, hold, share,
+inject, faults.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubedevices.middleware.absence import HoldRule
+from kubedevices.middleware.choice import PciRule
+from kubedevices.middleware.filter import Filtered, FilterRule
+from kubedevices.middleware.hold import Held
+from kubedevices.middleware.maintenance import FILE_NAME, Maintained
+from kubedevices.middleware.mend import Mended
+from kubedevices.middleware.middleware import Middleware
+from kubedevices.middleware.record import Recorded
+from kubedevices.middleware.rename import Renamed
+from kubedevices.middleware.share import Shared, ShareOf, ShareRule
+from kubedevices.middleware.split import Split, SplitPart, SplitRule
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.proxy_config import PciKey, ResourceRule, ShareKey, SplitKey, renamed
+from kubedevices.resource_name import ResourceName
+
+
+@dataclass(eq=False)
+class Chain:
+    """What is served of one plugin: the outermost scanner, and the domain of all its resources."""
+
+    scanner: Scanner
+    domain: str
+    rule: ResourceRule
+    layers: dict[str, Middleware] = field(default_factory=dict)
+    """By the key of the rule."""
+
+    def use(self, rule: ResourceRule) -> bool:
+        """Go on with another rule; return whether that is possible without a new chain."""
+        changed = [each for each in _LAYERS if each.value(self.rule) != each.value(rule)]
+        for layer in changed:
+            is_there = layer.name in self.layers
+            if layer.use is None or not is_there or layer.value(rule) is None:
+                return False
+        for layer in changed:
+            assert layer.use is not None
+            layer.use(self.layers[layer.name], layer.value(rule))
+        self.rule = rule
+        return True
+
+
+class Place(NamedTuple):
+    """Where a chain stands."""
+
+    domain: str
+    """Of the resources outside."""
+
+    inside: ResourceName
+    state_dir: Path
+
+
+class _Layer(NamedTuple):
+    """How one kind of middleware is made of a rule.
+
+    `value` returns what a rule says about it, None for nothing.
+    """
+
+    name: str
+    value: Callable[[ResourceRule], Any]
+    make: Callable[[Scanner, Any, Place], Middleware]
+    use: Callable[[Any, Any], None] | None = None
+
+
+def make_chain(plugin: PluginScanner, rule: ResourceRule, state_dir: Path) -> Chain:
+    """Return the chain over `plugin` that `rule` asks for; raises `UsageError`."""
+    inside = plugin.resource
+    domain = renamed(inside, inside.device_type, rule.rename).domain
+    place = Place(domain, inside, state_dir)
+    scanner: Scanner = plugin
+    layers: dict[str, Middleware] = {}
+    for layer in _LAYERS:
+        value = layer.value(rule)
+        if value is not None:
+            scanner = layers[layer.name] = layer.make(scanner, value, place)
+    return Chain(scanner, domain, rule, layers)
+
+
+def _share_rule(share: ShareKey) -> ShareRule:
+    return ShareRule(
+        replicas=share.replicas,
+        rules=tuple(ShareOf(each.ids, each.replicas) for each in share.rules),
+        per_container=share.per_container,
+        distinct=share.distinct,
+        allocation="pack" if share.allocation == "pack" else "spread",
+    )
+
+
+def _split_rule(split: SplitKey) -> SplitRule:
+    parts = [
+        SplitPart(
+            to=part.to,
+            ids=part.ids,
+            numa=part.numa,
+            pci=None if part.pci is None else _pci_rule(part.pci),
+        )
+        for part in split.rules
+    ]
+    return SplitRule(rules=tuple(parts), rest="drop" if split.rest == "drop" else "keep")
+
+
+def _pci_rule(pci: PciKey) -> PciRule:
+    return PciRule(
+        vendor=pci.vendor,
+        device=pci.device,
+        device_class=pci.class_,
+        driver=pci.driver,
+        address=pci.address,
+    )
+
+
+def _make_renamed(scanner: Scanner, name: str, place: Place) -> Renamed:
+    """Rename types; the domain is the runner's."""
+    inside = place.inside
+    text = name.replace("{domain}", inside.domain).partition("/")[2]
+    return Renamed(scanner, text if "{name}" in text else {inside.device_type: text})
+
+
+def _hold_rule(rule: ResourceRule) -> HoldRule | None:
+    if rule.hold is None:
+        return None
+    return HoldRule(
+        hold=rule.hold, allocate_wait=rule.allocate_wait, over_reboot=rule.hold_over_reboot
+    )
+
+
+_LAYERS = (
+    _Layer(
+        "record",
+        lambda rule: rule.record,
+        lambda scanner, record, place: Recorded(
+            scanner,
+            place.inside.domain,
+            Path(record.file),
+            max_size=record.max_size,
+            files=record.files,
+            redact_env=record.redact_env,
+        ),
+    ),
+    _Layer(
+        "mend",
+        lambda rule: rule.mend or None,
+        lambda scanner, is_on, _: Mended(scanner, is_on),
+    ),
+    _Layer(
+        "filter",
+        lambda rule: rule.filter and FilterRule(ids=rule.filter.ids, numa=rule.filter.numa),
+        lambda scanner, rule, _: Filtered(scanner, rule),
+        lambda filtered, rule: filtered.use(rule),
+    ),
+    _Layer(
+        "split",
+        lambda rule: rule.split and _split_rule(rule.split),
+        lambda scanner, rule, place: Split(scanner, {place.inside.device_type: rule}),
+    ),
+    _Layer("rename", lambda rule: rule.rename, _make_renamed),
+    _Layer(
+        "maintenance",
+        lambda _: True,
+        lambda scanner, _, place: Maintained(scanner, place.domain, place.state_dir / FILE_NAME),
+    ),
+    _Layer(
+        "hold",
+        _hold_rule,
+        lambda scanner, rule, place: Held(
+            scanner, rule, domain=place.domain, state_dir=place.state_dir
+        ),
+        lambda held, rule: held.use(rule),
+    ),
+    _Layer(
+        "share",
+        lambda rule: None if rule.share is None else _share_rule(rule.share),
+        lambda scanner, rule, _: Shared(scanner, rule),
+        lambda shared, rule: shared.use(rule),
+    ),
+)

@@ -1,0 +1,117 @@
+"""The rules in force: of the file, followed; what they produce, and what they are for nothing."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import NoReturn, Self
+
+from kubedevices.config.yaml_source import Report
+from kubedevices.errors import ConfigError, ConfigProblem, UsageError
+from kubedevices.plugin.config_follower import ConfigFollower
+from kubedevices.proxy.proxy_config import (
+    ProxyConfig,
+    ResourceRule,
+    is_pattern,
+    load_proxy_config,
+    served_names,
+)
+
+IDLE_AFTER = 60.0
+"""Seconds without a plugin after which a rule is told of."""
+
+_log = logging.getLogger(__name__)
+
+
+class Rules:
+    """Without a file every resource passes. `changed` is called when the file has changed."""
+
+    def __init__(self, config: ProxyConfig | None = None, report: Report | None = None) -> None:
+        self.config = config or ProxyConfig()
+        self.changed: Callable[[], None] = lambda: None
+        self.follower: ConfigFollower[ProxyConfig] | None = None
+        self._report = report
+        self._served: dict[str, str] = {}
+        self._has_news = asyncio.Event()
+
+    @classmethod
+    def from_file(cls, file: Path) -> Self:
+        """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious."""
+        follower = ConfigFollower(file, load_proxy_config)  # first: no change gets lost
+        config, report = load_proxy_config(file)
+        for warning in report.warnings:
+            _log.warning("%s", warning)
+        rules = cls(config, report)
+        rules.follower = follower
+        follower.apply = rules._use
+        return rules
+
+    def reload(self) -> None:
+        """Read the file again soon. From any thread or signal handler."""
+        if self.follower is not None:
+            self.follower.request()
+
+    def of(self, resource: str) -> ResourceRule | None:
+        """Return the rule of an inside resource, None if it is hidden."""
+        found = self.config.find(resource)
+        return None if found is None else found[1]
+
+    def kept_over_reboot(self) -> list[str]:
+        """Return the resources that are offered before their plugins are there."""
+        return [
+            name
+            for name, rule in self.config.resources.items()
+            if rule.hold_over_reboot and not is_pattern(name)
+        ]
+
+    def claim(self, resource: str, rule: ResourceRule) -> None:
+        """Note what `resource` is called outside; raises `UsageError` if another is called so."""
+        self._served = {made: maker for made, maker in self._served.items() if maker != resource}
+        for made in served_names(resource, rule):
+            maker = self._served.setdefault(made, resource)
+            if maker != resource:
+                raise self._mistake(resource, f"{made} is what {maker} is called outside, too")
+
+    def _mistake(self, resource: str, text: str) -> UsageError:
+        found = self.config.find(resource)
+        if self._report is None or found is None or not found[0]:
+            return UsageError(f"{resource}: {text}: give the other one a rule with `rename`")
+        place = self._report.place(("resources", found[0]))
+        return ConfigError([place._replace(problem=text, suggestion="rename one of them")])
+
+    def _use(self, config: ProxyConfig, report: Report) -> None:
+        self.config, self._report = config, report
+        self._has_news.set()
+        self.changed()
+
+    async def follow(self, resources: Collection[str]) -> NoReturn:
+        """Follow the file, and tell of rules for nothing; `resources` are those that are there."""
+        follower = None
+        if self.follower is not None:
+            follower = asyncio.create_task(self.follower.run(), name="configuration file")
+        try:
+            while True:
+                self._has_news.clear()
+                await asyncio.sleep(IDLE_AFTER)
+                if not self._has_news.is_set():
+                    for warning in self.idle(resources):
+                        _log.warning("%s", warning)
+                    await self._has_news.wait()
+        finally:
+            if follower is not None:
+                follower.cancel()
+                await asyncio.wait({follower})
+
+    def idle(self, resources: Collection[str]) -> list[ConfigProblem]:
+        """Return the rules that none of `resources` follows."""
+        found = {key for each in resources if (at := self.config.find(each)) and (key := at[0])}
+        if self._report is None:
+            return []
+        text = f"no plugin of this name has registered within {IDLE_AFTER:g} s"
+        return [
+            self._report.place(("resources", name))._replace(
+                problem=text, suggestion="see which plugins there are: kubedevices devices"
+            )
+            for name in self.config.resources
+            if name not in found
+        ]

@@ -1,0 +1,133 @@
+"""The file of the proxy: what it says, and what is wrong with it, each with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.config.json_schema import make_schema
+from kubedevices.errors import ConfigError
+from kubedevices.proxy.proxy_config import (
+    ProxyConfig,
+    ResourceRule,
+    load_proxy_config,
+    served_names,
+)
+from kubedevices.proxy.rules import Rules
+
+
+def write(directory: Path, text: str) -> Path:
+    file = directory / "proxy.yaml"
+    file.write_text(text)
+    return file
+
+
+def mistakes(directory: Path, text: str) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        load_proxy_config(write(directory, text))
+    return [str(each).removeprefix(f"{directory}/proxy.yaml:") for each in refused.value.problems]
+
+
+def test_every_key(tmp_path: Path) -> None:
+    """What the file says is what the rule is."""
+    config, _ = load_proxy_config(
+        write(
+            tmp_path,
+            """
+            unlisted: hide
+            resources:
+              nvidia.com/gpu:
+                record: {file: /var/log/gpu.jsonl, maxSize: 1000, files: 2, redactEnv: true}
+                mend: off
+                filter: {ids: ["bad*"], numa: [1]}
+                split:
+                  rules: [{to: gpu-big, ids: ["A*"], numa: [0], pci: {vendor: 10de, class: "03"}}]
+                  rest: drop
+                rename: "example.com/{name}"
+                hold: 5m
+                allocateWait: 30s
+                holdOverReboot: true
+                share:
+                  replicas: 4
+                  rules: [{ids: "GPU-a*", replicas: 8}]
+                  perContainer: 1
+                  distinct: true
+                  allocation: pack
+            """,
+        )
+    )
+    rule = config.resources["nvidia.com/gpu"]
+    assert config.unlisted == "hide"
+    assert rule.record is not None
+    assert (rule.record.max_size, rule.record.redact_env) == (1000, True)
+    assert (rule.mend, rule.hold, rule.allocate_wait, rule.hold_over_reboot) == (
+        False, 300.0, 30.0, True,
+    )  # fmt: skip
+    assert rule.split is not None
+    assert rule.split.rules[0].pci is not None
+    assert rule.split.rules[0].pci.class_ == "03"
+    assert rule.share is not None
+    assert (rule.share.per_container, rule.share.rules[0].replicas) == (1, 8)
+    assert served_names("nvidia.com/gpu", rule) == ("example.com/gpu-big",)
+    assert "example.com/x" not in str(make_schema(ProxyConfig, "kubedevices proxy"))
+
+
+def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
+    """Then the first pattern that fits; what nothing names passes, or is hidden."""
+    text = """
+        resources:
+          intel.com/*: {hold: 1m}
+          "*/qat": {hold: 2m}
+          intel.com/sgx: {hold: 3m}
+        """
+    config, _ = load_proxy_config(write(tmp_path, text))
+    held = {name: config.find(name) for name in ("intel.com/qat", "amd.com/qat", "intel.com/sgx")}
+    assert [(each[0], each[1].hold) for each in held.values() if each] == [
+        ("intel.com/*", 60.0),
+        ("*/qat", 120.0),
+        ("intel.com/sgx", 180.0),
+    ]
+    assert config.find("amd.com/gpu") == ("", ResourceRule())
+    config, _ = load_proxy_config(write(tmp_path, f"        unlisted: hide{text}"))
+    assert config.find("amd.com/gpu") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("resources:\n  a.com/b: {shared: {}}", "2:13: resources.a.com/b.shared: unknown key"),
+        ("resources:\n  gpu: {hold: 5m}", "2:3: resources.gpu: it needs a domain"),
+        ("resources:\n  a.com/*: {rename: 'b/c/d'}", "2:21: resources.a.com/*.rename: it must"),
+        ("resources:\n  a.com/*: {rename: 'b.com/{id}'}", "{id} stands for nothing"),
+        ("resources:\n  a.com/b: {share: {replicas: 0}}", "must be from 1 to 1000"),
+        ("resources:\n  a.com/b: {hold: 5}", "must be text, not a number"),
+        ("resources:\n  a.com/b: {allocateWait: 5s}", "2:27: resources.a.com/b.allocateWait"),
+        ("resources:\n  a.com/b: {filter: {}}", "one of ids, numa is needed"),
+        ("resources:\n  a.com/b: {split: {rules: [{to: x.com/y, ids: [a]}]}}", "after the slash"),
+        (
+            "resources:\n  a.com/b: {rename: c.com/d}\n  c.com/d: {hold: 5m}",
+            "3:12: resources.c.com/d: c.com/d is what a.com/b becomes, too",
+        ),
+        (
+            "resources:\n  a.com/*: {rename: c.com/d}",
+            "2:21: resources.a.com/*.rename: every resource of this pattern would be c.com/d",
+        ),
+        (
+            "resources:\n  a.com/b: {split: {rules: [{to: x, ids: [a]}]}, rename: c.com/d}",
+            "only what is not split off",
+        ),
+        ("unlisted: drop", "must be pass or hide"),
+    ],
+)
+def test_a_mistake_has_its_line(tmp_path: Path, text: str, told: str) -> None:
+    """File, line, column, key, what is wrong."""
+    assert any(told in each for each in mistakes(tmp_path, text)), mistakes(tmp_path, text)
+
+
+def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
+    """With their line; a pattern that something fits is not among them."""
+    rules = Rules.from_file(
+        write(tmp_path, "resources:\n  a.com/*: {hold: 5m}\n  b.com/c: {hold: 5m}\n")
+    )
+    told = [str(each) for each in rules.idle(["a.com/x", "d.com/e"])]
+    assert len(told) == 1
+    assert ":3:12: resources.b.com/c: no plugin of this name" in told[0]
