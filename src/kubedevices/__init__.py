@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from kubedevices.device_tree import DeviceTree
     from kubedevices.errors import KubedevicesError
     from kubedevices.middleware.absence import HoldRule
+    from kubedevices.middleware.additions import InjectRule
     from kubedevices.middleware.choice import PciRule
     from kubedevices.middleware.filter import Filtered, FilterRule
     from kubedevices.middleware.hold import Held
+    from kubedevices.middleware.inject import Injected
     from kubedevices.middleware.maintenance import Maintained
     from kubedevices.middleware.mend import Mended
     from kubedevices.middleware.middleware import Middleware, Relay
@@ -64,6 +66,8 @@ _HOMES = {
     "middleware.absence": ("HoldRule",),
     "middleware.hold": ("Held",),
     "middleware.maintenance": ("Maintained",),
+    "middleware.additions": ("InjectRule",),
+    "middleware.inject": ("Injected",),
     "middleware.choice": ("PciRule",),
     "middleware.filter": ("Filtered", "FilterRule"),
     "middleware.rename": ("Renamed",),
@@ -104,6 +108,8 @@ __all__ = [
     "Health",
     "Held",
     "HoldRule",
+    "InjectRule",
+    "Injected",
     "KubedevicesError",
     "Maintained",
     "Mended",

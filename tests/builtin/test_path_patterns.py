@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kubedevices.builtin.path_patterns import PathPattern, fill, path_problem, placeholders
+from kubedevices.builtin.path_patterns import PathPattern, path_problem
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,3 @@ def test_a_pattern_that_cannot_be_meant_is_refused(glob: str, problem: str) -> N
 def test_paths_are_judged_without_looking_at_them() -> None:
     """An ordinary path is fine, whether it exists or not."""
     assert path_problem("/dev/nothing there") == ""
-
-
-def test_placeholders_are_filled() -> None:
-    """Braces that are doubled stand for themselves."""
-    text = "{n}:{name}:{{n}}"
-    assert placeholders(text) == ("n", "name")
-    assert fill(text, {"n": "1", "name": "ttyS1"}) == "1:ttyS1:{n}"
-
-
-@pytest.mark.parametrize("text", ["{n", "n}", "{{n}", "{a{b}"])
-def test_a_single_brace_is_refused(text: str) -> None:
-    """It is a placeholder somebody mistyped."""
-    with pytest.raises(ValueError, match=r"a single '[{}]': write it twice"):
-        placeholders(text)

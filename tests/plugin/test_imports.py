@@ -155,7 +155,7 @@ PARTS = {
         "simulate --config {d}/settings.yaml",
         """
         builtin.expose_checks builtin.path_patterns builtin.simulator_file builtin.simulator_steps
-        config config.durations config.yaml_config config.yaml_source
+        config config.durations config.placeholders config.yaml_config config.yaml_source
         """,
         "yaml",
         "datetime",
@@ -163,7 +163,7 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "cli.plugin_pages cli.process_samples metrics http_pages middleware middleware.middleware",
+        "cli.plugin_pages cli.process_samples metrics http_pages",
         "prometheus_client",
         """
         email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref
@@ -184,7 +184,7 @@ PARTS = {
     ),
     "CDI": Part(
         EXPOSE + " --inject cdi --cdi-dir {d}/cdi",
-        "host.cdi_inventory host.cdi_specs host.untrusted_files plugin.cdi_form",
+        "host.cdi_inventory host.cdi_specs host.device_links host.untrusted_files plugin.cdi_form",
         beside="expose",
     ),
 }

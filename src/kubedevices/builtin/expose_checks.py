@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from kubedevices.builtin.path_patterns import path_problem, placeholders
+from kubedevices.builtin.path_patterns import path_problem
+from kubedevices.config.placeholders import placeholders
 from kubedevices.device import DeviceSpec
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.resource_name import explain_resource_name

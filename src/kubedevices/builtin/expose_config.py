@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 
 from kubedevices.builtin import expose_checks as checks
 from kubedevices.builtin.expose_checks import PLACEHOLDERS
-from kubedevices.builtin.path_patterns import PathPattern, placeholders
+from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.durations import parse_duration
+from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key, load_config
 from kubedevices.config.yaml_source import KeyPath, Report
 from kubedevices.plugin.allocation_policy import POLICIES

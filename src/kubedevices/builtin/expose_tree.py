@@ -26,7 +26,8 @@ from typing import NamedTuple, Protocol
 
 from kubedevices.builtin.expose_config import ExposeConfig, Match, ResourceRule
 from kubedevices.builtin.expose_memory import Memory, Remembered
-from kubedevices.builtin.path_patterns import PathPattern, fill
+from kubedevices.builtin.path_patterns import PathPattern
+from kubedevices.config.placeholders import fill
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import InvalidDevice

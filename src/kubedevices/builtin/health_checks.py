@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kubedevices.builtin.expose_config import HealthRule
 from kubedevices.builtin.expose_tree import Exposed
-from kubedevices.builtin.path_patterns import fill
+from kubedevices.config.placeholders import fill
 from kubedevices.device import Health
 from kubedevices.plugin.health_gate import HealthGate
 

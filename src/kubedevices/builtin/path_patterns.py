@@ -1,4 +1,4 @@
-"""Globs that remember what their wildcards stood for, and texts with placeholders. Pure.
+"""Globs that remember what their wildcards stood for. Pure.
 
 `/dev/snd/pcmC*D0p` matches `/dev/snd/pcmC1D0p` with `1`, which fills `{n}` in
 `/dev/snd/controlC{n}`. Wildcards are `*`, `?` and `[...]`, within one directory level; wildcards
@@ -6,13 +6,11 @@ that touch each other count as one, so that `card[0-9]*` remembers `12` as a who
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from kubedevices.device import natural_key
-
-_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 @dataclass(frozen=True)
@@ -64,22 +62,6 @@ def path_problem(path: str) -> str:
     if {"", ".", ".."} & set(path.split("/")[1:]):
         return f"{path!r} must not contain '//', '.' or '..'"
     return "" if path.isprintable() else f"{path!r} contains characters that cannot be printed"
-
-
-def placeholders(text: str) -> tuple[str, ...]:
-    """Return the names in braces; raises ValueError for a brace that stands alone."""
-    names = []
-    for brace in _BRACES.finditer(text):
-        if brace[1] is not None:
-            names.append(brace[1])
-        elif len(brace[0]) == 1:
-            raise ValueError(f"a single {brace[0]!r}: write it twice if it is meant as such")
-    return tuple(names)
-
-
-def fill(text: str, values: Mapping[str, str]) -> str:
-    """Replace every `{name}` in `text`; `{{` and `}}` become single braces."""
-    return _BRACES.sub(lambda brace: brace[0][0] if brace[1] is None else values[brace[1]], text)
 
 
 def natural_sort(paths: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ pci            PCI functions by vendor, device, class, driver, SR-IOV
 usb            USB devices by vendor, product, serial number
 vfio           the device files of an IOMMU group
 device_files   numbers, links and neighbours of device files
+device_links   the real device files behind symbolic links
 machine_numa   the NUMA nodes of this machine and their distances
 boot_id        which boot of the machine this is
 service_manager  how far we are, for systemd

@@ -23,4 +23,7 @@ rename             other names for resources
 split              one resource as several
 replicas           several IDs for one device: which, and who may have them
 share              several containers per device
+additions          what is added to an answer; variables numbered within a container
+inject             adds to every answer of Allocate
+answer_cdi         device files and mounts of answers, in CDI files
 """

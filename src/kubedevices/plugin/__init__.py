@@ -3,7 +3,6 @@
 capabilities       abilities that a plugin author may add to a scanner: abstract classes
 scanner            Scanner and PolledScanner: find devices
 scanners           scanners made of functions and of other scanners
-renumber           numbers variables within a container
 notifier           takes device trees from the scanner; finds the changes since the last tree
 tree_updates       the event loop's end of a notifier
 author_code        which line of the author's own code raised

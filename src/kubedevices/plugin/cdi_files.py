@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kubedevices.device import Device, DeviceSpec
+from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
 from kubedevices.plugin import hook_threads
@@ -143,30 +143,12 @@ class CdiFiles:
 
     def _without_links(self, device: Device) -> Device:
         """Name real device files: engines refuse a link in a CDI file, which a kubelet follows."""
-        if device.cdi is not None or not any(self._is_link(each) for each in device.all_specs):
+        from kubedevices.host.device_links import without_links  # noqa: PLC0415 - see above
+
+        if device.cdi is not None:
             return device
-        specs = [
-            DeviceSpec(self._target(spec), spec.container_path, spec.permissions)
-            for spec in device.all_specs
-        ]
-        return replace(device, paths=(), specs=specs)
-
-    def _is_link(self, spec: DeviceSpec) -> bool:
-        return self._here(spec.host_path).is_symlink()
-
-    def _target(self, spec: DeviceSpec) -> str:
-        here = self._here(spec.host_path)
-        if not here.is_symlink():
-            return spec.host_path
-        target = here.resolve()
-        if target.is_relative_to(self._dev_root):
-            return str(Path("/dev") / target.relative_to(self._dev_root))
-        return str(target)
-
-    def _here(self, host_path: str) -> Path:
-        """Return where we see a path of the host."""
-        path = Path(host_path)
-        return self._dev_root / path.relative_to("/dev") if path.is_relative_to("/dev") else path
+        specs = without_links(device.all_specs, dev_root=self._dev_root)
+        return device if specs == device.all_specs else replace(device, paths=(), specs=specs)
 
     def _ensure(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         names = tuple(names)
