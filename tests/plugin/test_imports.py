@@ -123,7 +123,7 @@ PARTS = {
         """
         allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
         socket_paths words errors errors.check errors.container errors.node errors.plugin
-        errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
+        errors.dra errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
         builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
         host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
