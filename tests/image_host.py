@@ -2,10 +2,12 @@
 
 Everything happens in a mount and a process namespace that ends with us: the storage is a file
 system in memory there, and no process and no mount is left behind, however the tests end. The base
-image is a stand-in made of Debian's packages from wherever this host gets its own; Python packages
-come from a folder that this host's pip filled.
+image is a stand-in made of Debian's packages from wherever this host gets its own. What the build
+installs comes from two folders that are filled before: one with the packages of Debian, so that the
+long lists of the mirror are read once, and one with those of Python, by this host's pip.
 """
 
+import hashlib
 import os
 import re
 import shlex
@@ -50,10 +52,10 @@ path-exclude /usr/share/man/*
 path-exclude /usr/share/locale/*
 """
 APT_SETTINGS = """\
-Acquire::Languages "none";
 Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
 """
+DEBS = "deb [trusted=yes] file:/debs ./\n"
 PIP_SETTINGS = """\
 [global]
 no-index = true
@@ -144,8 +146,9 @@ class ImageHost:
         program = self.directory / "engine"
         program.write_text(
             "#!/bin/sh\nset -e\nverb=$1\nshift\n"
-            'if [ "$verb" = build ]; then\n  set -- --pull=never --network=host '
-            f'--volume {self.directory}/wheels:/wheels:ro "$@"\nfi\n'
+            'if [ "$verb" = build ]; then\n  set -- --pull=never --network=none '
+            f"--volume {self.directory}/wheels:/wheels:ro "
+            f'--volume {self.directory}/debs:/debs:ro "$@"\nfi\n'
             f'exec {shlex.join(self._enter)} env --chdir="$PWD" '
             f'{shlex.join(self._settings + self.podman_words())} "$verb" "$@"\n'
         )
@@ -181,31 +184,60 @@ def build_image(host: ImageHost) -> None:
 
 def make_base(host: ImageHost) -> None:
     """Make a small Debian with the name of the base image; skips where no mirror is reached."""
-    files = {"dpkg": DPKG_SETTINGS, "apt": APT_SETTINGS + _how_apt_connects(), "pip": PIP_SETTINGS}
+    containerfile = CONTAINERFILE.read_text()
+    debs = host.directory / "debs"
+    debs.mkdir()
+    files = {"dpkg": DPKG_SETTINGS, "apt": APT_SETTINGS, "pip": PIP_SETTINGS, "debs": DEBS}
     for name, text in files.items():
         (host.directory / f"{name}.conf").write_text(text)
+    (host.directory / "mirror.conf").write_text(_how_apt_connects())
     tar = host.storage / "base.tar"
-    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+    fetch = "apt-get --quiet --yes --no-install-recommends --download-only install"
+    wanted = " ".join(installed_packages(containerfile))
     hooks = [
+        f'APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" {fetch} {wanted}',
+        f'mv "$1"/var/cache/apt/archives/*.deb {debs}',
         'rm -r "$1"/usr/share/doc/* "$1"/usr/share/man/* "$1"/usr/share/locale/*',
+        'rm -rf "$1"/etc/apt/sources.list.d/* "$1"/var/cache/apt/*.bin',
+        f"upload {host.directory}/debs.conf /etc/apt/sources.list",
+        f"upload {host.directory}/apt.conf /etc/apt/apt.conf.d/slim",
         f"upload {host.directory}/dpkg.conf /etc/dpkg/dpkg.cfg.d/slim",
         f"upload {host.directory}/pip.conf /etc/pip.conf",
     ]
-    if certificates.exists():
-        hooks.append(f'mkdir -p "$1{certificates.parent}"; cp {certificates} "$1{certificates}"')
     done = host.run(
         *("mmdebstrap", "--quiet", "--mode=root", "--variant=apt", "--format=tar"),
         "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
-        f"--aptopt={host.directory}/apt.conf",
+        f"--aptopt={host.directory}/mirror.conf",
+        '--aptopt=Acquire::Languages "none"',
         "--dpkgopt=force-unsafe-io",
         *(f"--customize-hook={hook}" for hook in hooks),
         *(SUITE, tar, *_sources()),
         timeout=BUILD_LIMIT,
     )
     need(done.returncode == 0, "a mirror of Debian", f"mmdebstrap says: {done.stderr[-2000:]}")
-    (name,) = re.findall(r"^ARG BASE=(.*)$", CONTAINERFILE.read_text(), re.MULTILINE)
+    make_repository(debs)
+    (name,) = re.findall(r"^ARG BASE=(.*)$", containerfile, re.MULTILINE)
     host.podman("import", "--quiet", tar, name)
     host.run("rm", tar)
+
+
+def installed_packages(containerfile: str) -> list[str]:
+    """Return the names of Debian's packages that the build asks apt for."""
+    commands = re.findall(r"apt-get install ([^&\n]*)", containerfile.replace("\\\n", " "))
+    return [word for each in commands for word in each.split() if not word.startswith("-")]
+
+
+def make_repository(debs: Path) -> None:
+    """Describe the packages of a folder to apt."""
+    described = []
+    for deb in debs.iterdir():
+        content = deb.read_bytes()
+        fields = subprocess.check_output(["dpkg-deb", "--field", deb], text=True)
+        plain = deb.rename(deb.with_name(f"{hashlib.sha256(content).hexdigest()}.deb"))
+        described.append(
+            f"{fields}Filename: ./{plain.name}\nSize: {len(content)}\nSHA256: {plain.stem}\n"
+        )
+    (debs / "Packages").write_text("\n".join(described))
 
 
 def _sources() -> list[Path]:
