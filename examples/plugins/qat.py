@@ -5,7 +5,7 @@ from pathlib import Path
 import kubedevices as kd
 from kubedevices.host import pci, sysfs, vfio
 from kubedevices.middleware.additions import renumber
-from kubedevices.plugin.health_gate import HealthGate
+from kubedevices.middleware.health_gate import HealthGate
 
 DRIVERS = ("4xxx", "420xx", "c6xx")
 TYPES = {"sym;asym": "cy", "asym;sym": "cy", "dc": "dc"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import kubedevices as kd
 from kubedevices.host import pci, sysfs
-from kubedevices.plugin.health_gate import HealthGate
+from kubedevices.middleware.health_gate import HealthGate
 from kubedevices.plugin.scanners import periodic
 
 FILES = ("onload", "onload_epoll", "sfc_char", "sfc_affinity")

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from kubedevices.errors import KubedevicesError
     from kubedevices.middleware.absence import HoldRule
     from kubedevices.middleware.additions import InjectRule
+    from kubedevices.middleware.check import Check
     from kubedevices.middleware.choice import PciRule
     from kubedevices.middleware.filter import Filtered, FilterRule
+    from kubedevices.middleware.health import Damped, HealthRule
+    from kubedevices.middleware.health_gate import HealthGate
     from kubedevices.middleware.hold import Held
     from kubedevices.middleware.inject import Injected
     from kubedevices.middleware.maintenance import Maintained
@@ -64,6 +67,9 @@ _HOMES = {
     "device_tree": ("DeviceTree",),
     "errors": ("KubedevicesError",),
     "middleware.absence": ("HoldRule",),
+    "middleware.health": ("Damped", "HealthRule"),
+    "middleware.check": ("Check",),
+    "middleware.health_gate": ("HealthGate",),
     "middleware.hold": ("Held",),
     "middleware.maintenance": ("Maintained",),
     "middleware.additions": ("InjectRule",),
@@ -96,16 +102,20 @@ __all__ = [
     "AllocateRequest",
     "AllocateResponse",
     "Allocator",
+    "Check",
     "ContainerAllocateRequest",
     "ContainerAllocateResponse",
     "ContainerPreStarter",
     "ContainerPreferredRequest",
+    "Damped",
     "Device",
     "DeviceSpec",
     "DeviceTree",
     "FilterRule",
     "Filtered",
     "Health",
+    "HealthGate",
+    "HealthRule",
     "Held",
     "HoldRule",
     "InjectRule",

@@ -76,8 +76,8 @@ async def test_a_damaged_file_changes_nothing_and_is_told_once(
     plugin = Maintained(Widgets(widget=widgets("a", "b")), "example.com", path)
     async with scanned(plugin) as served:
         path.write_text("{")
-        await plugin._read()
-        await plugin._read()
+        await plugin.read_now()
+        await plugin.read_now()
         assert unhealthy(served.tree) == ["a"]
         assert "is out of service" in await refused(served, "a")
         told = [text for text in caplog.messages if "what was out of service" in text]

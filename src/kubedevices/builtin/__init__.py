@@ -13,7 +13,6 @@ expose_host        what the host has: by path, USB and PCI; what identifies it f
 expose_tree        which devices a configuration makes of that
 expose_memory      numbers, and devices that have just gone, from one look to the next
 expose_abilities   how one resource answers: preferences and limits
-health_checks      is a device well? by file or command
 expose_config      what may stand in its YAML file
 expose_checks      whether single values of it are right
 path_patterns      globs that remember what their wildcards stood for

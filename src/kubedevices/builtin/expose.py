@@ -16,12 +16,12 @@ from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, survey
-from kubedevices.builtin.health_checks import HealthChecks
 from kubedevices.config.yaml_source import Report
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotRead, ConfigError, UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
+from kubedevices.middleware.health_checks import HealthChecks, Subject
 from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.notifier import Notifier
@@ -123,13 +123,25 @@ class ExposeScanner(PolledScanner):
         config = self.config  # a reload may replace it at any time
         self._host.look_again()
         exposed = list(survey(config, self._host, self._memory, self._clock()))
-        self._health.update(exposed)
-        tree, problems = make_tree(config, exposed, self._health.health, self._inject)
+        self._health.update(
+            {
+                _key(each): Subject(each.rule.health, each.values)
+                for each in exposed
+                if each.is_there and each.rule.health
+            }
+        )
+        tree, problems = make_tree(config, exposed, self._health_of, self._inject)
         self._warn_of_left_out(config, problems)
         self._log_changes(config, tree)
         self._warn_of_files_in_two_resources(exposed)
         self._last = tree
         return tree
+
+    def _health_of(self, exposed: Exposed) -> Health:
+        """Return what is known of a device; Unhealthy until its first check ended."""
+        if exposed.rule.health is None:
+            return Health.HEALTHY
+        return self._health.health(_key(exposed)) or Health.UNHEALTHY
 
     def abilities_of(self, device_type: str) -> ExposedResource:
         """Return what answers the node for one resource, as `config` says now."""
@@ -188,6 +200,10 @@ class ExposeScanner(PolledScanner):
             problem = cdi_kind(f"{config.namespace}/{rule.device_type}")
             if rule.inject is None and problem:
                 raise UsageError(f"{rule.name}: {problem} (give it the key 'inject: nodes')")
+
+
+def _key(exposed: Exposed) -> tuple[str, ...]:
+    return exposed.rule.name, exposed.id
 
 
 def _log_events(resource: str, what: str, device_ids: Collection[str]) -> None:

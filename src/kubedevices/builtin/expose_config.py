@@ -24,6 +24,7 @@ from kubedevices.config.durations import parse_duration
 from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key, load_config
 from kubedevices.config.yaml_source import KeyPath, Report
+from kubedevices.middleware.check import Check
 from kubedevices.plugin.allocation_policy import POLICIES
 
 _DURATION_HINT = "for example 30s or 5m"
@@ -137,7 +138,7 @@ class MountRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthRule:
+class HealthRule(Check):
     """How to tell whether a device works: what a file says, or how a command ends."""
 
     HINT: ClassVar[str] = "write 'health: {file: /sys/..., equals: ok}' or {command: [...]}"

@@ -6,7 +6,6 @@ and `since` (UTC).
 
 import argparse
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +64,7 @@ def add_devices_argument(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Cordon, or list what is cordoned."""
-    from kubedevices.middleware.maintenance_file import change_cordoned, read_cordoned
+    from kubedevices.middleware.maintenance_file import add_cordoned, read_cordoned
 
     file = maintenance_file(args)
     if args.list:
@@ -78,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError('cordon needs --reason TEXT, for example --reason "new firmware"')
     if not args.anyway:
         check_known(args, wanted)
-    after = change_cordoned(file, lambda before: with_cordoned(before, wanted, args.reason))
-    cordoned = [each for each in after if each[:2] in wanted]
+    cordoned = add_cordoned(file, wanted, args.reason)
     if args.output == "table":
         for each in cordoned:
             print(f"{each.resource}/{each.id} is cordoned: {each.reason}")
@@ -108,21 +106,6 @@ def _parse_device(text: str) -> tuple[str, str]:
     if not device_id or not device_id.isprintable():
         raise UsageError(f"{text!r} is no device: write RESOURCE/ID, like example.com/gpu/GPU-1")
     return str(ResourceName.parse(f"{domain}/{device_type}")), device_id
-
-
-def with_cordoned(
-    before: Iterable["Cordoned"], wanted: Sequence[tuple[str, str]], reason: str
-) -> list["Cordoned"]:
-    """Return the list with the devices that are `wanted`; one that is in it gets the new reason."""
-    from kubedevices.middleware.maintenance_file import Cordoned, clean_reason
-
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    known = {each[:2]: each for each in before}
-    for resource, device_id in wanted:
-        new = Cordoned(resource, device_id, clean_reason(reason), now)
-        old = known.get((resource, device_id), new)
-        known[resource, device_id] = new._replace(since=old.since)
-    return [*known.values()]
 
 
 def print_cordoned(cordoned: Iterable["Cordoned"], output: str, *, empty: str = "") -> None:

@@ -10,7 +10,11 @@ record_format      the lines of such a record
 record_file        its file, and the thread that writes it
 presence           whether somebody behind a scanner is there
 mend               makes good what a plugin gets wrong
-damping            health that does not bounce, decided
+health             health that can be relied on: damped, checked, overruled
+damping            when a word about health counts, by seconds
+health_gate        when it counts, by looks in a row
+check              what is checked of a device
+health_checks      is a device well? by file or command
 maintenance        takes devices out of service that a file names
 maintenance_file   this file: read, and changed by one writer after the other
 absence            how long a plugin may be away

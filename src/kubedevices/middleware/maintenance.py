@@ -86,13 +86,13 @@ class Maintained(Middleware):
     def __init__(self, scanner: Scanner, domain: str, file: Path) -> None:
         super().__init__(scanner)
         self.out = OutOfService()
-        self._domain, self._file = domain, file
+        self.domain, self.file = domain, file
         self._problem = ""
         self._known: frozenset[tuple[str, str, str]] = frozenset()
 
     def line(self) -> str:
         """Return what is out, if anything is."""
-        return f"maintenance: {self._file} takes devices out" if self.out else ""
+        return f"maintenance: {self.file} takes devices out" if self.out else ""
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Return `tree` with the devices that are out Unhealthy."""
@@ -105,18 +105,18 @@ class Maintained(Middleware):
 
     async def scan(self, notifier: Notifier) -> None:
         """Read the file before the first devices, and follow it."""
-        with FileWatch(interval=LOOK_INTERVAL) as watch, watch.subscribe(self._file) as changes:
+        with FileWatch(interval=LOOK_INTERVAL) as watch, watch.subscribe(self.file) as changes:
             self._changes = changes  # before the first reading: no change gets lost
-            await self._read()
+            await self.read_now()
             await super().scan(notifier)
 
     async def run_beside(self) -> NoReturn:
         """Follow the file."""
         while True:
             await self._changes.changed()
-            await self._read()
+            await self.read_now()
 
-    async def _read(self) -> None:
+    async def read_now(self) -> None:
         """Read the file. A file that cannot be used changes nothing but the log."""
         try:
             cordoned = await self._cordoned()
@@ -127,21 +127,21 @@ class Maintained(Middleware):
             self._problem = str(error)
             return
         self._problem = ""
-        prefix = f"{self._domain}/"
+        prefix = f"{self.domain}/"
         ours = frozenset(each[:3] for each in cordoned if each.resource.startswith(prefix))
         if ours != self._known:
             self._tell(ours)
-            self._known, self.out = ours, OutOfService(self._domain, ours)
+            self._known, self.out = ours, OutOfService(self.domain, ours)
             self.look_again()
 
     async def _cordoned(self) -> "tuple[Cordoned, ...]":
         # Where we may not look, nobody has cordoned anything for us.
-        if not os.path.exists(self._file):  # noqa: ASYNC240, PTH110 - never raises
+        if not os.path.exists(self.file):  # noqa: ASYNC240, PTH110 - never raises
             return ()
         # Few hosts have the file, the others need not load it.
         from kubedevices.middleware.maintenance_file import read_cordoned  # noqa: PLC0415
 
-        return await hook_threads.call(read_cordoned, self._file)
+        return await hook_threads.call(read_cordoned, self.file)
 
     def _tell(self, now: frozenset[tuple[str, str, str]]) -> None:
         before = {each[:2] for each in self._known}

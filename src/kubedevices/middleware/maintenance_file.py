@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,6 +138,26 @@ def change_cordoned(
         raise NotPermitted(f"write {path}", "run as root, or choose another --state-dir") from error
     except OSError as error:
         raise CannotAsk(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def add_cordoned(
+    path: Path, wanted: Sequence[tuple[str, str]], reason: str
+) -> tuple[Cordoned, ...]:
+    """Add devices, resource and ID of each; return them. Raises like `change_cordoned`.
+
+    A device that is there already gets the new reason.
+    """
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def add(before: tuple[Cordoned, ...]) -> Iterable[Cordoned]:
+        known = {each[:2]: each for each in before}
+        for resource, device_id in wanted:
+            new = Cordoned(resource, device_id, clean_reason(reason), now)
+            old = known.get((resource, device_id), new)
+            known[resource, device_id] = new._replace(since=old.since)
+        return known.values()
+
+    return tuple(each for each in change_cordoned(path, add) if each[:2] in wanted)
 
 
 @contextlib.contextmanager

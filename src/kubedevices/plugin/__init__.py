@@ -9,7 +9,6 @@ author_code        which line of the author's own code raised
 hook_threads       threads for the author's code, which may block
 hooks              the abilities of one plugin object, ready to be awaited
 numa_lookup        fills in the NUMA nodes an author left to us
-health_gate        prevents that health changes all the time
 allocation_policy  ready policies for preferred allocation
 allocate_response  the default answer to Allocate
 cdi_form           a device in the words of CDI

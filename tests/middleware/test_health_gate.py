@@ -3,7 +3,7 @@
 import pytest
 
 from kubedevices.device import Health
-from kubedevices.plugin.health_gate import HealthGate
+from kubedevices.middleware.health_gate import HealthGate
 
 
 def observe(gate: HealthGate, looks: str, device: str = "card0") -> str:

@@ -11,8 +11,8 @@ import yaml
 
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import HealthRule, load_expose_config
-from kubedevices.builtin.health_checks import look
 from kubedevices.config.yaml_source import Report
+from kubedevices.middleware.health_checks import look
 from tests.waiting import until_sync
 
 
@@ -145,7 +145,7 @@ def test_a_check_that_hangs_holds_nothing_up(
             release.wait(10)
         return ""
 
-    monkeypatch.setattr("kubedevices.builtin.health_checks.look", hang)
+    monkeypatch.setattr("kubedevices.middleware.health_checks.look", hang)
     clock = Clock()
     scanner = make_scanner("{command: [x], okAfter: 1}", clock)
     monkeypatch.setattr(scanner._health, "_first_look", 0.01)
@@ -185,7 +185,7 @@ def test_a_check_that_does_not_end_counts_once_per_interval(
             release.wait(10)
         return ""
 
-    monkeypatch.setattr("kubedevices.builtin.health_checks.look", look_or_hang)
+    monkeypatch.setattr("kubedevices.middleware.health_checks.look", look_or_hang)
     clock = Clock()
     scanner = make_scanner("{command: [x], interval: 30s, failAfter: 2}", clock)
     assert healths(scanner) == {"card0": "Healthy"}

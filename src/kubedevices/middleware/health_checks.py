@@ -1,4 +1,4 @@
-"""Checks the health of exposed devices, by a file or by a command, in threads of their own.
+"""Checks the health of devices, by a file or by a command, in threads of their own.
 
 A check may hang for ever, as a program does that waits for a broken card: it holds up neither the
 search for devices nor the checks of others, counts as failed, and delays no exit.
@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from kubedevices.builtin.expose_config import HealthRule
-from kubedevices.builtin.expose_tree import Exposed
 from kubedevices.config.placeholders import fill
 from kubedevices.device import Health
-from kubedevices.plugin.health_gate import HealthGate
+from kubedevices.middleware.check import Check
+from kubedevices.middleware.health_gate import HealthGate
 
 FIRST_LOOK = 2.0
 """Seconds that a list waits for the first result of a new device."""
@@ -28,22 +28,26 @@ LONGEST_COMMAND = 10.0
 
 _log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
+Key = tuple[str, ...]
+"""Resource and ID, and what tells several checks of a device apart."""
+
+
+class Subject(NamedTuple):
+    """One check of one device, and what its placeholders stand for."""
+
+    check: Check
+    values: Mapping[str, str]
 
 
 @dataclass(eq=False)
 class _Checked:
-    """One device under check."""
+    """One subject under check."""
 
-    rule: HealthRule
+    rule: Check
     gate: HealthGate
     due: float
     started: float | None = None
     has_result: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def health(self) -> Health:
-        return self.gate.health("") or Health.UNHEALTHY
 
 
 class HealthChecks:
@@ -62,10 +66,9 @@ class HealthChecks:
         self._checked: dict[Key, _Checked] = {}
         self._lock = threading.Lock()
 
-    def update(self, exposed: list[Exposed]) -> None:
-        """Take the devices that are there; returns once new ones have a result, or a bit later."""
+    def update(self, subjects: Mapping[Key, Subject]) -> None:
+        """Take what is to be checked; returns once new ones have a result, or a bit later."""
         now = self._clock()
-        subjects = {_key(each): each for each in exposed if each.is_there and each.rule.health}
         with self._lock:
             for key in self._checked.keys() - subjects.keys():
                 del self._checked[key]
@@ -73,32 +76,29 @@ class HealthChecks:
         for key, each in checked.items():
             self._give_up_waiting(key, each, now)
             if each.due <= now and each.started is None:
-                self._start(key, each, subjects[key], now)
+                self._start(key, each, subjects[key].values, now)
         deadline = now + self._first_look
         for each in checked.values():
             each.has_result.wait(max(0.0, deadline - self._clock()))
 
-    def health(self, exposed: Exposed) -> Health:
-        """Return what is known of a device; Unhealthy until its first check ended."""
-        if exposed.rule.health is None:
-            return Health.HEALTHY
-        checked = self._checked.get(_key(exposed))
-        return checked.health if checked else Health.UNHEALTHY
+    def health(self, key: Key) -> Health | None:
+        """Return what is known of a subject; None until its first check ended."""
+        checked = self._checked.get(key)
+        return checked.gate.health("") if checked else None
 
-    def _checked_of(self, key: Key, exposed: Exposed, now: float) -> _Checked:
-        rule = exposed.rule.health
-        assert rule is not None
+    def _checked_of(self, key: Key, subject: Subject, now: float) -> _Checked:
+        rule = subject.check
         known = self._checked.get(key)
         if known is None or known.rule != rule:
             known = _Checked(rule, HealthGate(rule.fail_after, rule.ok_after), now)
             self._checked[key] = known
         return known
 
-    def _start(self, key: Key, checked: _Checked, exposed: Exposed, now: float) -> None:
+    def _start(self, key: Key, checked: _Checked, values: Mapping[str, str], now: float) -> None:
         checked.started, checked.due = now, now + checked.rule.interval
         threading.Thread(
             target=self._run,
-            args=(key, checked, dict(exposed.values)),
+            args=(key, checked, dict(values)),
             name=f"health of {'/'.join(key)}",
             daemon=True,
         ).start()
@@ -124,17 +124,13 @@ class HealthChecks:
         if before is after or not is_current:
             return
         if problem:
-            _log.warning("%s: %s is Unhealthy: %s", *key, problem)
+            _log.warning("%s: %s is Unhealthy: %s", *key[:2], problem)
         elif before is not None:
-            _log.info("%s: %s is Healthy again", *key)
+            _log.info("%s: %s is Healthy again", *key[:2])
         self._on_change()
 
 
-def _key(exposed: Exposed) -> Key:
-    return exposed.rule.name, exposed.id
-
-
-def look(rule: HealthRule, values: Mapping[str, str], here: Callable[[str], str] = str) -> str:
+def look(rule: Check, values: Mapping[str, str], here: Callable[[str], str] = str) -> str:
     """Check once; return what is wrong with the device, or an empty string."""
     if rule.file is not None:
         return _look_at_file(here(fill(rule.file, values)), rule.equals)

@@ -1,0 +1,245 @@
+"""Health that can be relied on: damped, checked, and overruled where a plugin is known to be wrong.
+
+`damping` decides when a word counts, `health_checks` asks files and commands, the plugin is asked
+by its list. A device that flapped too often is cordoned in the file of `maintenance` if that stands
+below, so that it stays out over a restart, until somebody puts it back.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import NoReturn
+
+from kubedevices.device import Device, Health
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import KubedevicesError
+from kubedevices.middleware.check import Check
+from kubedevices.middleware.damping import Damper, DampingRule
+from kubedevices.middleware.device_facts import DeviceFacts
+from kubedevices.middleware.health_checks import HealthChecks, Key, Subject
+from kubedevices.middleware.maintenance import Maintained
+from kubedevices.middleware.middleware import RuledMiddleware, layers
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.scanner import Scanner
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthRule(DampingRule):
+    """Whose word counts about the devices of a type, and when.
+
+    Texts of checks may have the placeholders {id} and {address}, the PCI address that the ID or a
+    device file leads to.
+    """
+
+    checks: tuple[Check, ...] = ()
+    """A device is healthy if the plugin says so and all of these."""
+
+    ignore: tuple[str, ...] = ()
+    """Globs of IDs: these devices are Healthy, whatever anybody says."""
+
+    recover: Check | None = None
+    """While the plugin says Unhealthy, this alone decides: some plugins never say Healthy again."""
+
+
+class Damped(RuledMiddleware[HealthRule]):
+    """Reports the health of devices by a rule for all types, or by a rule for some.
+
+    Events: `turned_unhealthy`, `turned_healthy` (as reported), `went_out` (flapped too often),
+    `ignored`.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        rules: HealthRule | Mapping[str, HealthRule],
+        *,
+        facts: DeviceFacts | None = None,
+    ) -> None:
+        super().__init__(scanner, rules)
+        self._facts = facts or DeviceFacts()
+        self._dampers: dict[str, Damper] = {}
+        self._reported: dict[tuple[str, str], bool] = {}
+        self._ignored: set[tuple[str, str]] = set()
+        self._checks = HealthChecks(self.look_again, first_look=0.0)
+        self._subjects: dict[Key, Subject] = {}
+        self._has_work = asyncio.Event()
+        self._maintained = next(
+            (each for each in layers(scanner) if isinstance(each, Maintained)), None
+        )
+        self._to_cordon: set[tuple[str, str]] = set()
+        self._cordoned: set[tuple[str, str]] = set()
+
+    def line(self) -> str:
+        """Return the rules in one line."""
+        rules = self._rules.items() if isinstance(self._rules, Mapping) else [("", self._rules)]
+        said = "; ".join(f"{name} {_said(rule)}".strip() for name, rule in rules)
+        return f"health: {said}" if said else ""
+
+    # ------------------------------------------------------------ lists
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return `tree` with the health to report, and plan the next look."""
+        ruled = {name: rule for name in tree if (rule := self.rule_of(name)) is not None}
+        self._plan_checks(tree, ruled)
+        changed = {
+            name: self._changed(name, rule, tree.devices(name), now) for name, rule in ruled.items()
+        }
+        times = [at for name in ruled if (at := self._dampers[name].next_at()) is not None]
+        if times:
+            self.look_again(min(times))
+        return tree.replaced(changed)
+
+    def _changed(
+        self, device_type: str, rule: HealthRule, devices: Mapping[str, Device], now: float
+    ) -> dict[str, Device]:
+        """Return the devices that are reported otherwise than the plugin does."""
+        damper = self._dampers.setdefault(device_type, Damper(rule))
+        damper.rule = rule
+        damper.keep_only(devices.keys())
+        changed = {}
+        for device_id, device in devices.items():
+            self._put_back_if_uncordoned(device_type, device_id, damper)
+            was_out = damper.is_out(device_id)
+            is_ok = damper.observe(device_id, self._word(device_type, rule, device), now)
+            if damper.is_out(device_id) and not was_out:
+                self._take_out(device_type, device_id, rule)
+            if any(fnmatchcase(device_id, glob) for glob in rule.ignore):
+                is_ok = True
+                self._tell_ignored(device_type, device_id)
+            before = self._reported.get((device_type, device_id))
+            self._reported[device_type, device_id] = is_ok
+            if before is not None and before is not is_ok:
+                self.count("turned_healthy" if is_ok else "turned_unhealthy", device_type)
+            if is_ok is not device.is_healthy:
+                health = Health.HEALTHY if is_ok else Health.UNHEALTHY
+                changed[device_id] = replace(device, health=health)
+        return changed
+
+    def _word(self, device_type: str, rule: HealthRule, device: Device) -> bool:
+        """Return what is said of a device now. A check that has not ended yet says nothing."""
+        is_ok = device.is_healthy
+        if rule.recover is not None and not is_ok:
+            known = self._checks.health((device_type, device.id, "recover"))
+            is_ok = known is Health.HEALTHY
+        checked = (
+            self._checks.health((device_type, device.id, str(i))) for i in range(len(rule.checks))
+        )
+        return is_ok and Health.UNHEALTHY not in [*checked]
+
+    def _tell_ignored(self, device_type: str, device_id: str) -> None:
+        if (device_type, device_id) not in self._ignored:
+            self._ignored.add((device_type, device_id))
+            self.count("ignored", device_type)
+            text = "%s: %s is Healthy whatever is known of it: health.ignore names it"
+            _log.warning(text, device_type, device_id)
+
+    # ------------------------------------------------------------ out until somebody puts it back
+
+    def _take_out(self, device_type: str, device_id: str, rule: HealthRule) -> None:
+        self.count("went_out", device_type)
+        if rule.recover_after is not None:
+            until = f"for {rule.recover_after:g} s"
+        elif self._maintained is not None:
+            until = "until it is uncordoned"
+            self._to_cordon.add((device_type, device_id))
+            self._work()
+        else:
+            until = "until a restart"
+        _log.warning(
+            "%s: %s turned Unhealthy more than %s times within an hour: it is out %s",
+            device_type, device_id, rule.max_flaps, until,
+        )  # fmt: skip
+
+    def _put_back_if_uncordoned(self, device_type: str, device_id: str, damper: Damper) -> None:
+        key = (device_type, device_id)
+        if self._maintained is None or key not in self._cordoned:
+            return
+        if self._maintained.out.reason(*key) is None:
+            self._cordoned.discard(key)
+            damper.put_back(device_id)
+
+    async def _cordon(self) -> None:
+        """Write what went out into the file, so that it stays out over a restart."""
+        from kubedevices.middleware.maintenance_file import add_cordoned  # noqa: PLC0415 - few flap
+
+        maintained = self._maintained
+        while self._to_cordon and maintained is not None:
+            device_type, device_id = key = self._to_cordon.pop()
+            reason = "its health changed too often (cordoned by the health rule)"
+            resource = f"{maintained.domain}/{device_type}"
+            try:
+                await hook_threads.call(
+                    add_cordoned, maintained.file, [(resource, device_id)], reason
+                )
+            except KubedevicesError as error:
+                _log.warning("%s: %s is out until a restart: %s", device_type, device_id, error)
+                continue
+            await maintained.read_now()
+            self._cordoned.add(key)
+
+    # ------------------------------------------------------------ checks
+
+    def _plan_checks(self, tree: DeviceTree, ruled: Mapping[str, HealthRule]) -> None:
+        subjects = {
+            key: subject
+            for name, rule in ruled.items()
+            if rule.checks or rule.recover
+            for device in tree.devices(name).values()
+            for key, subject in self._subjects_of(name, rule, device)
+        }
+        if subjects != self._subjects:
+            self._subjects = subjects
+            self._work()
+
+    def _subjects_of(
+        self, device_type: str, rule: HealthRule, device: Device
+    ) -> Iterator[tuple[Key, Subject]]:
+        values = {"id": device.id, "address": ""}
+        if _needs_address(rule) and (function := self._facts.pci_function(device)):
+            values["address"] = function.address
+        for i, check in enumerate(rule.checks):
+            yield (device_type, device.id, str(i)), Subject(check, values)
+        if rule.recover is not None and not device.is_healthy:
+            yield (device_type, device.id, "recover"), Subject(rule.recover, values)
+
+    def _work(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._has_work.set)
+
+    async def run_beside(self) -> NoReturn:
+        """Check what is due, and write down what is out."""
+        while True:
+            self._has_work.clear()
+            await self._cordon()
+            subjects = self._subjects
+            await hook_threads.call(self._checks.update, subjects)
+            pause = min((each.check.interval for each in subjects.values()), default=None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._has_work.wait()
+
+
+def _needs_address(rule: HealthRule) -> bool:
+    checks = (*rule.checks, rule.recover) if rule.recover else rule.checks
+    texts = (text for check in checks for text in (check.file or "", *check.command))
+    return any("{address}" in text for text in texts)
+
+
+def _said(rule: HealthRule) -> str:
+    parts = [f"Unhealthy after {rule.unhealthy_after:g} s, Healthy after {rule.healthy_after:g} s"]
+    if rule.max_flaps is not None:
+        parts.append(f"out after more than {rule.max_flaps} changes an hour")
+    if rule.checks:
+        parts.append(f"{len(rule.checks)} checks")
+    if rule.recover:
+        parts.append(f"{' '.join(rule.recover.command) or rule.recover.file} decides on recovery")
+    if rule.ignore:
+        parts.append(f"ignored: {', '.join(rule.ignore)}")
+    return ", ".join(parts)

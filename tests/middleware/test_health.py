@@ -1,0 +1,146 @@
+"""Health that is damped, checked and overruled. What counts when is in `test_damping`."""
+
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.middleware.check import Check
+from kubedevices.middleware.health import Damped, HealthRule
+from kubedevices.middleware.maintenance import Maintained
+from kubedevices.middleware.maintenance_file import change_cordoned, read_cordoned
+from tests.middleware_rig import Scanned, scanned
+from tests.waiting import until
+from tests.widgets import Widgets, widgets
+
+QUICK = {"interval": 0.05, "fail_after": 1, "ok_after": 1}
+
+
+def tree(unhealthy: str = "", ids: str = "a b") -> kd.DeviceTree:
+    return kd.DeviceTree({"widget": widgets(*ids.split(), unhealthy=tuple(unhealthy.split()))})
+
+
+def sick(reported: kd.DeviceTree) -> str:
+    return " ".join(each.id for each in reported.devices("widget").values() if not each.is_healthy)
+
+
+async def turns(served: Scanned, unhealthy: str) -> None:
+    """Wait for a list with just these unhealthy devices."""
+    while sick(served.tree) != unhealthy:
+        await served.next_tree()
+
+
+def test_a_change_counts_when_it_has_lasted() -> None:
+    """Each device by itself, in the order of the plugin; nothing to change is the same tree."""
+    damped = Damped(Widgets(), HealthRule(unhealthy_after=5, healthy_after=30))
+    well = tree()
+    assert damped.change(well, 0.0) is well
+    assert sick(damped.change(tree("b"), 10.0)) == ""
+    changed = damped.change(tree("a b"), 15.0)
+    assert sick(changed) == "b"
+    assert [*changed.devices("widget")] == ["a", "b"]
+    assert sick(damped.change(well, 16.0)) == "b"
+    assert damped.change(well, 46.0) is well
+    assert damped.counts == {("widget", "turned_unhealthy"): 1, ("widget", "turned_healthy"): 1}
+
+
+async def test_a_word_comes_into_force_without_another() -> None:
+    """By a timer."""
+    plugin = Widgets(widget=widgets("a", "b"))
+    async with scanned(Damped(plugin, HealthRule(unhealthy_after=0.05))) as served:
+        plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
+        assert sick(await served.next_tree()) == "a"
+
+
+def test_a_rule_concerns_its_type_and_can_change() -> None:
+    """Devices of other types pass; a new rule knows what was before."""
+    damped = Damped(Widgets(), {"gadget": HealthRule(healthy_after=1e9)})
+    for unhealthy in ("a", ""):
+        assert sick(damped.change(tree(unhealthy), 0.0)) == unhealthy
+    damped.use({"widget": HealthRule(unhealthy_after=60)})
+    assert sick(damped.change(tree("a"), 10.0)) == "a"  # the first word decides
+    damped.use({"widget": HealthRule(healthy_after=60)})
+    assert sick(damped.change(tree(), 20.0)) == "a"
+    damped.use({"widget": HealthRule(healthy_after=5)})
+    assert sick(damped.change(tree(), 25.0)) == ""
+
+
+def test_ignored_devices_are_healthy_and_that_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By glob."""
+    damped = Damped(Widgets(), HealthRule(ignore=("a*", "x")))
+    for _ in range(2):
+        assert sick(damped.change(tree("a b"), 0.0)) == "b"
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith("widget: a is Healthy whatever is known of it")
+
+
+async def test_checks_have_a_say_beside_the_plugin(tmp_path: Path) -> None:
+    """All must be good; the ID stands for itself."""
+    (tmp_path / "a").write_text("ok")
+    (tmp_path / "b").write_text("ok")
+    checks = (
+        Check(file=f"{tmp_path}/{{id}}", equals="ok", **QUICK),  # type: ignore[arg-type]
+        Check(command=("test", "!", "-e", f"{tmp_path}/{{id}}.bad"), **QUICK),  # type: ignore[arg-type]
+    )
+    plugin = Widgets(widget=widgets("a", "b", "c", unhealthy=("c",)))
+    async with scanned(Damped(plugin, HealthRule(checks=checks))) as served:
+        await turns(served, "c")
+        (tmp_path / "a.bad").touch()
+        await turns(served, "a c")
+        (tmp_path / "b").write_text("broken")
+        await turns(served, "a b c")
+        (tmp_path / "a.bad").unlink()
+        await turns(served, "b c")
+
+
+async def test_a_command_decides_on_recovery(tmp_path: Path) -> None:
+    """Of what the plugin calls Unhealthy and never Healthy again; of nothing else."""
+    rule = HealthRule(recover=Check(command=("test", "-e", f"{tmp_path}/{{id}}"), **QUICK))  # type: ignore[arg-type]
+    plugin = Widgets(widget=widgets("a", "b"))
+    async with scanned(Damped(plugin, rule)) as served:
+        plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
+        await turns(served, "a")
+        (tmp_path / "a").touch()
+        await turns(served, "")
+        (tmp_path / "a").unlink()
+        await turns(served, "a")
+        plugin.show(widget=widgets("a", "b"))
+        await turns(served, "")
+
+
+async def test_what_flaps_is_cordoned_until_somebody_uncordons_it(tmp_path: Path) -> None:
+    """It stays out over a restart; then it begins anew."""
+    file = tmp_path / "maintenance.json"
+    rule = HealthRule(max_flaps=0)
+
+    def made(plugin: kd.Scanner) -> Damped:
+        return Damped(Maintained(plugin, "example.com", file), rule)
+
+    plugin = Widgets(widget=widgets("a", "b"))
+    async with scanned(damped := made(plugin)) as served:
+        plugin.show(widget=widgets("a", "b", unhealthy=("a",)))
+        await turns(served, "a")
+        await until(lambda: damped._cordoned)
+        (cordoned,) = read_cordoned(file)
+        assert cordoned[:2] == ("example.com/widget", "a")
+        assert "too often" in cordoned.reason
+        plugin.show(widget=widgets("a", "b"))
+    async with scanned(made(Widgets(widget=widgets("a", "b")))) as served:
+        assert sick(served.tree) == "a"
+    async with scanned(damped) as served:
+        assert sick(served.tree) == "a"
+        change_cordoned(file, lambda _: [])
+        await turns(served, "")
+    assert damped.counts["widget", "went_out"] == 1
+
+
+def test_without_maintenance_it_is_out_until_its_time_or_a_restart() -> None:
+    """As the rule says."""
+    for recover_after, later in ((None, "a"), (100.0, "")):
+        damped = Damped(Widgets(), HealthRule(max_flaps=0, recover_after=recover_after))
+        damped.change(tree(), 0.0)
+        assert sick(damped.change(tree("a"), 1.0)) == "a"
+        assert sick(damped.change(tree(), 100.0)) == "a"
+        assert sick(damped.change(tree(), 101.0)) == later
