@@ -327,7 +327,7 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["node", "--config", "x"], 2, "--config goes with simulate and expose only"),
+        (["node", "--config", "x"], 2, "--config goes with simulate, expose, proxy only"),
         (["simulate", "--cdi"], 2, "--cdi goes with expose only"),
         (["simulate", "--dev-dir", "/dev/x"], 2, "--dev-dir goes with expose only"),
         (["expose", "--preset", "x"], 2, "--preset goes with simulate only"),
@@ -347,14 +347,17 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["expose", "--systemd", "--config", "x"], 2, "a service needs the absolute path"),
         (["expose", "--systemd", "--image", "x"], 2, "--image cannot be used with --systemd"),
         (["node", "--systemd", "--program", "x"], 2, "--program 'x' is no absolute path"),
-        (["kustomize", "--systemd", "--directory", "x"], 2, "--systemd goes with simulate and"),
+        (["kustomize", "--systemd", "--directory", "x"], 2, "--systemd goes with simulate, expose"),
         (["kustomize"], 2, "kustomize needs --directory, and only kustomize"),
         (["node", "--directory", "x"], 2, "kustomize needs --directory"),
         (["kustomize", "--directory", "/dev/null"], 3, "cannot write /dev/null/overlays/"),
         (["simulate", "--name", "My_Plugin"], 2, "--name 'My_Plugin': use a-z"),
         (["simulate", "--name", 58 * "a"], 2, "at most 57"),
-        (["node", "--name", "a"], 2, "--name goes with simulate and expose only"),
-        (["node", "--selinux"], 2, "--selinux goes with simulate and expose only"),
+        (["node", "--name", "a"], 2, "--name goes with simulate, expose, proxy only"),
+        (["expose", "--patch", "x"], 2, "--patch goes with proxy only"),
+        (["proxy", "--inside-dir", "x"], 2, "--inside-dir 'x' is no absolute path"),
+        (["proxy", "--systemd", "--patch", "x"], 2, "--patch cannot be used with --systemd"),
+        (["node", "--selinux"], 2, "--selinux goes with simulate, expose, proxy only"),
     ],
 )
 def test_unprintable_manifests_are_refused_in_one_line(

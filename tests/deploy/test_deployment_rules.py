@@ -46,7 +46,8 @@ def mounts(pod: dict[str, Any]) -> dict[str, bool]:
 
 def test_there_is_an_overlay_for_each_way_to_deploy() -> None:
     """Their names are a promise: `kubectl apply -k` is typed by hand."""
-    assert [*OVERLAYS] == ["simulator", "generic", "cdi", "metrics", "nfd", "openshift"]
+    names = ["simulator", "generic", "cdi", "metrics", "nfd", "openshift", "proxy"]
+    assert [*OVERLAYS] == names
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -130,11 +131,15 @@ def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_update_takes_no_device_away(name: str) -> None:
-    """The new pod starts beside the old one, which ends when the new one is seen to be ready."""
+    """The new pod starts beside the old one, which ends when the new one is seen to be ready.
+
+    Not so a proxy: two of them cannot have the directory in which other plugins register.
+    """
     spec = documents(OVERLAYS[name])[-1]["spec"]
+    surge = 0 if name == "proxy" else 1
     assert spec["updateStrategy"] == {
         "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+        "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge},
     }
     (container,) = spec["template"]["spec"]["containers"]
     assert container["readinessProbe"]["periodSeconds"] == 1
@@ -183,6 +188,7 @@ def test_the_namespace_allows_host_paths_and_says_so(name: str) -> None:
         ("metrics", {"/dev": True, "config": True, "/var/lib/kubelet/pod-resources": True}),
         ("nfd", {"/dev": True, "config": True}),
         ("openshift", {"/dev": True, "config": True}),
+        ("proxy", {"/var/lib/kubedevices/plugins": False, "/var/lib/kubedevices": False}),
     ],
 )
 def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) -> None:
@@ -190,7 +196,8 @@ def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) ->
     pod = pod_of(OVERLAYS[name])
     assert mounts(pod) == {"/var/lib/kubelet/device-plugins": False, **expected}
     kinds = host_paths(pod)
-    assert kinds.pop("/var/run/cdi", "DirectoryOrCreate") == "DirectoryOrCreate"
+    for path in ("/var/run/cdi", "/var/lib/kubedevices", "/var/lib/kubedevices/plugins"):
+        assert kinds.pop(path, "DirectoryOrCreate") == "DirectoryOrCreate"
     assert {*kinds.values()} == {"Directory"}
 
 

@@ -36,6 +36,7 @@ EVERYTHING = {
             node_labels={"a": "b"},
         )
     ),
+    "configured proxy": documents(Deployment("proxy", IMAGE, config="resources: {}\n")),
     "node": [node_pod(IMAGE)],
     **{name: documents(each) for name, each in OVERLAYS.items()},
 }

@@ -15,12 +15,13 @@ _OF_A_POD = (
     "dev_dir",
     "selinux",
     "preset",
+    "patch",
 )
 
 
 def unit_of(args: argparse.Namespace) -> str:
     """Return the unit that `args` mean; raises `KubedevicesError` for what would not start."""
-    from kubedevices.cli.manifests import PLUGIN_DIR, deployment_of
+    from kubedevices.cli.manifests import INSIDE_DIR, PLUGIN_DIR, deployment_of
 
     for name in _OF_A_POD:
         if getattr(args, name):
@@ -38,6 +39,8 @@ def unit_of(args: argparse.Namespace) -> str:
         arguments += ["--config", str(args.config)]
     if args.plugin_dir != PLUGIN_DIR:
         arguments += ["--socket-dir", args.plugin_dir]
+    if args.what == "proxy" and args.inside_dir != INSIDE_DIR:
+        arguments += ["--plugin-dir", args.inside_dir]
     if args.cdi:
         arguments += ["--inject", "cdi"]
     if args.metrics:

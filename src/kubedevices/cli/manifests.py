@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices import __version__
+from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
-from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
@@ -24,32 +24,31 @@ IMAGE = f"localhost/kubedevices:{__version__}"
 """What `make image` builds: a name by which no cluster pulls an image of somebody else."""
 PROGRAM = "/usr/local/bin/kubedevices"
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
+INSIDE_DIR = "/var/lib/kubedevices/plugins"
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 _GO_WITH = {
-    "config": ("simulate", "expose"),
+    "config": ("simulate", "expose", "proxy"),
     "preset": ("simulate",),
     "cdi": ("expose",),
     "dev-dir": ("expose",),
     "metrics": ("simulate", "expose"),
-    "node-label": ("simulate", "expose"),
-    "toleration": ("simulate", "expose"),
-    "name": ("simulate", "expose"),
-    "selinux": ("simulate", "expose"),
-    "namespace": ("simulate", "expose"),
-    "image": ("simulate", "expose", "node"),
-    "systemd": ("simulate", "expose", "node"),
+    "node-label": ("simulate", "expose", "proxy"),
+    "toleration": ("simulate", "expose", "proxy"),
+    "name": ("simulate", "expose", "proxy"),
+    "selinux": ("simulate", "expose", "proxy"),
+    "namespace": ("simulate", "expose", "proxy"),
+    "image": ("simulate", "expose", "proxy", "node"),
+    "systemd": ("simulate", "expose", "proxy", "node"),
+    "patch": ("proxy",),
 }
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-NAME_LIMIT = 57
-"""Characters: Kubernetes adds a dash and five more for the name of a pod, and cuts longer ones."""
-_DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
-simulate and expose print a namespace and a DaemonSet, unprivileged and without access to the
+simulate, expose and proxy print a namespace and a DaemonSet, unprivileged and without access to the
 Kubernetes API. node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
 the simulator come from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. A
-configuration that would not start is refused.
+configuration that would not start is refused. proxy --patch FILE prints what to change about the
+DaemonSet of another plugin, so that the plugin registers with the proxy.
 """
 EXAMPLES = """\
 examples:
@@ -58,13 +57,15 @@ examples:
   kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
   kubedevices manifests node | podman kube play -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
+  kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
+  kubedevices manifests proxy --patch their-plugin.yaml > patch.yaml
   kubedevices manifests kustomize --directory deploy/kustomize
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("what", choices=("simulate", "expose", "node", "kustomize"))
+    parser.add_argument("what", choices=("simulate", "expose", "proxy", "node", "kustomize"))
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument(
         "--image",
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--systemd",
         action="store_true",
-        help="simulate, expose, node: print a systemd unit for the host instead",
+        help="simulate, expose, proxy, node: print a systemd unit for the host instead",
     )
     parser.add_argument(
         "--program",
@@ -88,6 +89,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=some_path,
         metavar="DIR",
         help="kustomize: where to write the overlays",
+    )
+    parser.add_argument(
+        "--patch",
+        type=some_path,
+        metavar="DAEMONSET",
+        help="proxy: print the patch for the DaemonSet of another plugin, read from this file",
+    )
+    parser.add_argument(
+        "--inside-dir",
+        metavar="DIR",
+        default=INSIDE_DIR,
+        help="proxy: where the other plugins register, on the host (default: %(default)s)",
     )
 
 
@@ -102,7 +115,7 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=some_path,
         metavar="FILE",
-        help="simulate, expose: configuration file (expose without a file: an example)",
+        help="simulate, expose, proxy: configuration file (expose without a file: an example)",
     )
     parser.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
     parser.add_argument(
@@ -164,6 +177,10 @@ def run(args: argparse.Namespace) -> int:
         from kubedevices.cli.host_units import unit_of
 
         sys.stdout.write(unit_of(args))
+    elif args.patch is not None:
+        from kubedevices.cli.proxy_patch import patches
+
+        sys.stdout.write(as_yaml(patches(args.patch, args.plugin_dir, args.inside_dir)))
     elif args.what == "kustomize":
         write_files(args.directory, kustomize.files(IMAGE))
     elif args.what == "node":
@@ -182,9 +199,9 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UsageError("kustomize needs --directory, and only kustomize")
     for name, goes_with in _GO_WITH.items():
         if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
-            raise UsageError(f"--{name} goes with {' and '.join(goes_with)} only")
-    for name in ("kubelet-dir", "plugin-dir"):
-        if not (given := getattr(args, name.replace("-", "_"))).startswith("/"):
+            raise UsageError(f"--{name} goes with {', '.join(goes_with)} only")
+    for name in ("kubelet-dir", "plugin-dir", "inside-dir"):
+        if not (given := getattr(args, name.replace("-", "_"), "/")).startswith("/"):
             raise UsageError(f"--{name} {given!r} is no absolute path")
     if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
         raise UsageError(f"--image {args.image!r} is no name of an image")
@@ -196,20 +213,26 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
 
     deployment = Deployment(
         args.what,
-        namespace=_namespace(args.namespace or os.environ.get("NAMESPACE") or NAME),
+        namespace=namespace(args.namespace or os.environ.get("NAMESPACE") or NAME),
         image=args.image or IMAGE,
         kubelet_dir=args.kubelet_dir.rstrip("/"),
         plugin_dir=args.plugin_dir.rstrip("/"),
+        inside_dir=getattr(args, "inside_dir", INSIDE_DIR).rstrip("/"),
         metrics=args.metrics,
-        node_labels=dict(_label(text) for text in args.node_label),
-        tolerations=tuple(_taint(text) for text in args.toleration),
+        node_labels=dict(label(text) for text in args.node_label),
+        tolerations=tuple(taint(text) for text in args.toleration),
         selinux=args.selinux,
     )
-    if args.what == "simulate":
+    if args.what == "proxy":
+        config = None if args.config is None else _text(args.config)
+        found, serves = replace(deployment, config=config), ""
+    elif args.what == "simulate":
         found, serves = _with_simulator(deployment, args)
     else:
         found, serves = _with_expose(deployment, args)
-    return replace(found, name=_name(args.name) if args.name else default_name(args.what, serves))
+    return replace(
+        found, name=plugin_name(args.name) if args.name else default_name(args.what, serves)
+    )
 
 
 def target_of(args: argparse.Namespace) -> "Deployment":
@@ -218,8 +241,8 @@ def target_of(args: argparse.Namespace) -> "Deployment":
 
     if not args.name:
         return deployment_of(args)
-    namespace = _namespace(args.namespace or os.environ.get("NAMESPACE") or NAME)
-    return Deployment(args.what, IMAGE, namespace=namespace, name=_name(args.name))
+    wanted = namespace(args.namespace or os.environ.get("NAMESPACE") or NAME)
+    return Deployment(args.what, IMAGE, namespace=wanted, name=plugin_name(args.name))
 
 
 def default_name(plugin: str, serves: str) -> str:
@@ -299,62 +322,11 @@ def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[D
     return found, config.namespace
 
 
-def _name(name: str) -> str:
-    if len(name) > NAME_LIMIT or not _DNS_LABEL.fullmatch(name):
-        raise UsageError(f"--name {name!r}: use a-z, 0-9 and '-', at most {NAME_LIMIT} of them")
-    return name
-
-
-def _namespace(name: str) -> str:
-    if not _DNS_LABEL.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is no name of a namespace: use a-z, 0-9 and '-', at most 63 of them"
-        )
-    return name
-
-
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise CannotRead(str(file), error.strerror or str(error)) from error
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    prefix, slash, name = key.rpartition("/")
-    if not equals or not key:
-        raise UsageError(f"--node-label {text!r} is not KEY=VALUE")
-    is_possible = (
-        LABEL_VALUE.fullmatch(name)
-        and (not slash or DOMAIN.fullmatch(prefix))
-        and (not value or LABEL_VALUE.fullmatch(value))
-        and max(len(name), len(value)) <= LABEL_LIMIT
-    )
-    if not is_possible:
-        raise UsageError(
-            f"--node-label {text!r}: no node can have such a label (see `kubectl get nodes "
-            "--show-labels`)"
-        )
-    return key, value
-
-
-def _taint(text: str) -> str:
-    rest, colon, effect = text.partition(":")
-    key, _, value = rest.partition("=")
-    prefix, slash, name = key.rpartition("/")
-    is_possible = (
-        LABEL_VALUE.fullmatch(name)
-        and (not slash or DOMAIN.fullmatch(prefix))
-        and (not value or LABEL_VALUE.fullmatch(value))
-        and (not colon or effect in _EFFECTS)
-    )
-    if not is_possible:
-        raise UsageError(
-            f"--toleration {text!r} is no taint of a node: KEY, KEY=VALUE, or either with one of "
-            f"{', '.join(f':{each}' for each in _EFFECTS)}"
-        )
-    return text
 
 
 def as_yaml(documents: list[dict[str, Any]]) -> str:

@@ -31,6 +31,7 @@ def overlays(image: str) -> Mapping[str, Deployment]:
         "metrics": Deployment("expose", image, metrics=True),
         "nfd": Deployment("expose", image, config=ACCELERATORS, node_labels={NODE_LABEL: "true"}),
         "openshift": Deployment("expose", image, selinux=True),
+        "proxy": Deployment("proxy", image),
     }
     return {name: replace(each, name=f"{NAME}-{name}") for name, each in found.items()}
 

@@ -50,13 +50,15 @@ SystemCallArchitectures=native
 SystemCallFilter=@system-service
 """
 
+_RELOADED = ("expose", "proxy")
+
 
 def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) -> str:
     """Return the unit of a plugin beside a kubelet or a node of ours."""
     service = [
         *(f"Environment={_word(f'{name}={value}')}" for name, value in env.items()),
         f"ExecStart={_command(program, arguments)}",
-        *(["ExecReload=/bin/kill -HUP $MAINPID"] if arguments[0] == "expose" else []),
+        *(["ExecReload=/bin/kill -HUP $MAINPID"] if arguments[0] in _RELOADED else []),
         "# A kubelet that waits for this is held up no longer.",
         "TimeoutStartSec=30",
         "Restart=always",

@@ -18,13 +18,15 @@ from kubedevices.manifests import memory
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 Document: TypeAlias = dict[str, Any]
-Plugin: TypeAlias = Literal["simulate", "expose"]
+Plugin: TypeAlias = Literal["simulate", "expose", "proxy"]
 
 NAME = "kubedevices"
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
 """Where every kubelet looks for plugins: its `--root-dir` moves podresources, but not this."""
 STATE_DIR = "/var/lib/kubedevices"
+INSIDE_DIR = f"{STATE_DIR}/plugins"
+"""Where the plugins behind a proxy register, on the host."""
 CDI_DIR = "/var/run/cdi"
 CONFIG_DIR = "/etc/kubedevices"
 CONFIG_FILE = "config.yaml"
@@ -57,6 +59,7 @@ class Deployment:
     `env` are a simulator's settings, `config` is the text of a configuration file; expose has an
     example for None. `cdi` gives devices by CDI alone, `writes_cdi` lets the configuration decide.
     `dev_dirs` are the directories of /dev that expose looks into, `host_dirs` others of the host.
+    `inside_dir` is where the plugins behind a proxy register.
     `metrics` adds which pod holds which device, and asks Prometheus to come; the other pages are
     there for the kubelet's probes in any case. `node_labels` select the nodes, `tolerations`
     are taints of nodes as kubectl writes them, `KEY=VALUE:EFFECT` or a part of that. `name` names
@@ -70,6 +73,7 @@ class Deployment:
     namespace: str = NAME
     kubelet_dir: str = KUBELET_DIR
     plugin_dir: str = PLUGIN_DIR
+    inside_dir: str = INSIDE_DIR
     env: Mapping[str, str] = field(default_factory=dict)
     config: str | None = None
     cdi: bool = False
@@ -172,7 +176,12 @@ def config_map(deployment: Deployment) -> Document:
 
 
 def daemon_set(deployment: Deployment) -> Document:
-    """Return one pod per node, two during an update: the new one takes over from the old one."""
+    """Return one pod per node, two during an update: the new one takes over from the old one.
+
+    Not two proxies: plugins register with one of them, and the directory where they do is its own.
+    """
+    surge = {"maxSurge": 1, "maxUnavailable": 0}
+    alone = {"maxSurge": 0, "maxUnavailable": 1}
     about: Document = {"labels": deployment.selector}
     if annotations := _annotations(deployment):
         about["annotations"] = annotations
@@ -184,7 +193,7 @@ def daemon_set(deployment: Deployment) -> Document:
             "selector": {"matchLabels": deployment.selector},
             "updateStrategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+                "rollingUpdate": alone if deployment.plugin == "proxy" else surge,
             },
             "template": {"metadata": about, "spec": pod_spec(deployment)},
         },
@@ -288,6 +297,12 @@ def _volumes(deployment: Deployment) -> list[_Volume]:
             kind = "Directory" if path == DEV else "DirectoryOrCreate"
             seen_at = HOST_DEV + path.removeprefix(DEV)
             volumes.append(_Volume(name, path, seen_at, kind, read_only=True))
+    if deployment.plugin == "proxy":
+        wanted = {"inside": deployment.inside_dir, "state": STATE_DIR}
+        volumes += [
+            _Volume(name, path, path, "DirectoryOrCreate", read_only=False)
+            for name, path in wanted.items()
+        ]
     volumes += [
         _Volume(f"host-{number}", path, path, "DirectoryOrCreate", read_only=True)
         for number, path in enumerate(deployment.host_dirs)
@@ -308,6 +323,8 @@ def _arguments(deployment: Deployment) -> list[str]:
         arguments += ["--dev-root", HOST_DEV]
     if deployment.plugin_dir != PLUGIN_DIR:
         arguments += ["--socket-dir", deployment.plugin_dir]
+    if deployment.plugin == "proxy":
+        arguments += ["--plugin-dir", deployment.inside_dir, "--state-dir", STATE_DIR]
     if deployment.cdi:
         arguments += ["--inject", "cdi"]
     # The probes come from the node, not from within the pod, and in some clusters by IPv6.

@@ -1,0 +1,121 @@
+"""What `kubedevices manifests proxy --patch` prints: a plugin of others moved behind the proxy.
+
+Only a volume changes: where the plugin mounts the kubelet's directory, it gets the directory in
+which the proxy takes registrations. In its container the path stays, so the plugin notices nothing.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubedevices.errors import CannotRead, ConfigError, ConfigProblem
+
+
+def patches(file: Path, plugin_dir: str, inside_dir: str) -> list[dict[str, Any]]:
+    """Return a strategic-merge patch for each DaemonSet of `file` that mounts `plugin_dir`.
+
+    Raises `CannotRead`, and `ConfigError` with the line if there is none.
+    """
+    found, problems = [], []
+    for node in _objects(file):
+        kind = _text(node, "kind")
+        volumes = _get(_get(_get(_get(node, "spec"), "template"), "spec"), "volumes")
+        items = volumes.value if isinstance(volumes, yaml.SequenceNode) else []
+        names = [_text(each, "name") for each in items if _path(each) == plugin_dir]
+        if kind == "DaemonSet" and names:
+            found.append(_patch(node, names, inside_dir))
+        else:
+            problems.append(_problem(file, node, kind, items, plugin_dir))
+    if found:
+        return found
+    if not problems:
+        problems = [ConfigProblem(str(file), 1, 1, "", "there is no object in this file")]
+    daemon_sets = [each for each in problems if each.key]
+    raise ConfigError(daemon_sets or problems)
+
+
+def _objects(file: Path) -> Iterator[yaml.Node]:
+    """Yield every object of the file; those of a List one by one."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise CannotRead(str(file), error.strerror or str(error)) from error
+    try:
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            items = _get(node, "items")
+            yield from items.value if isinstance(items, yaml.SequenceNode) else [node]
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        what = getattr(error, "problem", None) or " ".join(str(error).split())
+        problem = ConfigProblem(str(file), line, column, "", f"not valid YAML: {what}")
+        raise ConfigError([problem]) from error
+
+
+def _patch(node: yaml.Node, names: Sequence[str], inside_dir: str) -> dict[str, Any]:
+    about = _get(node, "metadata")
+    metadata = {key: _text(about, key) for key in ("name", "namespace") if _text(about, key)}
+    # As the proxy makes it: the plugin may come before.
+    source = {"path": inside_dir, "type": "DirectoryOrCreate"}
+    volumes = [{"name": name, "hostPath": source} for name in names]
+    return {
+        "apiVersion": _text(node, "apiVersion") or "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata,
+        "spec": {"template": {"spec": {"volumes": volumes}}},
+    }
+
+
+def _problem(
+    file: Path, node: yaml.Node, kind: str, volumes: Sequence[yaml.Node], plugin_dir: str
+) -> ConfigProblem:
+    """Return why there is no patch for an object; `key` is empty unless it is a DaemonSet."""
+    name = _text(_get(node, "metadata"), "name")
+    if kind != "DaemonSet":
+        what = f"this is a {kind}, not a DaemonSet" if kind else "this is no Kubernetes object"
+        hint = "the plugin's DaemonSet is wanted: kubectl get daemonset NAME -o yaml"
+        return ConfigProblem(str(file), *_place(node), "", what, hint)
+    inside = [each for each in volumes if _is_in(plugin_dir, _path(each))]
+    place = _place(inside[0] if inside else node)
+    if inside:
+        return ConfigProblem(
+            str(file), *place, name,
+            f"the volume {_text(inside[0], 'name')!r} is {_path(inside[0])}, and only {plugin_dir} "
+            "in it is to be replaced",
+            f"give the plugin a volume of its own for {plugin_dir}, with a volumeMount",
+        )  # fmt: skip
+    paths = ", ".join(filter(None, map(_path, volumes)))
+    return ConfigProblem(
+        str(file), *place, name, f"no volume is the kubelet's directory {plugin_dir}",
+        f"its hostPath volumes: {paths or 'none'}; for another directory give --plugin-dir",
+    )  # fmt: skip
+
+
+def _path(volume: yaml.Node) -> str:
+    path = _text(_get(volume, "hostPath"), "path")
+    return posixpath.normpath(path) if path else ""
+
+
+def _is_in(path: str, directory: str) -> bool:
+    return bool(directory) and f"{path}/".startswith(f"{directory.rstrip('/')}/")
+
+
+def _get(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            if name.value == key:
+                found: yaml.Node = value
+                return found
+    return None
+
+
+def _text(node: yaml.Node | None, key: str) -> str:
+    value = _get(node, key)
+    return value.value if isinstance(value, yaml.ScalarNode) else ""
+
+
+def _place(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
