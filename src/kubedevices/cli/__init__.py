@@ -34,6 +34,7 @@ VERBS = {
     "simulate": "serve simulated devices",
     "expose": "serve devices of this host; a YAML file chooses them",
     "proxy": "stand between other device plugins and the kubelet",
+    "replay": "serve a record as a plugin: the same lists at the same times, the same answers",
     "node": "run a node without Kubernetes: accept plugins, allocate their devices",
     "devices": "list devices: health, NUMA node, holder",
     "wait": "wait until a resource has devices to allocate",

@@ -1,5 +1,6 @@
 """`Recorded`: writes down what a node and a plugin say to each other; changes nothing."""
 
+import asyncio
 import itertools
 import logging
 from collections import deque
@@ -16,7 +17,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.middleware import Middleware, Relay
-from kubedevices.middleware.record_file import MIB, Given, RecordFile
+from kubedevices.middleware.record_file import MIB, RecordFile
 from kubedevices.middleware.record_format import (
     ALLOCATE,
     PRE_START,
@@ -88,7 +89,7 @@ class Recorded(Middleware):
             self.file.add_list(f"{self.domain}/{name}", None)
         self._types = set(tree)
         for name in tree:
-            self.file.add_list(f"{self.domain}/{name}", _list_of(tree, name))
+            self.file.add_list(f"{self.domain}/{name}", tree.sent(name) or tree.devices(name))
         return tree
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "Recording":
@@ -175,9 +176,12 @@ class Recording(Relay):
     async def _hear(self, call: str, number: int, asking: Awaitable[Answer]) -> Answer:
         try:
             return await asking
-        except BaseException as error:
-            text = error  # the name `error` ends with this block
-            self._note(call, number, lambda: {"error": error_json(text)})
+        except asyncio.CancelledError:
+            self._note(call, number, lambda: {"hungUp": True}, "kubelet")
+            raise
+        except Exception as error:
+            told = error_json(error)
+            self._note(call, number, lambda: {"error": told})
             raise
 
     def _answer(self, call: str, number: int, response: Any) -> None:
@@ -190,7 +194,3 @@ class Recording(Relay):
         self, call: str, number: int, make: Callable[[], Json], speaker: str = "plugin"
     ) -> None:
         self._record.note(self._resource, call, number, speaker, make)
-
-
-def _list_of(tree: DeviceTree, device_type: str) -> Given:
-    return tree.devices(device_type)

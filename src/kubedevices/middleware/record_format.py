@@ -110,12 +110,10 @@ def response_json(call: str, response: Any, *, redact_env: bool = False) -> Json
     return found
 
 
-def error_json(error: BaseException) -> Json:
+def error_json(error: Exception) -> Json:
     """Return why a call failed, as a kubelet hears it."""
     if isinstance(error, RpcError):
         return {"code": error.code.name, "message": error.message}
-    if not isinstance(error, Exception):
-        return {"code": StatusCode.CANCELLED.name, "message": "the caller hung up"}
     code = getattr(error, "code", StatusCode.UNKNOWN)
     name = code.name if isinstance(code, StatusCode) else StatusCode.UNKNOWN.name
     return {"code": name, "message": str(error) or type(error).__name__}

@@ -12,4 +12,6 @@ known_sockets      which resource has which socket, kept over our own restarts
 plugin_scanner     one plugin as a scanner: its lists as device trees
 plugin_calls       one plugin's calls as abilities, each with a deadline
 foreign_list       a plugin's list as devices
+replay             a record in the place of a plugin
+recording          what the files of a record hold
 """

@@ -43,7 +43,29 @@ class CallLimits(NamedTuple):
     """A kubelet's own limit is 30."""
 
 
-class PluginCalls(StandIn):
+class CallsOnly(StandIn):
+    """The calls of a container's life, as `options` say; nothing else is heard."""
+
+    def __init__(self, name: str, options: PluginOptions) -> None:
+        self.stands_for, self.unknown_options = name, options.unknown
+        found: set[type] = {Allocator}
+        if options.get_preferred_allocation_available:
+            found.add(PreferredAllocator)
+        if options.pre_start_required:
+            found.add(ContainerPreStarter)
+        self.offered = frozenset(found)
+
+    async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
+        """Do nothing: no plugin is asked."""
+
+    async def on_type_added(self, device_type: str) -> None:
+        """Do nothing: no plugin is told."""
+
+    async def on_type_removed(self, device_type: str) -> None:
+        """Do nothing: no plugin is told."""
+
+
+class PluginCalls(CallsOnly):
     """The calls of the plugin of `resource`. `current` returns the instance that answers now.
 
     Raises `PluginAway`, `PluginLate`, and what the plugin says.
@@ -56,8 +78,8 @@ class PluginCalls(StandIn):
         current: Callable[[], Endpoint | None],
         limits: CallLimits,
     ) -> None:
-        self.resource = self.stands_for = resource
-        self.offered, self.unknown_options = abilities_for(options), options.unknown
+        super().__init__(resource, options)
+        self.resource = resource
         self._current, self._limits = current, limits
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
@@ -93,15 +115,6 @@ class PluginCalls(StandIn):
             "--pre-start-timeout",
         )
 
-    async def post_allocate(self, response: AllocateResponse, request: AllocateRequest) -> None:
-        """Do nothing: no plugin is asked."""
-
-    async def on_type_added(self, device_type: str) -> None:
-        """Do nothing: no plugin is told."""
-
-    async def on_type_removed(self, device_type: str) -> None:
-        """Do nothing: no plugin is told."""
-
     async def _ask(
         self,
         call: str,
@@ -125,13 +138,3 @@ class PluginCalls(StandIn):
             if plugin.is_connected:
                 raise
             raise PluginAway(self.resource, call) from error
-
-
-def abilities_for(options: PluginOptions) -> frozenset[type]:
-    """Return the abilities that a plugin with `options` has."""
-    found: set[type] = {Allocator}
-    if options.get_preferred_allocation_available:
-        found.add(PreferredAllocator)
-    if options.pre_start_required:
-        found.add(ContainerPreStarter)
-    return frozenset(found)

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixture `bench`, `StubPlugin` and `conformance` for tests of device plugins.
+"""The pytest plugin for tests of device plugins: `bench`, `replay`, `StubPlugin`, `conformance`.
 
 Loaded by pytest in every session where kubedevices is installed, so nothing is imported here that
 is not used; neither pytest-asyncio nor any setting is needed.
@@ -8,20 +8,23 @@ conformance_check  `conformance`, all checks of `kubedevices check` on a scanner
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from kubedevices.bench import Bench
+    from kubedevices.bench.plugins import ScannerPlugin
+    from kubedevices.plugin.options import RunnerOptions
     from kubedevices.testing.conformance_check import NotConformant, conformance
     from kubedevices.testing.stub_plugin import StubPlugin
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-__all__ = ["Bench", "NotConformant", "StubPlugin", "bench", "conformance"]
+__all__ = ["Bench", "NotConformant", "Replayer", "StubPlugin", "bench", "conformance", "replay"]
 
 _HOME_OF = {
     "Bench": "kubedevices.bench",
@@ -41,6 +44,36 @@ def bench() -> "Iterator[Bench]":
 
     with Bench() as node:
         yield node
+
+
+class Replayer:
+    """What the fixture `replay` gives: call it with the files of a record."""
+
+    def __init__(self, bench: "Bench") -> None:
+        self._bench = bench
+
+    def __call__(
+        self,
+        *files: "Path | str",
+        speed: float = 1.0,
+        domain: str = "",
+        **options: "Unpack[RunnerOptions]",
+    ) -> "ScannerPlugin":
+        """Serve the record on the bench, as `kubedevices replay` does; `wait_for` its devices.
+
+        `bench.advance` moves its time too. Raises `CannotRead` and `UsageError`.
+        """
+        from kubedevices.proxy.replay import OPTIONS, Replay  # noqa: PLC0415
+
+        scanner = Replay(*files, speed=speed, domain=domain)
+        served: RunnerOptions = {**OPTIONS, **options}
+        return self._bench.start(scanner, domain=scanner.domain, **served)
+
+
+@pytest.fixture
+def replay(bench: "Bench") -> Replayer:
+    """Give a function that serves the files of a record as a plugin of `bench`."""
+    return Replayer(bench)
 
 
 # No __dir__: pytest looks at every name in it, which would load them all.

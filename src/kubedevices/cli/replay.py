@@ -1,0 +1,67 @@
+"""`kubedevices replay`: serve what a record has as a device plugin."""
+
+import argparse
+import math
+
+from kubedevices.cli.serving import (
+    add_serving_arguments,
+    runner_options,
+    serve_plugin,
+    some_path,
+)
+
+NAME = "replay"
+HELP = """\
+serve a record as a plugin: the same lists at the same times, the same answers
+
+The first list comes at once, the last stays. A question that the record does not have is answered
+with an error. docs/proxy.md says how a record is made.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices replay example.com_gpu.jsonl --socket-dir /tmp/kd
+  kubedevices replay records/*.jsonl* --speed 60
+"""
+LOG_LEVEL = "info"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument(
+        "files", nargs="+", type=some_path, metavar="FILE", help="files of a record, in any order"
+    )
+    parser.add_argument(
+        "--speed",
+        type=_speed,
+        default=1.0,
+        metavar="FACTOR",
+        help="how much faster than it was; 0.5 is half as fast (default: 1)",
+    )
+    parser.add_argument(
+        "--domain", default="", help="which resources, if the record has those of several domains"
+    )
+    add_serving_arguments(parser)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return speed
+
+
+def keeps_running(_: argparse.Namespace) -> bool:
+    """The kubelet waits for it, whoever reads its log."""
+    return True
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    from kubedevices.proxy.replay import OPTIONS, Replay
+
+    scanner = Replay(*args.files, speed=args.speed, domain=args.domain)
+    serve_plugin(args, scanner, scanner.domain, {**OPTIONS, **runner_options(args)})
+    return 0

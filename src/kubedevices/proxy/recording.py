@@ -1,0 +1,253 @@
+"""What a record holds: the lists of each resource in time, and the answers to what was asked.
+
+docs/proxy.md describes the format. A record comes from elsewhere: a line that is damaged, or cut
+off by the end of the recording process, is told and left out, and the rest counts.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubedevices.allocation import PluginOptions
+from kubedevices.errors import CannotRead, KubedevicesError, RpcError, StatusCode
+from kubedevices.host import untrusted_files
+from kubedevices.middleware.record_format import (
+    ALLOCATE,
+    CALLS,
+    LIST,
+    OPTIONS,
+    PRE_START,
+    PREFER,
+    VERSION,
+    apply_list,
+    error_of,
+    seconds,
+)
+from kubedevices.resource_name import explain_resource_name
+from kubedevices.wire import message_json
+from kubedevices.wire.convert import options_from_wire
+from kubedevices.words import counted, some_of
+
+_LINE_LIMIT = 64 * 2**20
+"""Bytes: more than any list that a kubelet takes."""
+_TOLD = 5
+"""Damaged lines that are told one by one."""
+_NO_OPTIONS = PluginOptions()
+_VERSION_KEY = "kubedevices-record"
+
+
+class Change(NamedTuple):
+    """A list from a moment on, as the entries of a ListAndWatchResponse; None: not served."""
+
+    time: float
+    entries: tuple[bytes, ...] | None
+
+
+class Answer(NamedTuple):
+    """What a call returned or raised, and after how many seconds."""
+
+    took: float
+    response: Any = None
+    error: RpcError | None = None
+
+
+@dataclass
+class RecordedResource:
+    """What is known of one resource."""
+
+    name: str
+    options: PluginOptions = _NO_OPTIONS
+    changes: list[Change] = field(default_factory=list)
+    answers: dict[tuple[str, Any], list[Answer]] = field(default_factory=dict)
+    """By call and key, see `key_of`; in the order of the questions."""
+
+    def asked(self, call: str) -> str:
+        """Return what was asked by a call, for messages."""
+        found = [_key_text(call, key) for name, key in self.answers if name == call]
+        return some_of(found) if found else "nothing"
+
+
+@dataclass
+class Recording:
+    """All that the files of a record hold; `problems` are for people."""
+
+    resources: dict[str, RecordedResource]
+    problems: list[str]
+    is_redacted: bool
+    lost: int
+
+    @property
+    def time_span(self) -> tuple[float, float]:
+        """The times of the first and of the last list."""
+        times = [change.time for each in self.resources.values() for change in each.changes]
+        return (min(times), max(times)) if times else (0.0, 0.0)
+
+
+def read_recording(files: Iterable[Path]) -> Recording:
+    """Read all `files`, in any order; raises `CannotRead` for one that is no record."""
+    reading = _Reading()
+    for file in files:
+        reading.read(file)
+    return reading.finish()
+
+
+def key_of(call: str, request: Any) -> Any:
+    """Return what makes two requests the same question: IDs without their order, by container."""
+    if call == PRE_START:
+        return (tuple(sorted(request.device_ids)),)
+    if call == ALLOCATE:
+        return tuple(tuple(sorted(each.device_ids)) for each in request.containers)
+    return tuple(
+        (tuple(sorted(each.available)), tuple(sorted(each.must_include)), each.size)
+        for each in request.containers
+    )
+
+
+def question(call: str, request: Any) -> str:
+    """Return a request in words, for messages."""
+    return _key_text(call, key_of(call, request))
+
+
+def _key_text(call: str, key: Any) -> str:
+    if call == PREFER:
+        return " | ".join(
+            f"{size} of {','.join(available)}" + (f" with {','.join(must)}" if must else "")
+            for available, must, size in key
+        )
+    return " | ".join(",".join(ids) for ids in key)
+
+
+class _Line(NamedTuple):
+    time: float
+    place: str
+    parts: dict[str, Any]
+
+
+class _Damaged(ValueError):
+    """A line that says nothing that can be used."""
+
+
+class _Reading:
+    """Collects the lines of several files, then puts them in order."""
+
+    def __init__(self) -> None:
+        self._lines: list[_Line] = []
+        self._problems: list[str] = []
+        self._is_redacted = False
+        self._lost = 0
+
+    def read(self, file: Path) -> None:
+        """Read one file; raises `CannotRead`."""
+        try:
+            descriptor = untrusted_files.open_regular(file, follow_links=True)
+            with os.fdopen(descriptor, "rb") as stream:
+                self._take_head(file, stream.readline(_LINE_LIMIT))
+                for number, text in enumerate(_bounded_lines(stream), 2):
+                    self._take(f"{file}:{number}", text)
+        except OSError as error:
+            raise CannotRead(str(file), error.strerror or str(error)) from error
+
+    def _take_head(self, file: Path, text: bytes) -> None:
+        try:
+            found = _parsed(text)
+            version = found[_VERSION_KEY]
+        except (_Damaged, KeyError):
+            raise CannotRead(
+                str(file), "its first line is not that of a record of kubedevices"
+            ) from None
+        if version != VERSION:
+            reason = f"it is a record of version {version!r:.20}, and this program knows {VERSION}"
+            raise CannotRead(str(file), reason)
+        self._is_redacted |= "env" in (found.get("redacted") or ())
+
+    def _take(self, place: str, text: bytes) -> None:
+        try:
+            parts = _parsed(text)
+            time = seconds(parts.get("time"))
+        except ValueError as error:
+            self._problems.append(f"{place}: {error}: left out")
+            return
+        lost = parts.get("lost")
+        if isinstance(lost, int):
+            self._lost += lost
+            self._problems.append(f"{place}: {counted(lost, 'line')} could not be written here")
+            return
+        self._lines.append(_Line(time, place, parts))
+
+    def finish(self) -> Recording:
+        """Return what all lines say, in the order of their times."""
+        resources: dict[str, RecordedResource] = {}
+        waiting: dict[tuple[str, str, Any], tuple[float, Any]] = {}
+        for line in sorted(self._lines, key=lambda each: each.time):
+            try:
+                _understand(line, resources, waiting)
+            except (ValueError, KeyError, TypeError, KubedevicesError) as error:
+                self._problems.append(f"{line.place}: {error}: left out")
+        for (name, call, _), (_, key) in waiting.items():
+            silence = RpcError(
+                StatusCode.DEADLINE_EXCEEDED,
+                f"{name}: the record has no answer to {call} of {_key_text(call, key)}: "
+                "the plugin never gave one",
+            )
+            resources[name].answers.setdefault((call, key), [Answer(0.0, error=silence)])
+        left_out = len(self._problems) - _TOLD
+        problems = self._problems[:_TOLD] + ([f"and {left_out} more"] if left_out > 0 else [])
+        return Recording(resources, problems, self._is_redacted, self._lost)
+
+
+def _bounded_lines(stream: Any) -> Iterator[bytes]:
+    while text := stream.readline(_LINE_LIMIT):
+        yield text
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        what = "it is damaged" if text.endswith(b"\n") else "it is cut off"
+        raise _Damaged(what) from None
+    if not isinstance(found, dict):
+        raise _Damaged("it is no object")
+    return found
+
+
+def _understand(
+    line: _Line,
+    resources: dict[str, RecordedResource],
+    waiting: dict[tuple[str, str, Any], tuple[float, Any]],
+) -> None:
+    """Add what one line says; raises ValueError and the like for what it cannot mean."""
+    parts = line.parts
+    name, call = str(parts["resource"]), str(parts["call"])
+    if problem := explain_resource_name(name):
+        raise _Damaged(f"{name!r:.80} is no resource: {problem}")
+    found = resources.setdefault(name, RecordedResource(name))
+    if call == LIST:
+        before = found.changes[-1].entries if found.changes else None
+        entries = None if parts.get("gone") else apply_list(before or (), parts)
+        if not found.changes or entries != before:
+            found.changes.append(Change(line.time, entries))
+    elif call == OPTIONS:
+        message = message_json.to_bytes(message_json.OPTIONS, parts["message"])
+        found.options = options_from_wire(message)
+    elif call in CALLS:
+        how = CALLS[call]
+        which = (name, call, parts["id"])
+        if "hungUp" in parts:
+            return  # the plugin might have answered
+        if parts.get("from") == "kubelet":
+            message = message_json.to_bytes(how.request, parts["message"])
+            waiting[which] = line.time, key_of(call, how.request_from_wire(message))
+            return
+        asked, key = waiting.pop(which)
+        took = max(0.0, line.time - asked)
+        if "error" in parts:
+            answer = Answer(took, error=error_of(parts["error"]))
+        else:
+            message = message_json.to_bytes(how.response, parts["message"])
+            answer = Answer(took, how.response_from_wire(message))
+        found.answers.setdefault((call, key), []).append(answer)
+    # What a later version says besides is none of our business.
