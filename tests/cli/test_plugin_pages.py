@@ -19,12 +19,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import kubedevices as kd
 from kubedevices import __version__
 from kubedevices.cli import main
+from kubedevices.cli.plugin_pages import PluginPages
+from kubedevices.metrics import MIDDLEWARE_EVENTS
+from kubedevices.plugin.runner import PluginRunner
 from tests.cli.commands import run, running
 from tests.fake_kubelet import FakeKubelet
 from tests.prometheus_lint import lint
 from tests.waiting import until_sync
+from tests.widgets import Widgets
 
 RESOURCE = "example.com/gpu"
 SCANNER = """\
@@ -279,6 +284,20 @@ def test_expose_tells_of_scans_and_of_its_configuration(short_dir: Path) -> None
         until_sync(lambda: numbers(url)["config_reloads_total", "success"] == 1)
         assert numbers(url)[name,] > before[name,]
         assert numbers(url)["config_last_reload_successful",] == 1
+
+
+def test_what_middleware_did_is_counted() -> None:
+    """By middleware, device type and event, however many stand before the scanner."""
+    shared = kd.Shared(Widgets(gpu=[]))
+    shared.count("refused", "gpu", 2)
+    scanner = kd.Renamed(shared, {"gpu": "card"})
+    scanner.count("renamed", "card")
+    pages = PluginPages("127.0.0.1:0", scanner)
+    samples = pages._samples(PluginRunner(scanner, domain="example.com"))
+    assert [each[1:] for each in samples if each.metric is MIDDLEWARE_EVENTS] == [
+        (("renamed", "card", "renamed"), 1),
+        (("shared", "gpu", "refused"), 2),
+    ]
 
 
 def test_a_kubelet_that_does_not_answer_leaves_the_other_metrics(

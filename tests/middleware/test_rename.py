@@ -30,6 +30,16 @@ async def test_devices_keep_everything_but_the_name_of_their_type() -> None:
         assert scanner.inner_type("old-gpu") == "gpu"
 
 
+async def test_a_type_that_is_away_keeps_its_name() -> None:
+    """Somebody outside may hold its list meanwhile, and make its abilities anew."""
+    plugin = Widgets(gpu=widgets("g0"))
+    scanner = kd.Renamed(plugin, {"gpu": "card"})
+    async with scanned(scanner) as served:
+        plugin.show()
+        assert not await served.next_tree()
+        assert scanner.inner_type("card") == "gpu"
+
+
 async def test_of_two_types_with_one_name_the_first_is_listed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -44,8 +44,8 @@ class TypeNames:
         return owner == inner_type
 
     def end(self) -> None:
-        """Let the names count."""
-        self._inner = self._next
+        """Let the names count; those before stay known, for a plugin that is away and held."""
+        self._inner = {**self._inner, **self._next}
 
 
 class Renamed(RuledMiddleware[str]):
