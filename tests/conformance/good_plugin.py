@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -428,6 +428,11 @@ def start(plugin_class: type[GoodPlugin], args: argparse.Namespace) -> int:
     return asyncio.run(main())
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the plugin to its end; return the exit code."""
+    return start(GoodPlugin, arguments().parse_args(argv))
+
+
 if __name__ == "__main__":
     # Threads of grpc may still be around: leave at once, everything is closed.
-    os._exit(start(GoodPlugin, arguments().parse_args()))
+    os._exit(main())

@@ -1,8 +1,8 @@
-"""Keepers that have the misbehaving plugins of this folder loaded, and fork instead of executing.
+"""Keepers that have the plugins of this folder loaded, and fork instead of executing.
 
-A check of a mutant starts a keeper and some thirty plugin processes. Loading Python and grpcio for
-each of them took most of the time of the whole test suite. So one process loads all of it once and
-forks a keeper for each check. Any other command is executed as ever.
+A check starts a keeper and some thirty plugin processes. Loading Python and grpcio for each of them
+took most of the time of the whole test suite. So one process loads all of it once and forks a
+keeper for each check. Any other command is executed as ever.
 """
 
 import asyncio
@@ -14,25 +14,32 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from kubedevices.conformance.keeper import KeeperProcess, leave_keeper, main
-from kubedevices.conformance.processes import Keeper
-from tests.conformance import mutant
+from tests.conformance import good_plugin, mutant, unusual_plugin
 from tests.conformance.mutants.registry import all_mutations
+
+MAINS: dict[tuple[str, ...], Callable[[Sequence[str]], int]] = {
+    (sys.executable, str(each.__file__)): each.main
+    for each in (good_plugin, mutant, unusual_plugin)
+}
+"""By the first words of a command."""
 
 
 class PreloadedKeeper(KeeperProcess):
-    """Runs a mutant in the forked child itself."""
+    """Runs a plugin of this folder in the forked child itself."""
 
     def _become(self, request: dict[str, Any], problems: int) -> None:
         argv = request["argv"]
-        if argv[:2] != [sys.executable, mutant.__file__]:
+        main = MAINS.get(tuple(argv[:2]))
+        if main is None:
             super()._become(request, problems)
+            return
         code = 1
         try:
             leave_keeper(request)
@@ -40,7 +47,7 @@ class PreloadedKeeper(KeeperProcess):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
             os.environ.update(request["env"])
-            code = mutant.main(argv[2:])
+            code = main(argv[2:])
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException:
@@ -64,8 +71,8 @@ class Forked:
 
 
 @contextmanager
-def preloaded_keepers() -> Iterator[None]:
-    """Let every check of this process fork its keeper from one process."""
+def forking_keepers() -> Iterator[Callable[[socket.socket], Forked]]:
+    """Give what starts a keeper for `Keeper.start_keeper`: by a fork of one process."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     command = [sys.executable, "-P", __file__, str(theirs.fileno())]
     loaded = subprocess.Popen(command, pass_fds=(theirs.fileno(),), cwd="/")
@@ -77,11 +84,9 @@ def preloaded_keepers() -> Iterator[None]:
             socket.send_fds(ours, [b"fork"], [control.fileno(), ended.fileno()])
         return Forked(alive)
 
-    usual, Keeper.start_keeper = Keeper.start_keeper, staticmethod(fork)
     try:
-        yield
+        yield fork
     finally:
-        Keeper.start_keeper = staticmethod(usual)
         ours.close()
         loaded.wait(30)
 
@@ -89,7 +94,8 @@ def preloaded_keepers() -> Iterator[None]:
 def fork_keepers(orders: socket.socket) -> None:
     """Fork a keeper for each order, until nobody is left to give orders."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a keeper ended
-    mutant.command_line(["--mutation", next(iter(all_mutations())), "--device-dir", "/"])
+    all_mutations()
+    good_plugin.arguments().parse_args(["--device-dir", "/"])  # loads what a parser needs
     asyncio.run(asyncio.sleep(0))  # all that the first loop loads
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages of all that is loaded

@@ -13,6 +13,8 @@ from tests.conformance.good_plugin import GoodPlugin
 from tests.conformance.rig import FAST, HERE, MUTANT, hot_plug, target, widgets
 from tests.conformance.unusual_plugin import LooksRarely, RemembersDevices, SecondNeverChanges
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 SCRIPT = HERE / "unusual_plugin.py"
 CHANGES = ("list.change", "list.replicas", "list.recovers", "life.lost-updates")
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"

@@ -2,8 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from kubedevices.conformance.checks import ALL
 from tests.conformance.rig import GOOD_PLUGIN, check, found, skipped
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 ELSEWHERE = {"registration.unopened-stream"}
 """Needs two resources."""

@@ -8,7 +8,6 @@ import pytest
 from kubedevices.conformance import patience
 from kubedevices.conformance.checks import ALL
 from tests.conformance.mutants.registry import Mutation, all_mutations
-from tests.conformance.preloaded_keeper import preloaded_keepers
 from tests.conformance.rig import MUTANT, check, found
 
 AT_ONCE = 20
@@ -21,6 +20,7 @@ MUTATIONS = sorted(all_mutations().values(), key=lambda mutation: mutation.name)
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("preloaded")
 async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The set of checks that a broken plugin fails is the one it names, severities included.
 
@@ -29,10 +29,9 @@ async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) ->
     """
     # By the clock: mutants have timers of seconds, and share this process with many others.
     monkeypatch.setattr(patience, "MOST", 1)
-    with preloaded_keepers():
-        differ = await try_all(MUTATIONS, AT_ONCE)
-        for _ in range(AGAIN):
-            differ = await try_all(differ, FEW)
+    differ = await try_all(MUTATIONS, AT_ONCE)
+    for _ in range(AGAIN):
+        differ = await try_all(differ, FEW)
     assert not differ, "\n\n".join(differ.values())
 
 

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import pytest
+
 from kubedevices.conformance.checks import find
 from kubedevices.conformance.runner import run_checks
 from tests.conformance.rig import FAST, MUTANT, target, widgets
+
+pytestmark = pytest.mark.usefixtures("preloaded")
 
 MORE_THAN_A_SECOND = ("sh", "-c", 'sleep 1.2; exec "$@"', "sh")
 

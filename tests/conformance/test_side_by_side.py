@@ -14,6 +14,8 @@ from kubedevices.conformance.target import Target
 from tests.conformance.mutants.registry import all_mutations
 from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, check, found, target, widgets
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 SAMPLE = (
     "intel-panics-after-a-restart",
     "rocm-any-stream-end-exits",

@@ -10,6 +10,8 @@ from kubedevices.probe.kubelet import Probe
 from tests.conformance.rig import FAST, HERE, MUTANT, check
 from tests.conformance.unusual_plugin import LateOnce
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 UNUSUAL_PLUGIN = HERE / "unusual_plugin.py"
 
 GROWTH = [find(f"life.{name}") for name in ("descriptors", "threads", "memory")]

@@ -37,6 +37,8 @@ from tests.conformance.unusual_plugin import (
 )
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 
+pytestmark = pytest.mark.usefixtures("preloaded")
+
 SCRIPT = HERE / "unusual_plugin.py"
 SLOWER_THAN_ITS_LIMIT = replace(FAST, registered_soon=1)
 """Two answers to Register take longer than one and the grace that a resource gets."""

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +297,14 @@ HABITS = {
     )
 }
 
-if __name__ == "__main__":
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the plugin that the command line names to its end; return the exit code."""
     parser = arguments()
     parser.add_argument("--habit", required=True, choices=sorted(HABITS))
-    args = parser.parse_args()
-    os._exit(start(HABITS[args.habit], args))
+    args = parser.parse_args(argv)
+    return start(HABITS[args.habit], args)
+
+
+if __name__ == "__main__":
+    os._exit(main())
