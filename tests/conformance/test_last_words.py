@@ -70,10 +70,21 @@ def test_a_crash_is_its_message_and_its_own_frame(text: str, words: list[str]) -
         assert word in line
 
 
+LOGGED = """\
+E1122 10:00:00.000000       1 manager.go:93] Failed to serve a.b/c: connection refused
+Cannot register to kubelet service
+github.com/acme/widget/pkg/deviceplugin.(*server).setupAndServe
+\t/build/pkg/deviceplugin/server.go:206
+runtime.goexit
+\t/usr/local/go/src/runtime/asm_amd64.s:1594
+"""
+
+
 def test_without_a_crash_the_end_is_shown() -> None:
-    """The last lines that are not empty."""
+    """The last lines that are not empty, but of an error with its stack the error."""
     assert last_words("a\nb\n\nc\nd\n\n") == "b\nc\nd"
     assert last_words("") == ""
+    assert last_words(LOGGED) == "\n".join(LOGGED.splitlines()[:2])
 
 
 def test_a_crash_is_told_from_a_decision() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 _GO = re.compile(r"^(panic: |fatal error: |F\d{4} \d\d:|.*\bmsg=.*level=fatal|.*level=fatal)")
 _GO_FRAME = re.compile(r"^([\w./*()\-\[\]{}·…%]+)\(.*\)$")
-_GO_PLACE = re.compile(r"^\t(\S+\.go:\d+)")
+_GO_PLACE = re.compile(r"^\t(\S+\.(?:go|s):\d+)")
 _PYTHON = "Traceback (most recent call last):"
 _PYTHON_FRAME = re.compile(r'^  File "([^"]+)", line \d+, in ')
 _PYTHON_ERROR = re.compile(r"^[A-Za-z_][\w.]*(: |$)")
@@ -27,7 +27,18 @@ def last_words(text: str, lines: int = 3) -> str:
     starts = [number for number, line in enumerate(printed) if line.strip() == _PYTHON]
     if starts:
         return "\n".join(_of_python(printed[starts[-1] :]))
-    return "\n".join([line for line in printed if line.strip()][-lines:])
+    return "\n".join(_without_frames([line for line in printed if line.strip()])[-lines:])
+
+
+def _without_frames(printed: Sequence[str]) -> list[str]:
+    """Leave out the stack that an error of Go is often logged with: the error is above it."""
+    places = [bool(_GO_PLACE.match(line)) for line in printed]
+    below = [*places[1:], False]
+    return [
+        line
+        for line, is_place, has_place in zip(printed, places, below, strict=False)
+        if not is_place and not has_place
+    ]
 
 
 def is_crash(text: str) -> bool:

@@ -16,7 +16,6 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
-from kubedevices.conformance.notes import Death
 from kubedevices.conformance.processes import Process
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
@@ -101,7 +100,7 @@ class Line:
         if self._alive and self._alive is stage.process and not self._alive.running:
             how = self._alive.how_it_ended()
             when = f"its process ended ({how}) while nothing was asked of it"
-            stage.notes.deaths.append(Death(when, self._alive.last_words()))
+            stage.notes.died(self._alive, when, self._alive.last_words())
         if check.phase is Phase.RESTARTS and stage.notes.deaths and stage.target.command:
             stage.is_suspect = True  # what dies of a restart must not do so in the next check
         await stage.ready()
@@ -112,22 +111,23 @@ class Line:
         """Go on without the plugin; unless a check has just told so, this is a failure."""
         self.is_lost, self._why_lost = True, f"it does not register any more: {why}"
         if self.stage.target.command or not told:
-            self.stage.notes.deaths.append(Death(self._why_lost, self.stage.last_words()))
+            self.stage.notes.died(self.stage.process, self._why_lost, self.stage.last_words())
 
     def _after_death(
         self, check: Check, process: Process, after: float, verdicts: dict[str, Verdict]
     ) -> dict[str, Verdict]:
         """Say once that the process ended, where it belongs: here, or in a check of its own."""
         how, words = process.how_it_ended(), process.last_words()
-        passes = all(verdict.status is Status.PASS for verdict in verdicts.values())
+        said = {verdict.status for verdict in verdicts.values()}
+        passes = said == {Status.PASS}
         if check.phase is Phase.QUIET:
             when = f"its process ended ({how}) while nothing was asked of it"
-            self.stage.notes.deaths.append(Death(when, words))
+            self.stage.notes.died(process, when, words)
             return self._for_all(Verdict(Status.SKIP, f"its process ended meanwhile ({how})"))
         if check.phase is Phase.RESTARTS:
-            if passes:
+            if passes or (said <= {Status.PASS, Status.SKIP} and not process.gave_up()):
                 when = f"its process ended ({how}) {after:.1f} s after {check.id} began"
-                self.stage.notes.deaths.append(Death(when, words))
+                self.stage.notes.died(process, when, words)
             return verdicts
         found = "; ".join({each.evidence for each in verdicts.values()} if not passes else ())
         text = f"its process ended ({how}) {after:.1f} s after the check began"

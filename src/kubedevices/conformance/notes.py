@@ -35,7 +35,14 @@ class Notes:
     usual_start: float = 0.0  # seconds from launch to Register, seen at the first start
     is_watched: bool = False  # found by the plugin watcher alone, it never calls Register
     deaths: list[Death] = field(default_factory=list)
+    told: set[object] = field(default_factory=set)  # processes whose end is among the deaths
     logs: list[Log] = field(default_factory=list)
+
+    def died(self, process: object, when: str, words: str) -> None:
+        """Note an end that nobody asked for, once for each process."""
+        if process not in self.told:
+            self.told.add(process)
+            self.deaths.append(Death(when, words))
 
     def keep_log(self, check: str, ended: str, text: str) -> None:
         """Keep what a process printed, without the middle if it is long."""

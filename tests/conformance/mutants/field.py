@@ -78,6 +78,36 @@ class DeadStreamTakesUpdate(GoodPlugin):
         await super().announce()
 
 
+@mutation(
+    "intel-stops-serving-at-a-change",
+    fails=["life.lost-updates"],
+    says={"life.lost-updates": "panic: send on closed channel"},
+)
+class StopsServingAtAChange(GoodPlugin):
+    """The dead stream of a former kubelet takes a change and stops the server; the next panics."""
+
+    registrations = 0
+    is_stopped = False
+
+    async def call_register(self) -> None:
+        await super().call_register()
+        self.registrations += 1
+
+    async def announce(self) -> None:
+        if self.is_stopped:
+            print("panic: send on closed channel", file=sys.stderr)
+            os._exit(2)
+        if self.registrations > 1:
+            self.is_stopped = True
+            await self.server.stop(0)
+        await super().announce()
+
+    async def until_lost(self) -> None:
+        await super().until_lost()
+        if self.is_stopped:
+            await asyncio.sleep(3600)
+
+
 @mutation("generic-registers-late", warns=["life.sockets-wiped"])
 class RegistersLate(GoodPlugin):
     """Looks at the sockets from time to time only; here before its second registration."""

@@ -328,7 +328,7 @@ async def lost_updates(stage: Stage) -> str:
     try:
         moved, _ = await _change_arrives(stage, _triggered(stage))
         if not moved:
-            await _must_not_be_lost(stage, "a change did not arrive")
+            await _must_be_idle(stage, "a change", number)
             raise NotTried(_no_change(stage))
         began = asyncio.get_running_loop().time()
         while number < stage.timing.changes and _has_time(stage, number, stage.spent(began)):
@@ -355,8 +355,13 @@ def _has_time(stage: Stage, done: int, took: float) -> bool:
 
 async def _must_be_idle(stage: Stage, what: str, number: int) -> None:
     """Tell a change that was lost from one that never happened."""
-    if stage.process and not stage.process.running:
-        raise Broken(f"{what}: its process ended", stage.last_words())
+    if not stage.is_connected():  # it withdrew the resource, or stopped to serve it
+        await _undo(stage)
+        if not await stage.wait_for(stage.is_connected, stage.timing.registered_at_all):
+            if stage.process and not stage.process.running:
+                raise Broken(f"{what}: its process ended", stage.last_words())
+            raise Broken(f"{what} ended its connection, and it did not come back")
+        raise NotTried(f"{what} withdrew the resource")
     await _must_not_be_lost(stage, f"{what} did not arrive")
     if number == 1:
         raise NotTried("the trigger changes the devices only once")

@@ -3,7 +3,6 @@
 from kubedevices.conformance.check import Broken, Phase, Severity, Theme
 from kubedevices.conformance.checks.restarts import restart_once
 from kubedevices.conformance.checks.restarts import theme as restarts
-from kubedevices.conformance.notes import Death
 from kubedevices.conformance.stage import Stage
 
 theme = Theme(
@@ -32,7 +31,7 @@ async def dies(stage: Stage) -> str:
     process = stage.process
     if process and not process.running:
         when = f"its process ended ({process.how_it_ended()}) some time after a kubelet restart"
-        stage.notes.deaths.append(Death(when, process.last_words()))
+        stage.notes.died(process, when, process.last_words())
         raise Broken(when, process.last_words())
     if missing := stage.missing():
         raise Broken(f"{', '.join(missing)} was gone some time after a kubelet restart")

@@ -5,7 +5,6 @@ import asyncio
 from kubedevices.conformance.check import Broken, Finding, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.checks.restarts import restart_once
 from kubedevices.conformance.checks.restarts import theme as restarts
-from kubedevices.conformance.notes import Death
 from kubedevices.conformance.process_figures import Figures, figures_of, listening_process
 from kubedevices.conformance.stage import Stage
 from kubedevices.words import counted
@@ -90,7 +89,7 @@ async def _restart(stage: Stage, number: int) -> float:
         if stage.process and not stage.process.running:
             how = stage.process.how_it_ended()
             when = f"its process ended ({how}) after {counted(number, 'kubelet restart')} in a row"
-            stage.notes.deaths.append(Death(when, stage.last_words()))
+            stage.notes.died(stage.process, when, stage.last_words())
             raise NotTried(when) from error
         raise
     return stage.spent(began)

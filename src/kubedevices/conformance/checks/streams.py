@@ -12,6 +12,8 @@ FAIL, WARN = Severity.FAIL, Severity.WARN
 
 DISTURBING = "disturbing"
 """The track of checks that end streams, hang up or misbehave; they share one plugin."""
+OFTEN = 12
+"""Lists or answers to compare: two devices at random have the same order in every other one."""
 
 abandoned = Theme("list", needs=("registration.options",), track=None, disturbs=True)
 theme = Theme(
@@ -95,7 +97,7 @@ async def order(plugin: Plugin) -> str:
     """Devices come in the same order every time."""
     known = [*plugin.session.lists]
     await plugin.device_list()
-    for _ in range(3):
+    for _ in range(OFTEN):
         async with plugin.another_stream() as stream:
             if found := await plugin.first(stream, plugin.timing.first_list):
                 known.append(found)
