@@ -115,6 +115,10 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
             "resources:\n  a.com/b: {split: {rules: [{to: x, ids: [a]}]}, rename: c.com/d}",
             "only what is not split off",
         ),
+        (
+            "resources:\n  a.com/*: {record: {file: /r.jsonl}}",
+            "2:28: resources.a.com/*.record.file: every resource of this pattern would be",
+        ),
         ("unlisted: drop", "must be pass or hide"),
     ],
 )

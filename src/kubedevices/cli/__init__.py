@@ -34,6 +34,9 @@ VERBS = {
     "simulate": "serve simulated devices",
     "expose": "serve devices of this host; a YAML file chooses them",
     "proxy": "stand between other device plugins and the kubelet",
+    "record": (
+        "record what device plugins and the kubelet say to each other, for kubedevices replay"
+    ),
     "replay": "serve a record as a plugin: the same lists at the same times, the same answers",
     "node": "run a node without Kubernetes: accept plugins, allocate their devices",
     "devices": "list devices: health, NUMA node, holder",

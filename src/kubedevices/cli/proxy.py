@@ -4,11 +4,15 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kubedevices.cli.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 from kubedevices.words import counted
+
+if TYPE_CHECKING:
+    from kubedevices.proxy.rules import Rules
 
 NAME = "proxy"
 HELP = """\
@@ -43,6 +47,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="YAML file with rules per resource; without a file everything passes unchanged",
     )
+    add_place_arguments(parser)
+    group = parser.add_argument_group("instead of serving")
+    only = group.add_mutually_exclusive_group()
+    only.add_argument(
+        "--check", action="store_true", help="read the file, print every mistake, and exit"
+    )
+    only.add_argument(
+        "--schema", action="store_true", help="print the file's JSON schema, for editors"
+    )
+
+
+def add_place_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the plugins and the kubelet are, and how long a plugin may take."""
     parser.add_argument(
         "--plugin-dir",
         type=some_path,
@@ -83,15 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"time limit of a plugin for {what} (default: {seconds}; inf: no limit)",
         )
 
-    group = parser.add_argument_group("instead of serving")
-    only = group.add_mutually_exclusive_group()
-    only.add_argument(
-        "--check", action="store_true", help="read the file, print every mistake, and exit"
-    )
-    only.add_argument(
-        "--schema", action="store_true", help="print the file's JSON schema, for editors"
-    )
-
 
 def keeps_running(args: argparse.Namespace) -> bool:
     """Unless something is printed instead of serving."""
@@ -130,14 +138,24 @@ def check(args: argparse.Namespace) -> None:
 
 def serve(args: argparse.Namespace) -> None:
     """Serve until told to stop; SIGHUP reads the file again."""
-    from kubedevices.cli.serving import check_socket_dir
-    from kubedevices.proxy.plugin_calls import CallLimits
-    from kubedevices.proxy.proxy import Proxy, run_until_signal
     from kubedevices.proxy.rules import Rules
 
     # Who says "read again" before the file was read gets what it says anyway.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     rules = Rules() if args.config is None else Rules.from_file(args.config)
+    signal.signal(signal.SIGHUP, lambda *_: rules.reload())
+    try:
+        serve_rules(args, rules)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
+    """Serve by `rules`, with what `add_place_arguments` declared, until told to stop."""
+    from kubedevices.cli.serving import check_socket_dir
+    from kubedevices.proxy.plugin_calls import CallLimits
+    from kubedevices.proxy.proxy import Proxy, run_until_signal
+
     proxy = Proxy(
         rules=rules,
         socket_dir=args.socket_dir.absolute(),
@@ -147,8 +165,4 @@ def serve(args: argparse.Namespace) -> None:
         limits=CallLimits(args.allocate_timeout, args.preferred_timeout, args.pre_start_timeout),
     )
     check_socket_dir(proxy.settings)
-    signal.signal(signal.SIGHUP, lambda *_: rules.reload())
-    try:
-        run_until_signal(proxy)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    run_until_signal(proxy)

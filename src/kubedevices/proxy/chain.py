@@ -126,6 +126,10 @@ def _make_renamed(scanner: Scanner, name: str, place: Place) -> Renamed:
     return Renamed(scanner, text if "{name}" in text else {inside.device_type: text})
 
 
+def _filled(text: str, inside: ResourceName) -> str:
+    return text.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
+
+
 def _hold_rule(rule: ResourceRule) -> HoldRule | None:
     if rule.hold is None:
         return None
@@ -141,7 +145,7 @@ _LAYERS = (
         lambda scanner, record, place: Recorded(
             scanner,
             place.inside.domain,
-            Path(record.file),
+            Path(_filled(record.file, place.inside)),
             max_size=record.max_size,
             files=record.files,
             redact_env=record.redact_env,

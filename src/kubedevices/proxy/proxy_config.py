@@ -116,7 +116,10 @@ class RecordKey:
 
     HINT: ClassVar[str] = "write 'record: {file: /var/log/gpu.jsonl}'"
 
-    file: str = key(meaning="where the lines are written", check=_absolute)
+    file: str = key(
+        meaning="where the lines are written; {name} and {domain} stand for the parts of the name",
+        check=_absolute,
+    )
     max_size: int = key(
         meaning="bytes after which the next file begins", default=10 * 2**20, check=_at_least_1
     )
@@ -279,8 +282,16 @@ def load_proxy_config(file: Path) -> tuple[ProxyConfig, Report]:
 
 
 def _merging_patterns(config: ProxyConfig, report: Report) -> list[ConfigProblem]:
-    """Return patterns that give one name to all of their resources."""
-    return [
+    """Return patterns that give one name, or one file, to all of their resources."""
+    shared = [
+        report.place(("resources", name, "record", "file"))._replace(
+            problem="every resource of this pattern would be recorded there",
+            suggestion="write {name} where the name is to stand",
+        )
+        for name, rule in config.resources.items()
+        if is_pattern(name) and rule.record and not _PLACEHOLDER.search(rule.record.file)
+    ]
+    return shared + [
         report.place(("resources", name, "rename"))._replace(
             problem=f"every resource of this pattern would be {rule.rename}",
             suggestion="write {name} where the name is to stand",
