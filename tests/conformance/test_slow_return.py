@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kubedevices.conformance.checks import find
+from kubedevices.conformance.check import Phase
+from kubedevices.conformance.checks import ALL, CHANGES, find
+from kubedevices.conformance.runner import seconds_apart
 from kubedevices.conformance.timing import Timing
 from kubedevices.probe.kubelet import Probe
 from tests.conformance.rig import FAST, HERE, MUTANT, check
@@ -81,6 +83,17 @@ def test_limits_stand_clear_of_the_timers_of_plugins() -> None:
     }
     near = [each for each in judging for timer in (5, 10, 30, 60) if abs(each - timer) < 2]
     assert near == []
+
+
+def test_a_start_that_sleeps_delays_no_other_copy() -> None:
+    """Copies start one after another as far as each needs a processor, and no further."""
+    assert seconds_apart(10) == seconds_apart(1) > seconds_apart(0.1)
+
+
+def test_only_checks_that_compare_lists_hold_changes_up() -> None:
+    """A plugin that never comes back keeps nothing waiting: who waits for its return goes on."""
+    waiting = {each.id for each in ALL if each.phase is Phase.RESTARTS and each.track != CHANGES}
+    assert {each.id for each in ALL if each.id in waiting and not each.ignores_changes} == set()
 
 
 def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:

@@ -23,6 +23,9 @@ from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Changes
 from kubedevices.errors import PluginNotStarted
 
+LONGEST_WORK = 1.0
+"""Seconds of work in the start of a plugin; some sleep for ten."""
+
 __all__ = ["Ran", "Result", "run_all", "run_checks"]
 
 
@@ -91,6 +94,14 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
     for check in sorted(by_id.values(), key=lambda each: (each.phase, tracks.index(each.track))):
         take(check)
     return list(ordered.values())
+
+
+def seconds_apart(usual_start: float) -> float:
+    """Return the pause between the starts of two copies, each of which needs a processor for it.
+
+    A start that takes longer than `LONGEST_WORK` waits for something, and others may begin.
+    """
+    return min(usual_start, LONGEST_WORK) / (os.cpu_count() or 1)
 
 
 class _Run:
@@ -162,7 +173,7 @@ class _Run:
             aside, key=lambda name: (-any(c.slow for c in aside[name]), -len(aside[name]))
         )
         tasks = [asyncio.create_task(self._on(first, aside[names[0]]), name=names[0])]
-        apart = self._notes.usual_start / (os.cpu_count() or 1)
+        apart = seconds_apart(self._notes.usual_start)
         tasks += [
             asyncio.create_task(self._on_its_own(aside[name], number * apart), name=name)
             for number, name in enumerate(names[1:])

@@ -167,12 +167,11 @@ async def _change_once(stage: Stage, watched: list[Watched]) -> float:
     await _run_trigger(stage)
     await stage.wait_for(lambda: any(each.is_touched() for each in watched), stage.timing.change)
     took = stage.spent(began)
-    # What else changes comes at about the same time; who is behind gets the whole time.
+    # What else changes comes at about the same time; who is behind gets the rest of the time.
     await stage.pause(stage.timing.hold)
     if any(each.is_torn() for each in watched):
-        await stage.wait_for(
-            lambda: not any(each.is_torn() for each in watched), stage.timing.change
-        )
+        rest = max(stage.timing.change - stage.spent(began), stage.timing.change / 3)
+        await stage.wait_for(lambda: not any(each.is_torn() for each in watched), rest)
         took = stage.spent(began)
     return took
 

@@ -36,6 +36,7 @@ theme = Theme(
     needs=("registration.options", "list.stays-open"),
     track=None,
     disturbs=True,
+    ignores_changes=True,
 )
 
 LOST_DEVICES = (
@@ -67,17 +68,20 @@ async def must_return(
         before[name] = set((await plugin.device_list()).healthy)
         await plugin.can_allocate()
     changes = stage.notes.changes.runs
+
+    def expected(name: str) -> set[str]:
+        is_steady = stage.notes.changes.runs == changes  # nobody changed the devices meanwhile
+        return before[name] if is_steady else set()
+
     since = loop.time()
     await happens()
     began = loop.time()
     limit = stage.timing.registered_at_all
     await stage.wait_for(lambda: not stage.missing(since), limit)
-    if stage.notes.changes.runs != changes:  # somebody changed the devices meanwhile
-        before = {name: set() for name in before}
     verdicts = {}
     for name in stage.resources:
         try:
-            evidence = await _is_whole(stage, name, since, began, before[name])
+            evidence = await _is_whole(stage, name, since, began, partial(expected, name))
         except Finding as finding:
             verdicts[name] = _left_to_supervisor(stage) or verdict_of(finding, FAIL)
             continue
@@ -103,9 +107,12 @@ def _accepted(stage: Stage, resource: str, since: float) -> float:
 
 
 async def _is_whole(
-    stage: Stage, resource: str, since: float, began: float, before: set[str]
+    stage: Stage, resource: str, since: float, began: float, expected: Callable[[], set[str]]
 ) -> str:
-    """Return the evidence that a resource is back with its list and its answers, or raise."""
+    """Return the evidence that a resource is back with its list and its answers, or raise.
+
+    `expected` returns the devices that must be there now, none while devices change.
+    """
     waited = stage.spent(began)
     if resource in stage.missing(since):
         raise Broken(stage.why_missing(waited, since), stage.last_words())
@@ -114,9 +121,11 @@ async def _is_whole(
         took = stage.spent(began, plugin.arrival.accepted_at)
         stream = plugin.session.stream
         limit = stage.timing.late_list
-        found = await plugin.first_of(stream, limit, offers=bool(before)) if stream else None
+        offers = bool(expected())
+        found = await plugin.first_of(stream, limit, offers=offers) if stream else None
         if found is None:
             raise Broken(f"registered after {took:.2f} s, but sent no list")
+        before = expected()
         lost = before - set(found.healthy)
         if lost:
             latest = await plugin.device_list()
@@ -126,7 +135,7 @@ async def _is_whole(
                 + ("" if lost - set(latest.healthy) else " in the first list")
             )
         text = f"registered after {took:.2f} s, {counted(len(found.devices), 'device')}"
-        if not before or not await plugin.can_allocate():
+        if not expected() or not await plugin.can_allocate():
             return text
         await plugin.answer_for(sorted(before)[:1])
         return f"{text}, Allocate works"
@@ -276,7 +285,6 @@ async def wiped_before_register(stage: Stage) -> Verdicts:
     "kubelet-away",
     FAIL,
     slow=True,
-    ignores_changes=True,
     suffers=LOST_DEVICES,
     source="an upgrade of the kubelet takes half a minute and more",
     mend="Wait for kubelet.sock as long as it takes, with a back-off of a few seconds.",

@@ -141,6 +141,7 @@ def _by_register(stage: Stage) -> None:
 @theme.check(
     "stale-socket",
     FAIL,
+    ignores_changes=True,
     suffers="A plugin that was killed, for memory for instance, does not come back until "
     "somebody removes its socket.",
     source="SIGKILL leaves the socket file; the kubelet removes it only at its own start",
@@ -175,6 +176,7 @@ async def stale_socket(stage: Stage) -> str:
 @theme.check(
     "same-second",
     WARN,
+    ignores_changes=True,
     needs=("registration.stale-socket",),
     track="registration.stale-socket",
     suffers="A container that ended is started again at once the first time, and that start is "
@@ -219,6 +221,7 @@ def _leave_socket(path: Path) -> None:
 @theme.check(
     "unopened-stream",
     WARN,
+    ignores_changes=True,
     suffers="One resource that a kubelet refuses or is slow with keeps all others from the node.",
     source="a kubelet opens ListAndWatch in its own time, and not for what it refused",
     mend="Register every resource by itself; wait for no stream before the next.",

@@ -167,6 +167,7 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
 @theme.check(
     "stop-while-waiting",
     WARN,
+    ignores_changes=True,
     suffers="A plugin on a node whose kubelet is down cannot be stopped but by SIGKILL.",
     source="Kubernetes: SIGTERM, then SIGKILL after the grace period",
     mend="Handle SIGTERM from the first moment, also while waiting for kubelet.sock.",
