@@ -233,3 +233,11 @@ def test_many_texts_are_sorted_as_by_their_keys(texts: list[str]) -> None:
     """The quick way for one word with numbers gives the same order, leading zeros or not."""
     different = list(dict.fromkeys(texts))
     assert natural_order(different) == sorted(different, key=natural_key)
+
+
+def test_the_same_device_with_another_id() -> None:
+    """Nothing else differs, and it is a device like any other."""
+    device = Device("a", paths=["/dev/a"], env={"A": "1"}, numa_nodes=[1])
+    other = device.with_id("b")
+    assert other == Device("b", paths=["/dev/a"], env={"A": "1"}, numa_nodes=[1])
+    assert (device.id, hash(other)) == ("a", hash("b"))

@@ -189,6 +189,14 @@ class Device:
         }
         return (_rebuild, (type(self), self.id, state))
 
+    def with_id(self, device_id: str) -> "Device":
+        """Return the same device with another ID, which is not checked: quicker than `replace`."""
+        copy = object.__new__(Device)
+        for name in self.__slots__:
+            object.__setattr__(copy, name, getattr(self, name))
+        object.__setattr__(copy, "id", device_id)
+        return copy
+
     @property
     def is_healthy(self) -> bool:
         """Whether the device is healthy, so that it can be allocated."""

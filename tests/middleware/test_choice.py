@@ -8,7 +8,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import UsageError
 from kubedevices.host.pci import PciDevice
-from kubedevices.middleware.choice import Choice, PciRule, said
+from kubedevices.middleware.choice import Choice, PciRule, UnusedGlobs, said
 
 GPU = PciDevice("0000:3b:00.0", Path("/"), "10de", "20b0", "030200", driver="nvidia")
 
@@ -57,3 +57,14 @@ def test_a_choice_in_words() -> None:
     """For the lines of the start."""
     pci = PciRule(vendor="10de")
     assert said(("a*", "b"), (0,), pci) == "a*, b, NUMA node 0, vendor 10de"
+
+
+def test_a_glob_that_fits_nothing_is_told_of_once() -> None:
+    """After a minute, for each type; not if it fits something meanwhile."""
+    unused = UnusedGlobs()
+    assert unused.look("gpu", ["a*", "b*"], ["a1"], 0.0) == ([], 60.0)
+    assert unused.look("nic", ["b*"], [], 10.0) == ([], 70.0)
+    assert unused.look("gpu", ["a*", "b*", "c*"], [], 59.0) == ([], 60.0)
+    assert unused.look("gpu", ["a*", "b*", "c*"], ["c"], 60.0) == (["b*"], None)
+    assert unused.look("gpu", ["a*", "b*", "c*"], [], 600.0) == ([], None)
+    assert unused.look("nic", ["b*"], ["b"], 600.0) == ([], None)

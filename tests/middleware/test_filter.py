@@ -1,5 +1,7 @@
 """Devices that are never listed."""
 
+from collections.abc import Callable
+
 import pytest
 
 import kubedevices as kd
@@ -50,3 +52,26 @@ def test_the_line_of_the_start_says_what_is_left_out() -> None:
     assert kd.Filtered(Widgets(), ids=["a*"], numa=[1]).line() == (
         "leaves out devices a*, NUMA node 1"
     )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda plugin: kd.Filtered(plugin, ids=["x*"]),
+        lambda plugin: kd.Split(
+            plugin, kd.SplitRule(rules=(kd.SplitPart(to="part", ids=("x*",)),))
+        ),
+        lambda plugin: kd.Shared(plugin, kd.ShareRule(rules=(kd.ShareOf("x*", 2),))),
+    ],
+    ids=["filter", "split", "share"],
+)
+def test_a_glob_that_fits_nothing_is_warned_of(
+    make: Callable[[kd.Scanner], kd.Middleware], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is most likely misspelt."""
+    plugin = Widgets(widget=widgets("w0"))
+    scanner = make(plugin)
+    for now in (1000.0, 1060.0, 1061.0):
+        scanner.change(plugin.tree, now)
+    assert caplog.text.count("'x*' has fitted the ID of no device of widget for a minute") == 1
+    assert scanner.counts["widget", "unused_globs"] == 1

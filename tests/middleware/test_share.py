@@ -155,6 +155,12 @@ async def test_fewer_replicas_take_none_away_from_a_container() -> None:
         shared.use(ShareRule(replicas=3))
         await served.next_tree()
         assert served.ids() == ["w0::0", "w0::1", "w0::2", "w1::0", "w1::1", "w1::2"]
+        shared.use(ShareRule(replicas=1))
+        await served.next_tree()
+        assert served.ids() == ["w0::2", "w1::0"]
+        assert await served.prefer("w0::2 w1::0", 1) == ["w1::0"]
+        await served.next_tree()
+        assert served.ids() == ["w0::0", "w1::0"]
 
 
 async def test_a_freed_replica_is_not_given_again_where_more_are_held_than_wanted() -> None:

@@ -4,7 +4,7 @@ For `filter` and `split`. A PCI function is known where the ID of a device conta
 where a device file of the device belongs to it; the caller looks that up.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias
@@ -90,6 +90,33 @@ class Choice:
             and (not self.numa or is_on(device, self.numa))
             and (self.pci is None or self.pci.fits(find_pci(device)))
         )
+
+
+class UnusedGlobs:
+    """Finds globs that have fitted no device for a while: most likely they are misspelt."""
+
+    def __init__(self, patience: float = 60.0) -> None:
+        self._patience = patience
+        self._since: dict[tuple[str, str], float] = {}
+        self._done: set[tuple[str, str]] = set()
+
+    def look(
+        self, device_type: str, globs: Iterable[str], ids: Collection[str], now: float
+    ) -> tuple[list[str], float | None]:
+        """Return the globs to be told of now, each once, and when to look again."""
+        late, pending = list[str](), list[float]()
+        for glob in dict.fromkeys(globs):
+            key = device_type, glob
+            if key in self._done:
+                continue
+            is_used = any(fnmatchcase(each, glob) for each in ids)
+            tell_at = self._since.setdefault(key, now) + self._patience
+            if is_used or now >= tell_at:
+                self._done.add(key)
+                late += [] if is_used else [glob]
+            else:
+                pending.append(tell_at)
+        return late, min(pending, default=None)
 
 
 def fits_one(device_id: str, globs: Iterable[str]) -> bool:

@@ -59,7 +59,6 @@ class Filtered(RuledMiddleware[FilterRule]):
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Return `tree` without some devices, in the same order."""
-        del now
         left_out: dict[str, frozenset[str]] = {}
         changed = DeviceTree()
         for device_type in tree:
@@ -70,6 +69,7 @@ class Filtered(RuledMiddleware[FilterRule]):
                 if rule.numa:
                     known = self._facts.with_numa_nodes(device_type, devices)
                 out = frozenset(each.id for each in known.values() if rule.fits(each))
+                self.tell_of_unused(device_type, rule.ids, devices, now)
             if out:
                 left_out[device_type] = out
                 self.count("left_out", device_type, len(out - self.left_out(device_type)))

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import ClassVar, Generic, NoReturn, TypeVar
 
 from kubedevices.allocation import (
@@ -26,6 +26,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
+from kubedevices.middleware.choice import UnusedGlobs
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.capabilities import AllocateAnswer, StandIn, UseDefault
 from kubedevices.plugin.hooks import Hooks
@@ -231,11 +232,27 @@ class RuledMiddleware(Middleware, Generic[Rule]):
     def __init__(self, scanner: Scanner, rules: Rule | Mapping[str, Rule]) -> None:
         super().__init__(scanner)
         self._rules = rules
+        self._unused = UnusedGlobs()
 
     def use(self, rules: Rule | Mapping[str, Rule]) -> None:
         """Go on with other rules, without a restart. From any thread."""
         self._rules = rules
+        self._unused = UnusedGlobs()
         self.look_again()
+
+    def tell_of_unused(
+        self, device_type: str, globs: Iterable[str], ids: Collection[str], now: float
+    ) -> None:
+        """Warn of globs for IDs that have fitted nothing for a minute; for `change`."""
+        late, again_at = self._unused.look(device_type, globs, ids, now)
+        for glob in late:
+            self.count("unused_globs", device_type)
+            _log.warning(
+                "%s: %r has fitted the ID of no device of %s for a minute (is it misspelt?)",
+                type(self).__name__, glob, device_type,
+            )  # fmt: skip
+        if again_at is not None:
+            self.look_again(again_at)
 
     def named_rules(self) -> Iterable[tuple[str, Rule]]:
         """Return the rules and of which type they are, for the line of the start."""

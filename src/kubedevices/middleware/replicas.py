@@ -6,11 +6,10 @@ a replica is that of its device, `::` and a number: `card0::1`.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from kubedevices.allocation import AllocateRequest
-from kubedevices.device import Device, natural_key, natural_order
+from kubedevices.device import Device, natural_order
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import SharesRefused, UsageError
 
@@ -46,7 +45,7 @@ def replicate(
 
 def replicas_of(device: Device, numbers: Iterable[int]) -> tuple[Device, ...]:
     """Return the replicas of `device` that have these numbers."""
-    return tuple(replace(device, id=replica_id(device.id, number)) for number in numbers)
+    return tuple(device.with_id(replica_id(device.id, number)) for number in numbers)
 
 
 def replica_id(device_id: str, number: int) -> str:
@@ -133,31 +132,31 @@ def prefer(
     chosen = natural_order(set(must_include))
     picks = Counter(map(device_of, chosen))
     free: dict[str, list[str]] = {}
-    used = Counter(total)
-    for each in natural_order(set(available) | set(chosen)):
-        device = device_of(each)
-        used[device] -= 1
-        free.setdefault(device, [])
-        if each not in chosen:
-            free[device].append(each)
+    for each in set(available).union(chosen):
+        free.setdefault(device_of(each), []).append(each)
+    used = {device: max(0, total.get(device, 0) - len(left)) for device, left in free.items()}
+    for each in chosen:
+        free[device_of(each)].remove(each)
 
     def rank(device: str) -> tuple[int, int]:
         if spreading == "pack":
-            return -max(0, used[device]) - picks[device], 0
-        return picks[device], max(0, used[device])
+            return -used[device] - picks[device], 0
+        return picks[device], used[device]
 
     while (missing := size - len(chosen)) > 0:
         open_ = [each for each, left in free.items() if left and not (distinct and picks[each])]
         if not open_:
             return []
         best = min(map(rank, open_))
-        tied = sorted((each for each in open_ if rank(each) == best), key=natural_key)
+        tied = natural_order(each for each in open_ if rank(each) == best)
         count = min(missing, len(tied)) if spreading == "spread" else 1
         if count < len(tied):
             taken = yield Tie(tuple(tied), tuple(picks), count)
         else:
             taken = tied
         for device in taken:
-            chosen.append(free[device].pop(0))
+            lowest = min(free[device], key=number_of)
+            free[device].remove(lowest)
+            chosen.append(lowest)
             picks[device] += 1
     return chosen

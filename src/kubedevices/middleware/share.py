@@ -1,7 +1,7 @@
 """Several containers per device: `Shared`. What a share is, is decided in `replicas`."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, cast
@@ -29,6 +29,7 @@ from kubedevices.middleware.replicas import (
     number_of,
     numbers_to_serve,
     prefer,
+    replica_id,
     replicas_of,
 )
 from kubedevices.plugin.author_code import describe
@@ -38,6 +39,8 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import explain_preference
 
 REPLICAS_LIMIT = 1000
+_MANY = 1000
+"""Devices with replicas in use, of which those that are not listed are forgotten."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +128,7 @@ class Shared(RuledMiddleware[ShareRule]):
         super().__init__(scanner, plain if rules is None else rules)
         self._served: Mapping[str, Mapping[str, _Served]] = {}
         self._used_rules: Mapping[str, ShareRule] = {}
-        self._held: dict[str, frozenset[str]] = {}
+        self._held: dict[str, dict[str, frozenset[int]]] = {}
 
     def line(self) -> str:
         """Return what is shared how."""
@@ -134,7 +137,6 @@ class Shared(RuledMiddleware[ShareRule]):
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Return the replicas; devices that are the same objects as before have the same."""
-        del now
         shared = DeviceTree()
         served: dict[str, Mapping[str, _Served]] = {}
         rules: dict[str, ShareRule] = {}
@@ -148,6 +150,7 @@ class Shared(RuledMiddleware[ShareRule]):
             found = served[device_type] = self._share(device_type, rule, devices)
             replicas = chain.from_iterable(each.replicas for each in found.values())
             shared.put_list(device_type, {each.id: each for each in replicas})
+            self.tell_of_unused(device_type, (each.ids for each in rule.rules), devices, now)
         self._served, self._used_rules = served, rules
         return shared
 
@@ -155,12 +158,17 @@ class Shared(RuledMiddleware[ShareRule]):
         self, device_type: str, rule: ShareRule, devices: Mapping[str, Device]
     ) -> dict[str, _Served]:
         before = self._served.get(device_type, {})
-        held = self._held_numbers(device_type)
+        is_same_rule = self._used_rules.get(device_type) is rule
+        held = self._held.get(device_type, {})
         served = {}
         for device in devices.values():
+            known = before.get(device.id)
+            is_settled = known and not known.is_odd and device.id not in held
+            if known and is_settled and is_same_rule and known.device is device:
+                served[device.id] = known
+                continue
             wanted = rule.count_of(device.id)
             numbers = numbers_to_serve(wanted, held.get(device.id, ()))
-            known = before.get(device.id)
             if known is None or known.device is not device or known.numbers != numbers:
                 known = _Served(device, wanted, numbers, replicas_of(device, numbers))
             served[device.id] = known._replace(wanted=wanted)
@@ -186,7 +194,7 @@ class Shared(RuledMiddleware[ShareRule]):
         rule, served = self.rule_of(device_type), self._served.get(device_type, {})
         if rule is None:
             return []
-        held = self._held_numbers(device_type)
+        held = self._held.get(device_type, {})
 
         def is_surplus(replica: str) -> bool:
             device = device_of(replica)
@@ -205,23 +213,30 @@ class Shared(RuledMiddleware[ShareRule]):
 
     def note_given(self, device_type: str, ids: Iterable[str]) -> None:
         """Note that containers have these replicas now."""
-        known = self._served.get(device_type, {})
-        held = self._held.get(device_type, frozenset()).union(ids)
-        self._held[device_type] = frozenset(each for each in held if device_of(each) in known)
+        served = self._served.get(device_type, {})
+        held = self._held.setdefault(device_type, {})
+        for each in ids:
+            device = device_of(each)
+            held[device] = held.get(device, frozenset()) | {number_of(each)}
+        if len(held) > _MANY and len(held) > 2 * len(served):  # devices that came and went
+            for device in [*held.keys() - served.keys()]:
+                del held[device]
 
-    def note_free(self, device_type: str, ids: Collection[str]) -> None:
+    def note_free(self, device_type: str, ids: Iterable[str]) -> None:
         """Note that the kubelet calls these replicas available; surplus ones go from the list."""
-        held = self._held.get(device_type, frozenset())
-        if freed := held.intersection(ids):
-            self._held[device_type] = held - freed
-            if self.doubtful(device_type, freed):
-                self.look_again()
-
-    def _held_numbers(self, device_type: str) -> dict[str, list[int]]:
-        numbers: dict[str, list[int]] = {}
-        for each in self._held.get(device_type, ()):
-            numbers.setdefault(device_of(each), []).append(number_of(each))
-        return numbers
+        held = self._held.get(device_type)
+        if not held:
+            return
+        available, freed = set(ids), list[str]()
+        for device, numbers in [*held.items()]:
+            gone = {each for each in numbers if replica_id(device, each) in available}
+            freed += (replica_id(device, each) for each in gone)
+            if left := numbers - gone:
+                held[device] = left
+            else:
+                del held[device]
+        if freed and self.doubtful(device_type, freed):
+            self.look_again()
 
 
 class _SharingRelay(Relay):

@@ -80,7 +80,6 @@ class Split(RuledMiddleware[SplitRule]):
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Return every device in its type."""
-        del now
         changed, types = DeviceTree(), dict[str, Mapping[str, str]]()
         names = self._names.begin()
         for inner_type in tree:
@@ -99,6 +98,8 @@ class Split(RuledMiddleware[SplitRule]):
                     }
                     changed.put_list(device_type, members)
             self._count(inner_type, parts)
+            globs = [glob for part in rule.rules for glob in part.ids]
+            self.tell_of_unused(inner_type, globs, devices, now)
         self._types = types
         self._facts.keep_only(tree)
         names.end()
