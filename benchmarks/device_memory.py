@@ -15,10 +15,10 @@ from benchmarks import measure
 from benchmarks.footprint import free_port, get_page
 from benchmarks.footprint_places import Outside
 from benchmarks.plugin_process import Kubelet
-from kubedevices.builtin.simulator_control import tell
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.errors import KubedevicesError
 from kubedevices.manifests import memory
+from kubedevices.middleware.step_control import tell
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 

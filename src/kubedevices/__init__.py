@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kubedevices.middleware.additions import InjectRule
     from kubedevices.middleware.check import Check
     from kubedevices.middleware.choice import PciRule
+    from kubedevices.middleware.faults import FaultRule, Faulty
     from kubedevices.middleware.filter import Filtered, FilterRule
     from kubedevices.middleware.health import Damped, HealthRule
     from kubedevices.middleware.health_gate import HealthGate
@@ -70,6 +71,7 @@ _HOMES = {
     "middleware.health": ("Damped", "HealthRule"),
     "middleware.check": ("Check",),
     "middleware.health_gate": ("HealthGate",),
+    "middleware.faults": ("FaultRule", "Faulty"),
     "middleware.hold": ("Held",),
     "middleware.maintenance": ("Maintained",),
     "middleware.additions": ("InjectRule",),
@@ -111,6 +113,8 @@ __all__ = [
     "Device",
     "DeviceSpec",
     "DeviceTree",
+    "FaultRule",
+    "Faulty",
     "FilterRule",
     "Filtered",
     "Health",

@@ -16,35 +16,27 @@ from typing import Any
 import pytest
 
 from kubedevices.allocation import (
-    AllocateRequest,
-    ContainerAllocateRequest,
     ContainerPreferredRequest,
     PreferredAllocationRequest,
-    PreStartContainerRequest,
 )
 from kubedevices.builtin.simulated_devices import SimulatedDevices, with_cdi
 from kubedevices.builtin.simulated_files import StandInFiles, make_device_file
 from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_answers import answers_for
 from kubedevices.builtin.simulator_config import (
-    Faults,
-    PreStart,
     SimulatorConfig,
     Timeline,
     check_timeline,
     merge_resources,
 )
-from kubedevices.builtin.simulator_control import list_simulated, tell
 from kubedevices.builtin.simulator_file import preset_file, preset_names, read_simulator_file
 from kubedevices.builtin.simulator_steps import TimedStep, step_of
 from kubedevices.cdi import ContainerEdits, DeviceNode
 from kubedevices.device import Device, DeviceSpec, Mount
-from kubedevices.errors import CannotAsk, ConfigError, RpcError, UsageError
-from kubedevices.plugin.capabilities import (
-    USE_DEFAULT,
-    ContainerPreStarter,
-    PreferredAllocator,
-)
+from kubedevices.errors import CannotAsk, ConfigError, UsageError
+from kubedevices.middleware.faults import FaultRule, PreStart
+from kubedevices.middleware.step_control import list_simulated, tell
+from kubedevices.plugin.capabilities import PreferredAllocator
 from kubedevices.plugin.notifier import Notifier
 from tests.waiting import until
 
@@ -179,12 +171,15 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
     """Everything else is that of the file; steps are in the order of time."""
     (gpu, nic), timeline = read(tmp_path, FILE)
     assert (gpu.device_type, gpu.number_devices, gpu.numa_nodes) == ("gpu", 8, (0, 1))
-    assert gpu.faults == Faults(
+    assert gpu.faults == FaultRule(
         allocate_delay=0.01, fail_allocate_every=3, drop_stream_every=30.0, never_list=True
     )
     assert (gpu.preferred, gpu.pre_start, gpu.create_device_files) == ("packed", None, "")
     assert (nic.device_type, nic.number_devices, nic.numa_nodes) == ("nic", 2, {0: 1})
-    assert (nic.faults, nic.pre_start) == (Faults(wrong_ids=True), PreStart(delay=1, fail_every=2))
+    assert (nic.faults, nic.pre_start) == (
+        FaultRule(wrong_ids=True),
+        PreStart(delay=1, fail_every=2),
+    )
     assert (nic.create_device_files, nic.device_id_prefix) == ("/tmp/x", "d")
     assert [(each.at, each.count) for each in timeline.steps] == [(1.0, 4), (2.0, None)]
     assert timeline.loop
@@ -295,62 +290,16 @@ async def test_the_preset_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> 
 # ---------------------------------------------------------------- answers
 
 
-def ask(*ids: str) -> AllocateRequest:
-    return AllocateRequest((ContainerAllocateRequest(ids),))
-
-
 async def test_abilities_are_only_those_asked_for() -> None:
     """A kubelet asks for what a plugin says it can."""
     for preferred in (None, "none"):
-        for pre_start in (None, PreStart()):
-            config = replace(GPU, preferred=preferred, pre_start=pre_start)
-            answers = answers_for(config, SimulatedDevices([config]))
-            assert isinstance(answers, PreferredAllocator) is (preferred is not None)
-            assert isinstance(answers, ContainerPreStarter) is (pre_start is not None)
-
-
-async def test_every_third_allocation_fails() -> None:
-    """And an unknown device does not count."""
-    config = replace(GPU, faults=Faults(fail_allocate_every=3, allocate_delay=0.001))
-    answers = answers_for(config, SimulatedDevices([config]))
-    outcomes = []
-    for _ in range(6):
-        with pytest.raises(RpcError, match="not available"):
-            await answers.allocate(ask("x"))
-        try:
-            outcomes.append(await answers.allocate(ask("g-n-0")))
-        except RpcError as error:
-            outcomes.append(error.message)  # type: ignore[arg-type]
-    assert outcomes == [
-        USE_DEFAULT, USE_DEFAULT, "simulated failure of call 3",
-        USE_DEFAULT, USE_DEFAULT, "simulated failure of call 6",
-    ]  # fmt: skip
-
-
-async def test_an_allocation_takes_as_long_as_it_is_told() -> None:
-    """A slow driver, for pods that wait."""
-    config = replace(GPU, faults=Faults(allocate_delay=0.05))
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    await answers_for(config, SimulatedDevices([config])).allocate(ask("g-n-0"))
-    assert loop.time() - started >= 0.05
-
-
-async def test_every_second_start_fails() -> None:
-    """After its delay."""
-    config = replace(GPU, pre_start=PreStart(delay=0.05, fail_every=2))
-    answers = answers_for(config, SimulatedDevices([config]))
-    assert isinstance(answers, ContainerPreStarter)
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    await answers.pre_start_container(PreStartContainerRequest(("g-n-0",)))  # type: ignore[misc]
-    assert loop.time() - started >= 0.05
-    with pytest.raises(RpcError, match="simulated failure of start 2"):
-        await answers.pre_start_container(PreStartContainerRequest(("g-n-0",)))  # type: ignore[misc]
+        config = replace(GPU, preferred=preferred)
+        answers = answers_for(config, SimulatedDevices([config]))
+        assert isinstance(answers, PreferredAllocator) is (preferred is not None)
 
 
 async def test_policies_see_numa_nodes_as_physical_devices() -> None:
-    """Or answer with IDs that nobody has, as a fault."""
+    """So that two containers share no node if they need not."""
 
     async def preferred(config: SimulatorConfig) -> Any:
         answers: Any = answers_for(config, SimulatedDevices([config]))
@@ -361,8 +310,6 @@ async def test_policies_see_numa_nodes_as_physical_devices() -> None:
     config = replace(GPU, number_devices=4, numa_nodes={0: 0, 1: 0, 2: 1, 3: 1})
     assert await preferred(replace(config, preferred="none")) == (("g-n-0", "g-n-2"),)
     assert await preferred(replace(config, preferred="packed")) == (("g-n-0", "g-n-1"),)
-    wrong = replace(config, faults=Faults(wrong_ids=True))
-    assert await preferred(wrong) == (("wrong-0", "wrong-1"),)
 
 
 # ---------------------------------------------------------------- running

@@ -130,9 +130,9 @@ PARTS = {
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
         plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
-        middleware middleware.choice middleware.maintenance middleware.middleware
-        middleware.replicas
-        plugin.register_call plugin.registrar plugin.reminder plugin.runner plugin.scanner
+        middleware middleware.choice middleware.faults middleware.maintenance
+        middleware.middleware middleware.replicas plugin.register_call plugin.registrar
+        plugin.reminder plugin.runner plugin.scanner
         plugin.served_type plugin.server plugin.siblings plugin.stop_signals
         plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
         wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection

@@ -6,8 +6,7 @@ simulator_file     the YAML file of the simulator
 simulator_steps    what can happen to its devices, by timeline or control socket
 simulated_devices  which of them there are now
 simulated_files    what stands in for their device files
-simulator_answers  how they are handed out, well or badly on purpose
-simulator_control  the control socket, both ends
+simulator_answers  how they are handed out
 expose             this host's devices, followed as they come and go
 expose_host        what the host has: by path, USB and PCI; what identifies it for good
 expose_tree        which devices a configuration makes of that

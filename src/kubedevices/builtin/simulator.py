@@ -7,7 +7,6 @@ What happens to the devices comes from a timeline and from the control socket.
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,8 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kubedevices.builtin.simulator_steps import Step
 
 _LOOK = 0.1
@@ -117,9 +118,11 @@ class Simulator(Scanner):
         if self._control is None:
             return None
         # Only now: most simulators listen for nothing.
-        from kubedevices.builtin.simulator_control import SimulatorControl  # noqa: PLC0415
+        from kubedevices.builtin.simulator_steps import step_of  # noqa: PLC0415
+        from kubedevices.middleware.step_control import StepControl  # noqa: PLC0415
 
-        control = SimulatorControl(self._control, self.take_step, self.describe)
+        take_step = lambda request: self.take_step(step_of(request))  # noqa: E731
+        control = StepControl(self._control, take_step, self.describe)
         await control.start()
         _log.info("taking steps at %s", self._control)
         return control
@@ -141,25 +144,6 @@ class Simulator(Scanner):
             _log.info("the timeline begins again")
             self._devices.start_again()
             self._report()
-
-    async def wrap_lists(
-        self, resource: str, lists: AsyncIterator[bytes]
-    ) -> AsyncGenerator[bytes, None]:
-        """Pass on the lists of one stream, or do the damage that is asked for."""
-        faults = next(each.faults for each in self.configs if each.resource_name == resource)
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + faults.drop_stream_every if faults.drop_stream_every else None
-        while True:
-            try:
-                left = None if ends_at is None else ends_at - loop.time()
-                encoded = await asyncio.wait_for(anext(lists), left)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                _log.info("%s: dropping a stream, as asked for", resource)
-                return
-            if not faults.never_list:
-                yield encoded
 
     def _config_of(self, device_type: str) -> SimulatorConfig:
         return next(each for each in self.configs if each.device_type == device_type)

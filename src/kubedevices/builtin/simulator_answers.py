@@ -1,12 +1,9 @@
-"""How a simulated resource answers, well or badly on purpose. Made by `answers_for`."""
-
-import asyncio
+"""How a simulated resource answers. Made by `answers_for`; `middleware.faults` does the damage."""
 
 from kubedevices.allocation import (
     AllocateRequest,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
-    PreStartContainerRequest,
 )
 from kubedevices.builtin.simulated_devices import SimulatedDevices
 from kubedevices.builtin.simulator_config import SimulatorConfig
@@ -16,7 +13,6 @@ from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
     AllocateAnswer,
     Allocator,
-    ContainerPreStarter,
     PreferredAllocator,
 )
 
@@ -26,21 +22,15 @@ class Answers(Allocator):
 
     def __init__(self, config: SimulatorConfig, devices: SimulatedDevices) -> None:
         self.config, self._devices = config, devices
-        self._allocations = self._starts = 0
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
-        """Refuse what there is not, do the damage that is asked for, leave the rest to us."""
-        faults = self.config.faults
+        """Refuse what there is not, leave the rest to us."""
         known = self._devices.of(self.config.device_type)
         for container in request.containers:
             for device_id in container.device_ids:
                 if device_id not in known:
                     text = f"requested device {device_id} is not available"
                     raise RpcError(StatusCode.NOT_FOUND, text)
-        self._allocations += 1
-        await asyncio.sleep(faults.allocate_delay)
-        if _is_turn(self._allocations, faults.fail_allocate_every):
-            raise RpcError(StatusCode.INTERNAL, f"simulated failure of call {self._allocations}")
         return USE_DEFAULT
 
 
@@ -49,9 +39,6 @@ class _Preferring(Answers, PreferredAllocator):
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
         """Choose by policy; what has the same NUMA nodes counts as one physical device."""
-        if self.config.faults.wrong_ids:
-            wrong = tuple(f"wrong-{i}" for i in range(max(c.size for c in request.containers)))
-            return PreferredAllocationResponse(tuple(wrong[: c.size] for c in request.containers))
         return PreferredAllocationResponse(
             tuple(
                 tuple(
@@ -73,32 +60,6 @@ class _Preferring(Answers, PreferredAllocator):
         return "-".join(map(str, nodes)) if nodes else device_id
 
 
-class _Starting(Answers, ContainerPreStarter):
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
-        """Take a while, and fail now and then."""
-        rule = self.config.pre_start
-        assert rule is not None
-        self._starts += 1
-        await asyncio.sleep(rule.delay)
-        if _is_turn(self._starts, rule.fail_every):
-            raise RpcError(StatusCode.INTERNAL, f"simulated failure of start {self._starts}")
-
-
-class _PreferringAndStarting(_Preferring, _Starting):
-    pass
-
-
 def answers_for(config: SimulatorConfig, devices: SimulatedDevices) -> Answers:
-    """Return an object with just the abilities that `config` asks for."""
-    prefers = config.preferred is not None or config.faults.wrong_ids
-    kinds = {
-        (False, False): Answers,
-        (True, False): _Preferring,
-        (False, True): _Starting,
-        (True, True): _PreferringAndStarting,
-    }
-    return kinds[prefers, config.pre_start is not None](config, devices)
-
-
-def _is_turn(number: int, every: int) -> bool:
-    return every > 0 and number % every == 0
+    """Return an object that has a preference if `config` asks for it."""
+    return (Answers if config.preferred is None else _Preferring)(config, devices)

@@ -10,10 +10,11 @@ The file is read by `simulator_file`, so that PyYAML is only imported when there
 
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kubedevices.errors import ConfigError, ConfigProblem
+from kubedevices.middleware.faults import FaultRule, PreStart
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.words import counted
 
@@ -27,25 +28,6 @@ _TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
 
 NumaNodes = tuple[int, ...] | Mapping[int, int]
 """NUMA nodes dealt out in turn, or the node of each device by its index."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreStart:
-    """What happens when a container with devices starts."""
-
-    delay: float = 0.0
-    fail_every: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Faults:
-    """What goes wrong on purpose; 0 and False are never."""
-
-    allocate_delay: float = 0.0
-    fail_allocate_every: int = 0
-    drop_stream_every: float = 0.0
-    never_list: bool = False
-    wrong_ids: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +49,7 @@ class SimulatorConfig:
     create_device_files: str = ""
     preferred: str | None = None
     pre_start: PreStart | None = None
-    faults: Faults = field(default_factory=Faults)
+    faults: FaultRule = field(default_factory=FaultRule)
 
     @property
     def domain(self) -> str:
@@ -78,6 +60,11 @@ class SimulatorConfig:
     def device_type(self) -> str:
         """The part behind it."""
         return self.resource_name.partition("/")[2]
+
+    @property
+    def all_faults(self) -> FaultRule:
+        """What goes wrong on purpose, when a container starts too."""
+        return replace(self.faults, pre_start=self.pre_start)
 
 
 class Setting(NamedTuple):

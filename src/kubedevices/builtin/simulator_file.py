@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kubedevices.builtin.expose_checks import allocation
-from kubedevices.builtin.simulator_config import Faults, FileSettings, PreStart, Timeline
+from kubedevices.builtin.simulator_config import FileSettings, Timeline
 from kubedevices.builtin.simulator_steps import TimedStep
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import key, key_names, load_config
 from kubedevices.config.yaml_source import KeyPath, Report
+from kubedevices.middleware.faults import FaultRule, PreStart
 from kubedevices.plugin.allocation_policy import POLICIES
 
 PRESETS = Path(__file__).parent / "presets"
@@ -34,7 +35,7 @@ def _check_directory(path: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreStartRule:
+class PreStartKey:
     """What happens when a container with devices starts."""
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
@@ -44,7 +45,7 @@ class PreStartRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultRule:
+class FaultKey:
     """What goes wrong on purpose."""
 
     HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
@@ -57,6 +58,8 @@ class FaultRule:
         check=lambda seconds: "" if seconds > 0 else "must be more than 0s",
         hint=_DURATION,
     )
+    hang_allocate_every: int = key(default=0, check=_check_every)
+    refuse: tuple[str, ...] = key(default=(), hint="a list of IDs, wildcards allowed")
     never_list: bool = key(default=False)
     wrong_ids: bool = key(default=False, name="wrongIDs")
 
@@ -81,8 +84,8 @@ class _ResourceKeys:
     cdi: bool | None = key(default=None)
     create_device_files: str | None = key(default=None, check=_check_directory)
     preferred: str | None = key(default=None, check=allocation, choices=(*POLICIES,))
-    pre_start: PreStartRule | None = key(default=None)
-    faults: FaultRule | None = key(default=None)
+    pre_start: PreStartKey | None = key(default=None)
+    faults: FaultKey | None = key(default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +130,11 @@ def _settings(content: _ResourceKeys, report: Report, at: KeyPath) -> FileSettin
     }
     keys = key_names(_ResourceKeys)
     places = {name: report.place((*at, keys[name])) for name in values}
-    if isinstance(rule := values.get("pre_start"), PreStartRule):
+    if isinstance(rule := values.get("pre_start"), PreStartKey):
         values["pre_start"] = PreStart(delay=rule.delay, fail_every=rule.fail_every)
-    if isinstance(rule := values.get("faults"), FaultRule):
-        values["faults"] = Faults(**{item.name: getattr(rule, item.name) for item in fields(rule)})
+    if isinstance(rule := values.get("faults"), FaultKey):
+        said = {item.name: getattr(rule, item.name) for item in fields(rule)}
+        values["faults"] = FaultRule(**said)
     return FileSettings(values, places)
 
 

@@ -97,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     if args.tell is not None:
         return tell_simulator(args)
     from kubedevices.builtin.simulator import Simulator
+    from kubedevices.middleware.faults import Faulty
 
     configs, timeline = load_settings(args)
     hold_file = os.environ.get("REGISTER_CONTROL_FILE")
@@ -119,8 +120,9 @@ def run(args: argparse.Namespace) -> int:
     )
     delays = [config.pre_start.delay for config in configs if config.pre_start is not None]
     options.setdefault("pre_start_timeout", HookTimeouts().pre_start + max(delays, default=0.0))
-    options["wrap_lists"] = simulator.wrap_lists
-    serve_plugin(args, simulator, simulator.domain, options)
+    faulty = Faulty(simulator, {config.device_type: config.all_faults for config in configs})
+    options["wrap_lists"] = faulty.wrap_lists
+    serve_plugin(args, faulty, simulator.domain, options)
     return 0
 
 
@@ -128,8 +130,8 @@ def tell_simulator(args: argparse.Namespace) -> int:
     """Have the simulator at the control socket take a step, or print what it has."""
     if args.control_socket is None:
         raise UsageError("--tell needs --control-socket PATH")
-    from kubedevices.builtin.simulator_control import list_simulated, tell
     from kubedevices.cli.output import dump
+    from kubedevices.middleware.step_control import list_simulated, tell
 
     if args.tell == "list":
         sys.stdout.write(dump(asyncio.run(list_simulated(args.control_socket)), "yaml"))

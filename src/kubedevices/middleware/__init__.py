@@ -15,6 +15,8 @@ damping            when a word about health counts, by seconds
 health_gate        when it counts, by looks in a row
 check              what is checked of a device
 health_checks      is a device well? by file or command
+faults             breaks a plugin on purpose
+step_control       a socket at which devices take steps, both ends
 maintenance        takes devices out of service that a file names
 maintenance_file   this file: read, and changed by one writer after the other
 absence            how long a plugin may be away

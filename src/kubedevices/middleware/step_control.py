@@ -1,13 +1,12 @@
-"""The control socket of a simulator: the steps of a timeline, at any time. Service and client.
+"""A socket at which devices take steps, such as a new health, at any time. Service and client.
 
 JSON over gRPC frames, for the owner of the socket only, like a node's control socket.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kubedevices.builtin.simulator_steps import Step, step_of
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode, UsageError
 from kubedevices.socket_paths import check_socket_path
 from kubedevices.wire.clients import JsonClient
@@ -20,17 +19,20 @@ DEADLINE = 10.0
 Document = dict[str, Any]
 
 
-class SimulatorControl:
-    """Serves `take_step` and `describe` on a socket."""
+class StepControl:
+    """Serves `take_step` (ValueError: it makes no sense) and `describe` on a socket."""
 
     def __init__(
-        self, socket: Path, take_step: Callable[[Step], int], describe: Callable[[], Document]
+        self,
+        socket: Path,
+        take_step: Callable[[Mapping[str, Any]], int],
+        describe: Callable[[], Document],
     ) -> None:
         self._socket = check_socket_path(socket.absolute(), "choose a shorter --control-socket")
         self._take_step, self._describe = take_step, describe
         self._server = GrpcServer(
             json_methods(SERVICE, {"Step": self._step, "Devices": self._devices}, {}),
-            name="simulator control",
+            name="step control",
         )
 
     async def start(self) -> None:
@@ -43,7 +45,7 @@ class SimulatorControl:
 
     async def _step(self, request: Document) -> Document:
         try:
-            return {"devices": self._take_step(step_of(request))}
+            return {"devices": self._take_step(request)}
         except (ValueError, UsageError) as error:
             raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
         except KubedevicesError as error:

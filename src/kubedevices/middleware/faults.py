@@ -1,0 +1,305 @@
+"""Breaks a plugin on purpose, to test what depends on it: `Faulty`.
+
+Simulated devices use it, and it may stand in front of a real plugin, whose answers are then late,
+lost or wrong. The plugin does its work all the same, unless a device is refused.
+"""
+
+import asyncio
+import contextlib
+import fnmatch
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+)
+from kubedevices.device import Health
+from kubedevices.device_tree import DeviceTree
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.middleware.middleware import Relay, RuledMiddleware
+from kubedevices.plugin.capabilities import (
+    AllocateAnswer,
+    Allocator,
+    ContainerPreStarter,
+    PreferredAllocator,
+)
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.words import counted
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreStart:
+    """What happens when a container with devices starts; `delay` in seconds."""
+
+    delay: float = 0.0
+    fail_every: int = 0
+
+
+class TurnOfHealth(NamedTuple):
+    """From `at` (seconds after the start) on, the devices that fit the glob `id` have `health`."""
+
+    at: float
+    id: str
+    health: Health
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultRule:
+    """What goes wrong on purpose; 0, False and () are never. Times in seconds."""
+
+    allocate_delay: float = 0.0
+    """Each answer to Allocate is late by this."""
+
+    fail_allocate_every: int = 0
+    """Every n-th Allocate fails."""
+
+    hang_allocate_every: int = 0
+    """Every n-th Allocate is never answered."""
+
+    refuse: tuple[str, ...] = ()
+    """Globs of IDs: Allocate of such a device fails, and the plugin is not asked."""
+
+    drop_stream_every: float = 0.0
+    """Each stream of lists ends after this time."""
+
+    never_list: bool = False
+    """Streams stay open without a list."""
+
+    wrong_ids: bool = False
+    """Preferred allocation answers with IDs that nobody has."""
+
+    pre_start: PreStart | None = None
+    """PreStartContainer is asked for, takes its time, and fails now and then."""
+
+    timeline: tuple[TurnOfHealth, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        numbers = (
+            self.allocate_delay, self.fail_allocate_every, self.hang_allocate_every,
+            self.drop_stream_every, *(each.at for each in self.timeline),
+        )  # fmt: skip
+        if min(numbers) < 0:
+            raise ValueError("times and numbers of faults are 0 or more")
+
+
+class Faulty(RuledMiddleware[FaultRule]):
+    """Does the damage that a rule asks for, for all types or for some.
+
+    Give `wrap_lists` to the runner: streams are its own. `control` is a socket at which the health
+    of devices can be set, as `kubedevices simulate --tell` does. Events: `failed_allocations`,
+    `hanging_allocations`, `refused`, `failed_starts`, `wrong_preferences`, `dropped_streams`.
+    """
+
+    def __init__(
+        self,
+        scanner: Scanner,
+        rules: FaultRule | Mapping[str, FaultRule],
+        *,
+        control: Path | None = None,
+    ) -> None:
+        super().__init__(scanner, rules)
+        self._control = control
+        self._set: dict[tuple[str, str], Health] = {}
+        self._tree = DeviceTree()
+        self._new_rules = asyncio.Event()
+
+    def line(self) -> str:
+        """Say that there are faults: somebody may have forgotten them."""
+        types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
+        faulty = [name for name, rule in types if rule != FaultRule()]
+        return f"faults on purpose: {', '.join(faulty)}" if faulty else ""
+
+    def use(self, rules: FaultRule | Mapping[str, FaultRule]) -> None:
+        """Go on with other faults; timelines begin anew. From any thread."""
+        self._set.clear()
+        super().use(rules)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._new_rules.set)
+
+    # ------------------------------------------------------------ health
+
+    def set_health(self, glob: str, health: Health, device_type: str = "*") -> int:
+        """Let devices have a health until it is set again; return how many there are now."""
+        self._set.pop((device_type, glob), None)  # the last one set counts
+        self._set[device_type, glob] = health
+        self.look_again()
+        return sum(
+            len(fnmatch.filter(self._tree.devices(name), glob))
+            for name in fnmatch.filter(self._tree, device_type)
+        )
+
+    def change(self, tree: DeviceTree, now: float) -> DeviceTree:
+        """Return `tree` with the health that was set."""
+        del now
+        self._tree = tree
+        healths: dict[str, dict[str, Health]] = {}
+        for (device_type, glob), health in [*self._set.items()]:
+            for name in fnmatch.filter(tree, device_type):
+                chosen = fnmatch.filter(tree.devices(name), glob)
+                healths.setdefault(name, {}).update(dict.fromkeys(chosen, health))
+        return tree.replaced(
+            {
+                name: {
+                    device_id: replace(tree.devices(name)[device_id], health=health)
+                    for device_id, health in by_id.items()
+                    if tree.devices(name)[device_id].health is not health
+                }
+                for name, by_id in healths.items()
+            }
+        )
+
+    async def run_beside(self) -> NoReturn:
+        """Follow the timelines, and listen where that is wanted; raises `CannotAsk`."""
+        async with self._listening():
+            while True:
+                self._new_rules.clear()
+                await self._play()
+                await self._new_rules.wait()
+
+    async def _play(self) -> None:
+        """Follow the timelines to their end, or until there are new rules."""
+        types = self._rules.items() if isinstance(self._rules, Mapping) else [("*", self._rules)]
+        turns = sorted((turn, name) for name, rule in types for turn in rule.timeline)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for turn, name in turns:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(started + turn.at):
+                    await self._new_rules.wait()
+                    return
+            concerned = self.set_health(turn.id, turn.health, name)
+            _log.info("%s is %s (%s)", turn.id, turn.health, counted(concerned, "device"))
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        if self._control is None:
+            yield
+            return
+        from kubedevices.middleware.step_control import StepControl  # noqa: PLC0415 - few listen
+
+        control = StepControl(self._control, self._take_step, self._describe)
+        await control.start()
+        try:
+            _log.info("taking steps at %s", self._control)
+            yield
+        finally:
+            await control.stop()
+
+    def _take_step(self, step: Mapping[str, Any]) -> int:
+        rule = step.get("set")
+        if not isinstance(rule, Mapping) or step.keys() - {"set", "resource"}:
+            raise ValueError("a plugin's devices can only be set: {set: {id: GLOB, health: WORD}}")
+        try:
+            health = Health(str(rule.get("health")))
+        except ValueError:
+            raise ValueError(f"health must be one of {', '.join(Health)}") from None
+        return self.set_health(str(rule.get("id", "*")), health, str(step.get("resource", "*")))
+
+    def _describe(self) -> dict[str, Any]:
+        tree = self.change(self._tree, 0.0)
+        return {
+            name: {each.id: str(each.health) for each in tree.devices(name).values()}
+            for name in tree
+        }
+
+    # ------------------------------------------------------------ streams and calls
+
+    async def wrap_lists(
+        self, resource: str, lists: AsyncIterator[bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """Pass on the lists of one stream of `resource`, or do the damage that is asked for."""
+        device_type = resource.partition("/")[2]
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while True:
+            rule = self.rule_of(self.inner_type(device_type)) or FaultRule()
+            every = rule.drop_stream_every
+            left = started + every - loop.time() if every else None
+            try:
+                encoded = await asyncio.wait_for(anext(lists), left)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                self.count("dropped_streams", device_type)
+                _log.info("%s: dropping a stream, as asked for", resource)
+                return
+            if not rule.never_list:
+                yield encoded
+
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "FaultyRelay":
+        """Return what does the damage to calls."""
+        return FaultyRelay(inner, device_type, inner_type, self)
+
+
+class FaultyRelay(Relay):
+    """Asks the inner type, and then damages the answer."""
+
+    def __init__(self, inner: Hooks, device_type: str, inner_type: str, faulty: Faulty) -> None:
+        super().__init__(inner, device_type, inner_type)
+        self._faulty = faulty
+        self._allocations = self._starts = 0
+        rule = self._rule
+        self.offered |= {Allocator}
+        if rule.wrong_ids:
+            self.offered |= {PreferredAllocator}
+        if rule.pre_start is not None:
+            self.offered |= {ContainerPreStarter}
+
+    @property
+    def _rule(self) -> FaultRule:
+        return self._faulty.rule_of(self.inner_type) or FaultRule()
+
+    async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
+        """Answer late, or not at all, or with an error. What the inner type refuses counts not."""
+        rule = self._rule
+        for container in request.containers:
+            for device_id in container.device_ids:
+                if any(fnmatch.fnmatchcase(device_id, glob) for glob in rule.refuse):
+                    self._faulty.count("refused", self.device_type)
+                    raise RpcError(StatusCode.INTERNAL, f"simulated refusal of {device_id}")
+        answer = await super().allocate(request)
+        self._allocations += 1
+        await asyncio.sleep(rule.allocate_delay)
+        if _is_turn(self._allocations, rule.hang_allocate_every):
+            self._faulty.count("hanging_allocations", self.device_type)
+            await asyncio.Event().wait()  # until who asked hangs up
+        if _is_turn(self._allocations, rule.fail_allocate_every):
+            self._faulty.count("failed_allocations", self.device_type)
+            raise RpcError(StatusCode.INTERNAL, f"simulated failure of call {self._allocations}")
+        return answer
+
+    async def get_preferred_allocation(
+        self, request: PreferredAllocationRequest
+    ) -> PreferredAllocationResponse:
+        """Ask the inner type, or prefer what nobody has."""
+        if not self._rule.wrong_ids:
+            return await super().get_preferred_allocation(request)
+        self._faulty.count("wrong_preferences", self.device_type)
+        return PreferredAllocationResponse(
+            tuple(tuple(f"wrong-{i}" for i in range(each.size)) for each in request.containers)
+        )
+
+    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+        """Ask the inner type, take a while, and fail now and then."""
+        await super().pre_start_container(request)
+        rule = self._rule.pre_start or PreStart()
+        self._starts += 1
+        await asyncio.sleep(rule.delay)
+        if _is_turn(self._starts, rule.fail_every):
+            self._faulty.count("failed_starts", self.device_type)
+            raise RpcError(StatusCode.INTERNAL, f"simulated failure of start {self._starts}")
+
+
+def _is_turn(number: int, every: int) -> bool:
+    return every > 0 and number % every == 0
