@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from kubedevices.config.json_schema import make_schema
+from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import ConfigError
+from kubedevices.middleware.additions import InjectRule
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
     ResourceRule,
     load_proxy_config,
     served_names,
 )
+from kubedevices.proxy.rule_keys import CheckKey, make_inject_rule
 from kubedevices.proxy.rules import Rules
 
 
@@ -52,6 +55,21 @@ def test_every_key(tmp_path: Path) -> None:
                   perContainer: 1
                   distinct: true
                   allocation: pack
+                health:
+                  unhealthyAfter: 5s
+                  healthyAfter: 30s
+                  maxFlaps: 3
+                  recoverAfter: 1h
+                  checks: [{command: [test, -e, "/dev/{id}"], interval: 5s, failAfter: 1}]
+                  ignore: [old*]
+                  recover: {file: "/sys/{id}", equals: ok, okAfter: 1}
+                inject:
+                  env: {GPU_IDS: "{id}"}
+                  mounts: [{host: /opt/gpu, container: /opt, readOnly: false}]
+                  devices: [{host: /dev/gpuctl, permissions: rwm}]
+                  annotations: {a: b}
+                  cdiDevices: [vendor.com/gpu=all]
+                  cdi: true
             """,
         )
     )
@@ -68,7 +86,24 @@ def test_every_key(tmp_path: Path) -> None:
     assert rule.share is not None
     assert (rule.share.per_container, rule.share.rules[0].replicas) == (1, 8)
     assert served_names("nvidia.com/gpu", rule) == ("example.com/gpu-big",)
-    assert "example.com/x" not in str(make_schema(ProxyConfig, "kubedevices proxy"))
+    assert rule.health is not None
+    assert (rule.health.unhealthy_after, rule.health.max_flaps) == (5.0, 3)
+    assert (rule.health.checks[0].interval, rule.health.recover) == (
+        5.0,
+        CheckKey(file="/sys/{id}", equals="ok", ok_after=1),
+    )
+    assert rule.inject is not None
+    assert make_inject_rule(rule.inject) == InjectRule(
+        env={"GPU_IDS": "{id}"},
+        mounts=(Mount("/opt/gpu", "/opt"),),
+        devices=(DeviceSpec("/dev/gpuctl", permissions="rwm"),),
+        annotations={"a": "b"},
+        cdi_devices=("vendor.com/gpu=all",),
+        cdi=True,
+    )
+    schema = make_schema(ProxyConfig, "kubedevices proxy")
+    known = schema["properties"]["resources"]["additionalProperties"]["properties"]
+    assert {*known} > {"share", "hold", "rename", "inject"}
 
 
 def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
@@ -119,6 +154,8 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
             "resources:\n  a.com/*: {record: {file: /r.jsonl}}",
             "2:28: resources.a.com/*.record.file: every resource of this pattern would be",
         ),
+        ("resources:\n  a.com/b: {inject: {env: {A: '{no}'}}}", "2:21: resources.a.com/b.inject:"),
+        ("resources:\n  a.com/b: {inject: {mounts: [{host: a, container: /b}]}}", "absolute path"),
         ("unlisted: drop", "must be pass or hide"),
     ],
 )

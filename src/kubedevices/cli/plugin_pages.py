@@ -10,19 +10,20 @@ import json
 import logging
 import os
 import platform
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kubedevices import __version__, metrics
 from kubedevices.cli.process_samples import process_samples
 from kubedevices.device import Health
-from kubedevices.errors import CannotAsk
+from kubedevices.errors import CannotAsk, DeviceListTooLarge
 from kubedevices.http_pages import Page, PageServer, parse_address
 from kubedevices.metrics import PrometheusMetrics, Sample
 from kubedevices.middleware.middleware import innermost, layers
-from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
 
@@ -48,15 +49,46 @@ _COUNTERS = (
 _COUNTS = {name for _, name, _ in _COUNTERS} | {"preferred", "pre_starts"}
 
 
+class Observed(Protocol):
+    """What is told about: a `PluginRunner`, or several as one. Keys are names of `servers`."""
+
+    domain: str
+
+    @property
+    def has_scanned(self) -> bool:
+        """Whether it is known which devices there are."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a kubelet knows and watches everything."""
+
+    @property
+    def servers(self) -> Mapping[str, PluginServer]:
+        """What is served."""
+
+    @property
+    def too_large(self) -> Mapping[str, DeviceListTooLarge]:
+        """Of what not every device is offered."""
+
+    def is_registered(self, name: str, /) -> bool:
+        """Whether a kubelet knows it."""
+
+    def is_serving(self, name: str, /) -> bool:
+        """Whether its socket accepts calls."""
+
+
 class PluginPages:
-    """Tells about one plugin at `address`; raises `UsageError` for what is none."""
+    """Tells about one plugin at `address`; raises `UsageError` for what is none.
+
+    `source` is where its devices come from: a scanner. None: `beside` is given several `scanners`.
+    """
 
     def __init__(
-        self, address: str, scanner: Scanner, *, pod_resources: Path | None = None
+        self, address: str, source: Scanner | None, *, pod_resources: Path | None = None
     ) -> None:
         node = os.environ.get("NODE_NAME") or platform.node()
         self.metrics = PrometheusMetrics(everywhere={metrics.NODE_LABEL: node})
-        self._address, self._scanner = parse_address(address), scanner
+        self._address, self._source = parse_address(address), source
         self._pod_resources = pod_resources
         self._held: list[Sample] = []
         self._is_kubelet_silent = False
@@ -67,7 +99,7 @@ class PluginPages:
         self.metrics.observe(metrics.ALLOCATE_SECONDS, seconds, resource)
 
     @contextlib.asynccontextmanager
-    async def beside(self, runner: PluginRunner) -> AsyncIterator[None]:
+    async def beside(self, runner: Observed) -> AsyncIterator[None]:
         """Serve the pages of `runner` while the context lasts; raises `CannotAsk`."""
 
         async def healthz() -> Page:
@@ -96,7 +128,7 @@ class PluginPages:
         finally:
             await server.stop()
 
-    def _samples(self, runner: PluginRunner) -> Iterator[Sample]:
+    def _samples(self, runner: Observed) -> Iterator[Sample]:
         yield from process_samples()
         for device_type, server in runner.servers.items():
             self.metrics.begin_histogram(metrics.ALLOCATE_SECONDS, server.resource)
@@ -104,11 +136,15 @@ class PluginPages:
         for device_type, error in runner.too_large.items():
             if device_type not in runner.servers:
                 yield Sample(metrics.LEFT_OUT, (error.resource,), error.devices)
-        for layer in layers(self._scanner):
+        source: Any = runner if self._source is None else self._source
+        scanners: Iterable[Scanner] = getattr(source, "scanners", (source,))
+        events = Counter[tuple[str, ...]]()
+        for layer in chain.from_iterable(map(layers, scanners)):
             for (device_type, event), times in [*layer.counts.items()]:
-                labels = (type(layer).__name__.lower(), device_type, event)
-                yield Sample(metrics.MIDDLEWARE_EVENTS, labels, times)
-        scanner: Any = innermost(self._scanner)
+                events[type(layer).__name__.lower(), device_type, event] += times
+        for labels, times in events.items():
+            yield Sample(metrics.MIDDLEWARE_EVENTS, labels, times)
+        scanner: Any = innermost(source) if isinstance(source, Scanner) else source
         if (took := getattr(scanner, "last_scan_seconds", None)) is not None:
             yield Sample(metrics.SCAN_SECONDS, (), took)
             yield Sample(metrics.SCAN_ERRORS, (), scanner.failed_scans)
@@ -118,7 +154,7 @@ class PluginPages:
             yield Sample(metrics.CONFIG_IN_FORCE, (), int(follower.is_in_force))
             yield Sample(metrics.CONFIG_RELOADED, (), follower.read_at)
 
-    async def _held_devices(self, runner: PluginRunner) -> list[Sample]:
+    async def _held_devices(self, runner: Observed) -> list[Sample]:
         """Ask the kubelet who holds our devices; nothing while it does not answer."""
         if self._pod_resources is None:
             return []
@@ -151,7 +187,7 @@ class PluginPages:
         ]
 
 
-def describe_plugin(runner: PluginRunner) -> dict[str, Any]:
+def describe_plugin(runner: Observed) -> dict[str, Any]:
     """Return what /state says: every resource with its devices, and what happened so far."""
     return {
         "version": __version__,
@@ -180,7 +216,7 @@ def describe_plugin(runner: PluginRunner) -> dict[str, Any]:
     }
 
 
-def _why_not_ready(runner: PluginRunner) -> str:
+def _why_not_ready(runner: Observed) -> str:
     if not runner.has_scanned:
         return "the scanner has not reported yet"
     waiting = [
@@ -190,6 +226,7 @@ def _why_not_ready(runner: PluginRunner) -> str:
         if not (runner.is_registered(name) and len(server.streams))
     ]
     waiting += [str(error) for error in runner.too_large.values()]
+    waiting += [f"{name}: its plugin is away" for name in getattr(runner, "missing", ())]
     return "\n".join(waiting) or "not serving yet"
 
 

@@ -87,6 +87,16 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"what the proxy keeps over a restart (default: {_STATE_DIR})",
     )
+    _add_limits(parser)
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="serve /healthz, /readyz, /metrics and /state at this address: 127.0.0.1:9400, or "
+        "only 9400 for the same, or *:9400 for all addresses (default: off)",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     for call, seconds, what in (
         ("allocate", 30, "Allocate; then the pod fails"),
         ("preferred", 5, "GetPreferredAllocation; then there is no preference"),
@@ -156,7 +166,13 @@ def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
     from kubedevices.proxy.plugin_calls import CallLimits
     from kubedevices.proxy.proxy import Proxy, run_until_signal
 
+    pages = None
+    if args.listen is not None:
+        from kubedevices.cli.plugin_pages import PluginPages
+
+        pages = PluginPages(args.listen, None)
     proxy = Proxy(
+        on_allocated=None if pages is None else pages.count_allocation,
         rules=rules,
         socket_dir=args.socket_dir.absolute(),
         plugin_dir=args.plugin_dir.absolute(),
@@ -165,4 +181,4 @@ def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
         limits=CallLimits(args.allocate_timeout, args.preferred_timeout, args.pre_start_timeout),
     )
     check_socket_dir(proxy.settings)
-    run_until_signal(proxy)
+    run_until_signal(proxy, None if pages is None else pages.beside)

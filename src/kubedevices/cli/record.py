@@ -53,7 +53,8 @@ def keeps_running(_: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Serve and record until told to stop."""
-    from kubedevices.proxy.proxy_config import ProxyConfig, RecordKey, ResourceRule
+    from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+    from kubedevices.proxy.rule_keys import RecordKey
     from kubedevices.proxy.rules import Rules
 
     directory = args.directory.absolute()

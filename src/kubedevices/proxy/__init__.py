@@ -7,6 +7,7 @@ proxied_resource   one resource outside: chain and runner, made anew when someth
 chain              the middleware over one plugin, in its fixed order
 rules              the rules in force, followed as their file changes
 proxy_config       what may stand in this file
+rule_keys          the values of its keys, each with its checks
 inside_directory   the directory of the plugins: where they register, and who is known from before
 known_sockets      which resource has which socket, kept over our own restarts
 plugin_scanner     one plugin as a scanner: its lists as device trees

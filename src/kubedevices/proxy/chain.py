@@ -5,14 +5,17 @@ inject, faults.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kubedevices.middleware.absence import HoldRule
+from kubedevices.middleware.check import Check
 from kubedevices.middleware.choice import PciRule
 from kubedevices.middleware.filter import Filtered, FilterRule
+from kubedevices.middleware.health import Damped, HealthRule
 from kubedevices.middleware.hold import Held
+from kubedevices.middleware.inject import Injected
 from kubedevices.middleware.maintenance import FILE_NAME, Maintained
 from kubedevices.middleware.mend import Mended
 from kubedevices.middleware.middleware import Middleware
@@ -22,7 +25,15 @@ from kubedevices.middleware.share import Shared, ShareOf, ShareRule
 from kubedevices.middleware.split import Split, SplitPart, SplitRule
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.plugin_scanner import PluginScanner
-from kubedevices.proxy.proxy_config import PciKey, ResourceRule, ShareKey, SplitKey, renamed
+from kubedevices.proxy.proxy_config import ResourceRule, renamed
+from kubedevices.proxy.rule_keys import (
+    CheckKey,
+    HealthKey,
+    PciKey,
+    ShareKey,
+    SplitKey,
+    make_inject_rule,
+)
 from kubedevices.resource_name import ResourceName
 
 
@@ -94,6 +105,22 @@ def _share_rule(share: ShareKey) -> ShareRule:
         distinct=share.distinct,
         allocation="pack" if share.allocation == "pack" else "spread",
     )
+
+
+def _health_rule(health: HealthKey) -> HealthRule:
+    return HealthRule(
+        unhealthy_after=health.unhealthy_after,
+        healthy_after=health.healthy_after,
+        max_flaps=health.max_flaps,
+        recover_after=health.recover_after,
+        checks=tuple(map(_check, health.checks)),
+        ignore=health.ignore,
+        recover=None if health.recover is None else _check(health.recover),
+    )
+
+
+def _check(check: CheckKey) -> Check:
+    return Check(**{each.name: getattr(check, each.name) for each in fields(CheckKey)})
 
 
 def _split_rule(split: SplitKey) -> SplitRule:
@@ -174,6 +201,12 @@ _LAYERS = (
         lambda scanner, _, place: Maintained(scanner, place.domain, place.state_dir / FILE_NAME),
     ),
     _Layer(
+        "health",
+        lambda rule: rule.health and _health_rule(rule.health),
+        lambda scanner, rule, _: Damped(scanner, rule),
+        lambda damped, rule: damped.use(rule),
+    ),
+    _Layer(
         "hold",
         _hold_rule,
         lambda scanner, rule, place: Held(
@@ -186,5 +219,11 @@ _LAYERS = (
         lambda rule: None if rule.share is None else _share_rule(rule.share),
         lambda scanner, rule, _: Shared(scanner, rule),
         lambda shared, rule: shared.use(rule),
+    ),
+    _Layer(
+        "inject",
+        lambda rule: rule.inject and make_inject_rule(rule.inject),
+        lambda scanner, rule, place: Injected(scanner, rule, domain=place.domain),
+        lambda injected, rule: injected.use(rule),
     ),
 )

@@ -4,10 +4,17 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
+from kubedevices.errors import DeviceListTooLarge
 from kubedevices.host import heap, service_manager
+from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
+from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.timing import Timing
 from kubedevices.proxy.chain import Chain, make_chain
@@ -15,6 +22,7 @@ from kubedevices.proxy.inside_directory import InsideDirectory
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
+from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.proxy.rules import Rules
 
 STATE_DIR = Path("/var/lib/kubedevices")
@@ -37,6 +45,7 @@ class Proxy:
         state_dir: Path = STATE_DIR,
         registry_dir: Path | None = None,
         rules: Rules | None = None,
+        on_allocated: Callable[[str, float], None] | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         timing: Timing | None = None,
     ) -> None:
@@ -51,6 +60,7 @@ class Proxy:
             "allocate_timeout": math.inf,  # each call inside has a limit
             "preferred_timeout": math.inf,
             "pre_start_timeout": math.inf,
+            "on_allocated": on_allocated,
             "timing": timing or Timing(),
         }
         self.settings = Settings(**self._options)
@@ -62,6 +72,80 @@ class Proxy:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = self.has_started = False
+
+    # ------------------------------------------------------------ for the pages
+
+    domain = ""
+    """There is one per resource."""
+
+    @property
+    def scanners(self) -> list[Scanner]:
+        """What is served, each with its middleware."""
+        return [each.chain.scanner for each in self.resources.values() if each.chain is not None]
+
+    @property
+    def follower(self) -> ConfigFollower[ProxyConfig] | None:
+        """Who reads the file of the rules again."""
+        return self.rules.follower
+
+    @property
+    def runners(self) -> dict[str, PluginRunner]:
+        """What serves each inside resource now."""
+        return {
+            name: each.runner for name, each in self.resources.items() if each.runner is not None
+        }
+
+    @property
+    def servers(self) -> dict[str, PluginServer]:
+        """The plugin server of each resource outside."""
+        return {
+            server.resource: server
+            for runner in self.runners.values()
+            for server in runner.servers.values()
+        }
+
+    @property
+    def too_large(self) -> dict[str, DeviceListTooLarge]:
+        """The resources of which not every device is offered, and why."""
+        found = [each for runner in self.runners.values() for each in runner.too_large.values()]
+        return {error.resource: error for error in found}
+
+    @property
+    def has_scanned(self) -> bool:
+        """Whether plugins can register."""
+        return self.has_started
+
+    @property
+    def missing(self) -> list[str]:
+        """The resources that the file names and no plugin lists."""
+        return [
+            name
+            for name in self.rules.named()
+            if not ((scanner := self.inside.scanners.get(name)) and scanner.is_here)
+        ]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kubelet knows and watches every resource, those that the file names too."""
+        return (
+            self.has_started
+            and not self.missing
+            and all(runner.is_ready for runner in self.runners.values())
+        )
+
+    def is_registered(self, resource: str) -> bool:
+        """Whether a kubelet knows `resource` from us."""
+        return any(runner.is_registered(name) for runner, name in self._runners_of(resource))
+
+    def is_serving(self, resource: str) -> bool:
+        """Whether the socket of `resource` is bound and accepts calls."""
+        return any(runner.is_serving(name) for runner, name in self._runners_of(resource))
+
+    def _runners_of(self, resource: str) -> list[tuple[PluginRunner, str]]:
+        domain, _, device_type = resource.partition("/")
+        return [(each, device_type) for each in self.runners.values() if each.domain == domain]
+
+    # ------------------------------------------------------------ start to stop
 
     def stop(self) -> None:
         """End `run`. From any thread, any number of times, also before it began."""
@@ -122,12 +206,19 @@ class Proxy:
             resource.use(self.rules.of(name))
 
 
-def run_until_signal(proxy: Proxy) -> None:
-    """Run `proxy` until SIGTERM or SIGINT comes. Raises `KubedevicesError`."""
+Beside: TypeAlias = Callable[[Proxy], contextlib.AbstractAsyncContextManager[object]]
+
+
+def run_until_signal(proxy: Proxy, beside: Beside | None = None) -> None:
+    """Run `proxy` until SIGTERM or SIGINT comes. Raises `KubedevicesError`.
+
+    `beside` makes a context in which it runs, such as pages that tell about it.
+    """
     heap.give_large_blocks_back()
 
     async def run() -> None:
-        async with service_manager.announced(lambda: proxy.has_started):
+        started = service_manager.announced(lambda: proxy.has_started)
+        async with beside(proxy) if beside else contextlib.nullcontext(), started:
             await proxy.run()
 
     with StopSignals(proxy.stop, proxy.unlink_sockets, proxy.settings.timing.exit_grace):

@@ -24,27 +24,20 @@ from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import Complain, key, load_config
 from kubedevices.config.yaml_source import Report
 from kubedevices.errors import ConfigError, ConfigProblem
-from kubedevices.middleware.replicas import SPREADINGS
-from kubedevices.middleware.share import REPLICAS_LIMIT
+from kubedevices.proxy.rule_keys import (
+    DURATION_HINT,
+    FilterKey,
+    HealthKey,
+    InjectKey,
+    RecordKey,
+    ShareKey,
+    SplitKey,
+    one_of,
+)
 from kubedevices.resource_name import ResourceName, explain_resource_name
 
-_DURATION_HINT = "for example 30s or 5m"
-_LAST_NUMA_NODE = 1023
 _WILDCARDS = re.compile(r"\*|\?|\[[^]/]*\]")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-
-
-def _replicas(count: int) -> str:
-    return "" if 1 <= count <= REPLICAS_LIMIT else f"must be from 1 to {REPLICAS_LIMIT}"
-
-
-def _at_least_1(count: int) -> str:
-    return "" if count >= 1 else "must be 1 or more"
-
-
-def _one_of(*words: str) -> Any:
-    listed = " or ".join(words)
-    return lambda text: "" if text in words else f"must be {listed}, not {text!r}"
 
 
 def _pattern(text: str) -> str:
@@ -58,132 +51,6 @@ def _new_name(text: str) -> str:
         if name not in {"name", "domain"}:
             return f"{{{name}}} stands for nothing; known: {{name}} and {{domain}}"
     return explain_resource_name(_PLACEHOLDER.sub("x", text))
-
-
-def _type(text: str) -> str:
-    if "/" in text:
-        return f"{text!r}: write only the part after the slash; the domain stays, or is renamed"
-    return explain_resource_name(f"example.com/{text}")
-
-
-def _numa_node(number: int) -> str:
-    return "" if 0 <= number <= _LAST_NUMA_NODE else f"{number} is no NUMA node"
-
-
-def _absolute(text: str) -> str:
-    return "" if text.startswith("/") else "an absolute path is needed"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShareOfKey:
-    """How many replicas some devices have."""
-
-    HINT: ClassVar[str] = "write '{ids: \"GPU-a*\", replicas: 8}'"
-
-    ids: str = key(meaning="glob of device IDs")
-    replicas: int = key(meaning="replicas of each of these devices", check=_replicas)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShareKey:
-    """Several containers per device."""
-
-    HINT: ClassVar[str] = "write 'share: {replicas: 4}'"
-
-    replicas: int = key(
-        meaning="replicas of each device that no rule names", default=1, check=_replicas
-    )
-    rules: tuple[ShareOfKey, ...] = key(
-        meaning="replicas of some devices; the first that fits", default=()
-    )
-    per_container: int | None = key(
-        meaning="the most replicas that one container may have", default=None, check=_at_least_1
-    )
-    distinct: bool = key(
-        meaning="whether replicas of one container must be of different devices", default=False
-    )
-    allocation: str = key(
-        meaning="whether the least or the most used devices are given first",
-        default="spread",
-        check=_one_of(*SPREADINGS),
-        choices=SPREADINGS,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordKey:
-    """A record of what passes."""
-
-    HINT: ClassVar[str] = "write 'record: {file: /var/log/gpu.jsonl}'"
-
-    file: str = key(
-        meaning="where the lines are written; {name} and {domain} stand for the parts of the name",
-        check=_absolute,
-    )
-    max_size: int = key(
-        meaning="bytes after which the next file begins", default=10 * 2**20, check=_at_least_1
-    )
-    files: int = key(meaning="how many files are kept", default=5, check=_at_least_1)
-    redact_env: bool = key(
-        meaning="whether the values of environment variables are left out", default=False
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilterKey:
-    """Devices that are left out."""
-
-    HINT: ClassVar[str] = "write 'filter: {ids: [\"GPU-bad*\"]}'"
-    ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa")
-
-    ids: tuple[str, ...] = key(meaning="globs of device IDs", default=())
-    numa: tuple[int, ...] = key(meaning="NUMA nodes", default=(), check=_numa_node)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PciKey:
-    """What a PCI function must be; everything given must fit."""
-
-    HINT: ClassVar[str] = """write 'pci: {vendor: "10de", device: "20*"}'"""
-    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver", "address")
-
-    vendor: str | None = key(meaning="vendor ID in hexadecimal, a glob", default=None)
-    device: str | None = key(meaning="device ID in hexadecimal, a glob", default=None)
-    class_: str | None = key(
-        meaning="class or its beginning: 03 is every display controller", name="class", default=None
-    )
-    driver: str | None = key(meaning="the driver it is bound to, a glob", default=None)
-    address: str | None = key(meaning="such as 0000:3b:00.0, a glob", default=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitPartKey:
-    """Devices that become another resource; everything given must fit."""
-
-    HINT: ClassVar[str] = "write '{to: gpu-a100, ids: [\"GPU-a*\"]}'"
-    ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa", "pci")
-
-    to: str = key(meaning="the resource's name after the slash", check=_type)
-    ids: tuple[str, ...] = key(meaning="globs of device IDs", default=())
-    numa: tuple[int, ...] = key(meaning="NUMA nodes", default=(), check=_numa_node)
-    pci: PciKey | None = key(meaning="what the PCI function of the device is", default=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitKey:
-    """One resource as several."""
-
-    HINT: ClassVar[str] = "write 'split: {rules: [{to: gpu-a100, ids: [\"GPU-a*\"]}]}'"
-
-    rules: tuple[SplitPartKey, ...] = key(
-        meaning="the first that fits a device says its resource", not_empty=True
-    )
-    rest: str = key(
-        meaning="whether devices that fit no rule stay in the resource or are left out",
-        default="keep",
-        check=_one_of("keep", "drop"),
-        choices=("keep", "drop"),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,22 +69,29 @@ class ResourceRule:
         check=_new_name,
         hint='for example "example.com/{name}"',
     )
+    health: HealthKey | None = key(
+        meaning="whose word about the health of devices counts, and when", default=None
+    )
     share: ShareKey | None = key(meaning="several containers per device", default=None)
     hold: float | None = key(
         meaning="how long the list stays as it was while the plugin is away",
         default=None,
         parse=parse_duration,
-        hint=_DURATION_HINT,
+        hint=DURATION_HINT,
     )
     allocate_wait: float = key(
         meaning="how long all calls of one absence together wait for the plugin",
         default=10.0,
         parse=parse_duration,
-        hint=_DURATION_HINT,
+        hint=DURATION_HINT,
     )
     hold_over_reboot: bool = key(
         meaning="whether the last list is offered before the plugin is back after a reboot",
         default=False,
+    )
+
+    inject: InjectKey | None = key(
+        meaning="what every container gets beside the plugin's answer", default=None
     )
 
     @classmethod
@@ -245,7 +119,7 @@ class ProxyConfig:
     unlisted: str = key(
         meaning="what becomes of resources that no key below `resources` names",
         default="pass",
-        check=_one_of("pass", "hide"),
+        check=one_of("pass", "hide"),
         choices=("pass", "hide"),
     )
     resources: Mapping[str, ResourceRule] = key(

@@ -64,6 +64,10 @@ class Rules:
             if rule.hold_over_reboot and not is_pattern(name)
         ]
 
+    def named(self) -> list[str]:
+        """Return the resources that have a rule of their own."""
+        return [name for name in self.config.resources if not is_pattern(name)]
+
     def claim(self, resource: str, rule: ResourceRule) -> None:
         """Note what `resource` is called outside; raises `UsageError` if another is called so."""
         self._served = {made: maker for made, maker in self._served.items() if maker != resource}

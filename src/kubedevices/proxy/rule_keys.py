@@ -1,0 +1,284 @@
+"""The values of the keys of one rule in the proxy's file: schema, with every check."""
+
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kubedevices.config.durations import parse_duration
+from kubedevices.config.yaml_config import Complain, key
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.errors import UsageError
+from kubedevices.middleware.additions import InjectRule
+from kubedevices.middleware.replicas import SPREADINGS
+from kubedevices.middleware.share import REPLICAS_LIMIT
+from kubedevices.resource_name import explain_resource_name
+
+DURATION_HINT = "for example 30s or 5m"
+_LAST_NUMA_NODE = 1023
+
+
+def _replicas(count: int) -> str:
+    return "" if 1 <= count <= REPLICAS_LIMIT else f"must be from 1 to {REPLICAS_LIMIT}"
+
+
+def _at_least_1(count: int) -> str:
+    return "" if count >= 1 else "must be 1 or more"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """Return a check that a text is one of `words`."""
+    listed = " or ".join(words)
+    return lambda text: "" if text in words else f"must be {listed}, not {text!r}"
+
+
+def _type(text: str) -> str:
+    if "/" in text:
+        return f"{text!r}: write only the part after the slash; the domain stays, or is renamed"
+    return explain_resource_name(f"example.com/{text}")
+
+
+def _numa_node(number: int) -> str:
+    return "" if 0 <= number <= _LAST_NUMA_NODE else f"{number} is no NUMA node"
+
+
+def _absolute(text: str) -> str:
+    return "" if text.startswith("/") else "an absolute path is needed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareOfKey:
+    """How many replicas some devices have."""
+
+    HINT: ClassVar[str] = "write '{ids: \"GPU-a*\", replicas: 8}'"
+
+    ids: str = key(meaning="glob of device IDs")
+    replicas: int = key(meaning="replicas of each of these devices", check=_replicas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareKey:
+    """Several containers per device."""
+
+    HINT: ClassVar[str] = "write 'share: {replicas: 4}'"
+
+    replicas: int = key(
+        meaning="replicas of each device that no rule names", default=1, check=_replicas
+    )
+    rules: tuple[ShareOfKey, ...] = key(
+        meaning="replicas of some devices; the first that fits", default=()
+    )
+    per_container: int | None = key(
+        meaning="the most replicas that one container may have", default=None, check=_at_least_1
+    )
+    distinct: bool = key(
+        meaning="whether replicas of one container must be of different devices", default=False
+    )
+    allocation: str = key(
+        meaning="whether the least or the most used devices are given first",
+        default="spread",
+        check=one_of(*SPREADINGS),
+        choices=SPREADINGS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordKey:
+    """A record of what passes."""
+
+    HINT: ClassVar[str] = "write 'record: {file: /var/log/gpu.jsonl}'"
+
+    file: str = key(
+        meaning="where the lines are written; {name} and {domain} stand for the parts of the name",
+        check=_absolute,
+    )
+    max_size: int = key(
+        meaning="bytes after which the next file begins", default=10 * 2**20, check=_at_least_1
+    )
+    files: int = key(meaning="how many files are kept", default=5, check=_at_least_1)
+    redact_env: bool = key(
+        meaning="whether the values of environment variables are left out", default=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterKey:
+    """Devices that are left out."""
+
+    HINT: ClassVar[str] = "write 'filter: {ids: [\"GPU-bad*\"]}'"
+    ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa")
+
+    ids: tuple[str, ...] = key(meaning="globs of device IDs", default=())
+    numa: tuple[int, ...] = key(meaning="NUMA nodes", default=(), check=_numa_node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciKey:
+    """What a PCI function must be; everything given must fit."""
+
+    HINT: ClassVar[str] = """write 'pci: {vendor: "10de", device: "20*"}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver", "address")
+
+    vendor: str | None = key(meaning="vendor ID in hexadecimal, a glob", default=None)
+    device: str | None = key(meaning="device ID in hexadecimal, a glob", default=None)
+    class_: str | None = key(
+        meaning="class or its beginning: 03 is every display controller", name="class", default=None
+    )
+    driver: str | None = key(meaning="the driver it is bound to, a glob", default=None)
+    address: str | None = key(meaning="such as 0000:3b:00.0, a glob", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitPartKey:
+    """Devices that become another resource; everything given must fit."""
+
+    HINT: ClassVar[str] = "write '{to: gpu-a100, ids: [\"GPU-a*\"]}'"
+    ANY_OF: ClassVar[tuple[str, ...]] = ("ids", "numa", "pci")
+
+    to: str = key(meaning="the resource's name after the slash", check=_type)
+    ids: tuple[str, ...] = key(meaning="globs of device IDs", default=())
+    numa: tuple[int, ...] = key(meaning="NUMA nodes", default=(), check=_numa_node)
+    pci: PciKey | None = key(meaning="what the PCI function of the device is", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitKey:
+    """One resource as several."""
+
+    HINT: ClassVar[str] = "write 'split: {rules: [{to: gpu-a100, ids: [\"GPU-a*\"]}]}'"
+
+    rules: tuple[SplitPartKey, ...] = key(
+        meaning="the first that fits a device says its resource", not_empty=True
+    )
+    rest: str = key(
+        meaning="whether devices that fit no rule stay in the resource or are left out",
+        default="keep",
+        check=one_of("keep", "drop"),
+        choices=("keep", "drop"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InjectMountKey:
+    """A directory or file of the host."""
+
+    HINT: ClassVar[str] = "write '{host: /opt/gpu, container: /opt/gpu}'"
+
+    host: str = key(meaning="path on the host", check=_absolute)
+    container: str = key(meaning="path in the container", check=_absolute)
+    read_only: bool = key(meaning="whether the container cannot write", default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InjectDeviceKey:
+    """A device file of the host."""
+
+    HINT: ClassVar[str] = "write '{host: /dev/gpuctl}'"
+
+    host: str = key(meaning="path on the host", check=_absolute)
+    container: str | None = key(
+        meaning="path in the container, if another", default=None, check=_absolute
+    )
+    permissions: str = key(meaning="one or more of r, w and m (mknod)", default="rw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InjectKey:
+    """What every container gets beside the plugin's answer."""
+
+    HINT: ClassVar[str] = "write 'inject: {env: {GPU_IDS: \"{id}\"}}'"
+
+    env: Mapping[str, str] = key(meaning="environment variables", default_factory=dict)
+    mounts: tuple[InjectMountKey, ...] = key(meaning="files and directories", default=())
+    devices: tuple[InjectDeviceKey, ...] = key(meaning="device files", default=())
+    annotations: Mapping[str, str] = key(meaning="annotations", default_factory=dict)
+    cdi_devices: tuple[str, ...] = key(meaning="qualified names of CDI devices", default=())
+    cdi: bool = key(
+        meaning="whether device files and mounts are given by a CDI device of ours", default=False
+    )
+
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check what no container could be started with."""
+        try:
+            make_inject_rule(cls(**values))
+        except UsageError as error:
+            complain((), str(error).removeprefix("inject: "), "")
+
+
+def make_inject_rule(inject: InjectKey) -> InjectRule:
+    """Return the rule; raises `UsageError`."""
+    return InjectRule(
+        env=inject.env,
+        mounts=tuple(Mount(each.host, each.container, each.read_only) for each in inject.mounts),
+        devices=tuple(
+            DeviceSpec(each.host, each.container, each.permissions) for each in inject.devices
+        ),
+        annotations=inject.annotations,
+        cdi_devices=inject.cdi_devices,
+        cdi=inject.cdi,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckKey:
+    """How to tell whether a device works: what a file says, or how a command ends."""
+
+    HINT: ClassVar[str] = "write '{file: /sys/..., equals: ok}' or '{command: [...]}'"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
+
+    file: str | None = key(
+        meaning="a file that must exist, or contain the text of 'equals'", default=None
+    )
+    equals: str | None = key(meaning="text that the file must contain", default=None)
+    command: tuple[str, ...] = key(
+        meaning="a program and its arguments; exit code 0 means healthy",
+        default=(),
+        not_empty=True,
+    )
+    interval: float = key(
+        meaning="pause between two checks", default=30.0, parse=parse_duration, hint=DURATION_HINT
+    )
+    fail_after: int = key(meaning="failures in a row that count", default=2, check=_at_least_1)
+    ok_after: int = key(
+        meaning="successes in a row that count after a failure", default=3, check=_at_least_1
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthKey:
+    """Whose word about the health of devices counts, and when."""
+
+    HINT: ClassVar[str] = "write 'health: {unhealthyAfter: 5s, healthyAfter: 30s}'"
+
+    unhealthy_after: float = key(
+        meaning="how long a device must be unhealthy without a break",
+        default=0.0,
+        parse=parse_duration,
+        hint=DURATION_HINT,
+    )
+    healthy_after: float = key(
+        meaning="how long a device must be healthy again without a break",
+        default=0.0,
+        parse=parse_duration,
+        hint=DURATION_HINT,
+    )
+    max_flaps: int | None = key(
+        meaning="how often a device may turn Unhealthy within an hour; then it is out", default=None
+    )
+    recover_after: float | None = key(
+        meaning="when a device that is out comes back by itself",
+        default=None,
+        parse=parse_duration,
+        hint=DURATION_HINT,
+    )
+    checks: tuple[CheckKey, ...] = key(
+        meaning="a device is healthy if the plugin says so and all of these", default=()
+    )
+    ignore: tuple[str, ...] = key(
+        meaning="globs of IDs of devices that are Healthy whatever anybody says", default=()
+    )
+    recover: CheckKey | None = key(
+        meaning="while the plugin says Unhealthy, this alone decides", default=None
+    )

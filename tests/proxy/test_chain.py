@@ -1,0 +1,160 @@
+"""Rules of a file over a real plugin: what the kubelet sees, and what a change of the file does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.cli.plugin_pages import PluginPages, describe_plugin
+from kubedevices.errors import RpcError
+from kubedevices.middleware.maintenance import FILE_NAME
+from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
+from kubedevices.proxy.rules import Rules
+from kubedevices.wire import convert, services
+from tests.fake_kubelet import Connected
+from tests.fake_plugin import RESOURCE, healthy, unhealthy
+from tests.prometheus_lint import lint
+from tests.proxy_rig import ProxyRig, ask, proxied
+from tests.waiting import until
+
+EVERYTHING = """
+resources:
+  example.com/*:
+    filter: {ids: [bad]}
+    split: {rules: [{to: big, ids: ["B*"]}]}
+    rename: "new.com/my-{name}"
+    hold: 5m
+    share: {replicas: 2, distinct: true}
+    inject: {env: {EXTRA: "{id}"}}
+"""
+
+
+def rules(directory: Path, text: str) -> Rules:
+    file = directory.parent / "proxy.yaml"
+    file.write_text(text)
+    return Rules.from_file(file)
+
+
+async def change(rig: ProxyRig, text: str) -> None:
+    """Write the file anew and wait until it is in force."""
+    follower = rig.proxy.rules.follower
+    assert follower is not None
+    before = follower.reloads + follower.failed_reloads
+    new = rig.state.parent.parent / "new.yaml"
+    new.write_text(text)
+    os.replace(new, rig.state.parent.parent / "proxy.yaml")  # noqa: PTH105
+    rig.proxy.rules.reload()
+    await until(lambda: follower.reloads + follower.failed_reloads > before)
+
+
+async def allocate(served: Connected, *ids: str) -> dict[str, str]:
+    request = AllocateRequest((ContainerAllocateRequest(ids),))
+    answer = await ask(served, services.ALLOCATE, convert.allocate_request_to_wire(request))
+    return convert.allocate_response_from_wire(answer).containers[0].env
+
+
+async def test_all_of_them_together(short_dir: Path) -> None:
+    """In the fixed order: the plugin gets its own IDs, the kubelet those of the rules."""
+    async with proxied(short_dir, rules=rules(short_dir, EVERYTHING)) as rig:
+        plugin = await rig.plugin(*healthy("a", "B1", "bad"))
+        big = await rig.kubelet.wait_for("new.com/my-big", {"B1::0": "Healthy", "B1::1": "Healthy"})
+        rest = await rig.kubelet.wait_for("new.com/my-widget", 2)
+        assert await allocate(big, "B1::1") == {"IDS": "B1", "EXTRA": "B1"}
+        assert await allocate(rest, "a::0") == {"IDS": "a", "EXTRA": "a"}
+        assert plugin.allocations == [("B1",), ("a",)]
+        await plugin.send([*unhealthy("B1"), *healthy("a")])
+        await rig.kubelet.wait_for("new.com/my-big", {"B1::0": "Unhealthy", "B1::1": "Unhealthy"})
+        with pytest.raises(RpcError):
+            await allocate(rest, "a::0", "a::1")
+
+
+async def test_a_held_list_stays_while_the_plugin_restarts(short_dir: Path) -> None:
+    """No empty list, no other registration; a health change meanwhile arrives."""
+    text = "resources:\n  example.com/widget: {hold: 5m}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        plugin = await rig.plugin(*healthy("a", "b"))
+        served = await rig.served(2)
+        await plugin.stop()
+        await until(lambda: not rig.proxy.inside.scanners[RESOURCE].is_here)
+        await plugin.send([*unhealthy("a"), *healthy("b")])
+        await plugin.start()
+        await plugin.register()
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy", "b": "Healthy"})
+        assert rig.kubelet.connected(RESOURCE) == [served]
+        assert len(rig.kubelet.requests) == 1
+        assert {len(each) for each in rig.kubelet.lists(RESOURCE)} == {2}
+
+
+async def test_a_file_that_changes(short_dir: Path) -> None:
+    """A changed number is no new registration, other keys are; what is unchanged notices nothing;
+    mistakes change nothing.
+    """
+    text = "resources:\n  example.com/widget: {share: {replicas: 2}}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.plugin(*healthy("x"), resource="example.com/other", socket_name="other.sock")
+        served = await rig.served(2)
+        other = await rig.served(1, "example.com/other")
+        await change(rig, text.replace("2", "3"))
+        await rig.served(3)
+        assert rig.kubelet.connected(RESOURCE) == [served]
+        await change(rig, "resources: [")
+        await change(rig, text.replace("widget: {", 'widget: {rename: "b.com/{name}", '))
+        await rig.served(2, "b.com/widget")
+        await until(lambda: not rig.kubelet.connected(RESOURCE))
+        await change(rig, "unlisted: hide")
+        await until(lambda: not rig.kubelet.connected("b.com/widget"))
+        await until(lambda: not other.is_open)
+        await change(rig, "resources: {}")
+        await rig.served(1)
+
+
+async def test_two_resources_with_one_name_outside(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second is not served, and the log names file and line."""
+    text = 'resources:\n  "*.com/widget": {rename: "c.com/{name}"}\n'
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a"), resource="a.com/widget")
+        await rig.served(1, "c.com/widget")
+        await rig.plugin(*healthy("x", "y"), resource="b.com/widget", socket_name="b.sock")
+        told = "resources.*.com/widget: c.com/widget is what a.com/widget is called outside, too"
+        await until(lambda: told in caplog.text)
+        assert "proxy.yaml:2:" in caplog.text
+        await rig.served(1, "c.com/widget")
+
+
+async def test_a_cordoned_device_is_refused(short_dir: Path) -> None:
+    """By its name outside; without a restart."""
+    text = "resources:\n  example.com/widget: {rename: new.com/w}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a", "b"))
+        await rig.served(2, "new.com/w")
+        change_cordoned(
+            rig.state / FILE_NAME, lambda before: [*before, Cordoned("new.com/w", "a", "its fan")]
+        )
+        await rig.kubelet.wait_for("new.com/w", {"a": "Unhealthy", "b": "Healthy"}, 30)
+
+
+async def test_it_is_ready_when_every_resource_of_the_file_is_listed(short_dir: Path) -> None:
+    """The pages say which plugin is missed, and what middleware has done for all plugins."""
+    text = "resources:\n  example.com/widget: {share: {replicas: 2}}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        pages = PluginPages("127.0.0.1:0", None)
+        await rig.plugin(*healthy("x"), resource="a.com/widget", socket_name="a.sock")
+        await rig.served(1, "a.com/widget")
+        assert (rig.proxy.is_ready, rig.proxy.missing) == (False, [RESOURCE])
+        await rig.plugin(*healthy("a"))
+        served = await rig.served(2)
+        await until(lambda: rig.proxy.is_ready)
+        await allocate(served, "a::1")
+        async with pages.beside(rig.proxy):
+            told = pages.metrics.text().decode()
+        assert 'event="allocated"' in told
+        assert not lint(told)
+        described = describe_plugin(rig.proxy)["resources"]
+        assert {each["resource"]: each["registered"] for each in described} == {
+            RESOURCE: True,
+            "a.com/widget": True,
+        }
