@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import kubedevices as kd
-from kubedevices.errors import UsageError
+from kubedevices.errors import ScanFailed, UsageError
 from kubedevices.middleware.middleware import RuledMiddleware, innermost, layers
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanners import static
@@ -204,6 +205,18 @@ async def test_the_scan_ends_with_the_inner_one_and_with_what_runs_beside() -> N
     with pytest.raises(OSError, match="no such watch"):
         await scanner.scan(kd.Notifier())
     scanner.look_again()  # nobody scans any more: nothing happens
+
+
+async def test_a_scan_that_fails_is_told_of_by_the_name_of_its_author(short_dir: Path) -> None:
+    """However much stands before it."""
+
+    class Broken(kd.Scanner):
+        async def scan(self, notifier: kd.Notifier) -> None:
+            raise OSError("no such bus")
+
+    scanner = kd.Middleware(kd.Middleware(Broken()))
+    with pytest.raises(ScanFailed, match=r"Broken failed: OSError: no such bus"):
+        await kd.PluginRunner(scanner, domain="example.com", socket_dir=short_dir).run()
 
 
 def test_a_middleware_needs_a_scanner() -> None:

@@ -93,7 +93,7 @@ async def scan_once(
     scanner: Scanner, timeout: float, *, dev_root: Path = Path("/dev")
 ) -> DeviceTree:
     """Return the first tree that `scanner` reports, with NUMA nodes; raises `ScanFailed`."""
-    name = type(scanner).__name__
+    name = scanner.scanner_name
     updates = TreeUpdates()
     scan: asyncio.Task[None] = asyncio.create_task(
         hook_threads.call(scanner.scan, updates.notifier), name=f"scan {name}"

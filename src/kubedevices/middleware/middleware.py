@@ -171,6 +171,11 @@ class Middleware(Scanner):
 
     # ------------------------------------------------------------ as a scanner
 
+    @property
+    def scanner_name(self) -> str:
+        """That of the inner scanner: what fails there is not ours."""
+        return self.scanner.scanner_name
+
     def abilities_of(self, device_type: str) -> object:
         """Return what answers for `device_type`; it offers what the inner type offers, and more."""
         inner_type = self.inner_type(device_type)

@@ -180,7 +180,7 @@ class PluginRunner:
     async def _let_end(self, scan: asyncio.Task[None]) -> None:
         await asyncio.wait({scan}, timeout=self.settings.timing.exit_grace)
         if not scan.done():
-            name = type(self._scanner).__name__
+            name = self._scanner.scanner_name
             _log.warning("%s.scan goes on although it was cancelled: not waiting for it", name)
         elif not scan.cancelled() and (error := scan.exception()):
             _log.debug("the scanner ended with an error", exc_info=error)
@@ -196,7 +196,7 @@ class PluginRunner:
         except Exception as error:
             if isinstance(error, KubedevicesError) and not isinstance(error, InvalidDevice):
                 raise
-            name = type(self._scanner).__name__
+            name = self._scanner.scanner_name
             raise ScanFailed(name, describe(error)) from error
         if not self._is_stopped:
             _log.info("the scanner has ended")

@@ -36,6 +36,11 @@ class Scanner(ABC):
         Raising ends it with `ScanFailed`.
         """
 
+    @property
+    def scanner_name(self) -> str:
+        """What messages call it: the class of whoever finds the devices."""
+        return type(self).__name__
+
     def abilities_of(self, device_type: str) -> object:
         """Return the object with the abilities of `device_type`; called when the type appears.
 

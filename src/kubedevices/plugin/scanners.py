@@ -90,7 +90,7 @@ class _Merged(Scanner):
         tasks = [
             asyncio.create_task(
                 hook_threads.call(scanner.scan, self._part_of(notifier, i)),
-                name=f"scan {type(scanner).__name__}",
+                name=f"scan {scanner.scanner_name}",
             )
             for i, scanner in enumerate(self._scanners)
         ]

@@ -67,7 +67,7 @@ def conformance(
     finally:
         thread.close()
         shutil.rmtree(directory, ignore_errors=True)
-    run = Run(type(scanner).__name__, results, time.monotonic() - began)
+    run = Run(scanner.scanner_name, results, time.monotonic() - began)
     if run.counts["fail"]:
         raise NotConformant(results, "\n".join(report_lines(run)))
     return results
