@@ -1,5 +1,6 @@
 """Changes of devices: what the trigger is, and what may be concluded where nothing changed."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ async def changed(
     """Run the checks about changes; return what they say and the files that are left."""
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", habit.__name__))
-        plugin = replace(plugin, trigger=trigger or hot_plug(directory))
+        plugin = replace(plugin, trigger=hot_plug(directory) if trigger is None else trigger)
         results = await run_checks(plugin, [each for each in ALL if each.id in ids], timing)
         return results, sorted(path.name for path in directory.iterdir())
 
@@ -83,6 +84,15 @@ async def test_a_trigger_without_effect_is_no_fault() -> None:
     (change,) = [each for each in results if each.check.id == "list.change"]
     assert "no stream saw a change within" in change.verdict.evidence
     assert "--change-timeout" in change.verdict.evidence
+
+
+async def test_without_a_trigger_nothing_is_waited_for() -> None:
+    """What is skipped at once disturbed nobody: no look a moment later whether the plugin lives."""
+    names = ("list.change", "list.recovers")
+    patient = replace(FAST, linger=100)
+    async with asyncio.timeout(60):
+        results, _ = await changed(LooksRarely, *names, trigger=Trigger(""), timing=patient)
+    assert {each.verdict.evidence.partition(",")[0] for each in results} == {"needs --trigger"}
 
 
 @pytest.mark.parametrize("habit", [LooksRarely, RemembersDevices])

@@ -23,6 +23,9 @@ from kubedevices.errors import WireError
 CHECK_LIMIT = 600.0
 """Seconds after which a check that hangs counts as broken; none comes near it."""
 
+AT_ONCE = 0.1
+"""Seconds in which a check that is skipped has disturbed nothing: it may lack a trigger."""
+
 
 class Line:
     """The checks of one stage, in order."""
@@ -81,7 +84,9 @@ class Line:
         was_running = process is not None and process.running
         began = asyncio.get_running_loop().time()
         verdicts = await self._run(check)
-        if check.disturbs:
+        said = {verdict.status for verdict in verdicts.values()}
+        tried = said != {Status.SKIP} or stage.spent(began) > AT_ONCE
+        if check.disturbs and tried:
             await stage.pause(stage.timing.linger)
         if process and was_running and not process.running:
             verdicts = self._after_death(check, process, process.ended_at - began, verdicts)
