@@ -9,8 +9,10 @@ import pytest
 from kubedevices.conformance.board import Board, Result, silence
 from kubedevices.conformance.check import Check, Status, Verdict
 from kubedevices.conformance.checks import ALL, DIES, find
-from kubedevices.conformance.runner import in_order, run_checks
+from kubedevices.conformance.notes import Notes
+from kubedevices.conformance.runner import deaths_to_tell, in_order, run_checks
 from kubedevices.conformance.target import Target
+from kubedevices.conformance.trigger import Changes, Trigger
 from tests.conformance.mutants.registry import all_mutations
 from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, check, found, target, widgets
 
@@ -79,6 +81,19 @@ async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
 
 def result(one: Check, status: Status) -> Result:
     return Result(one, "a.b/c", Verdict(status, "seen"), 0.0)
+
+
+def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -> None:
+    """Each is told once; what a change did to another copy only if no check of changes fails."""
+    notes, plugin, other = Notes(Changes(Trigger("true"))), object(), object()
+    for process in (plugin, plugin, other):
+        notes.died(process, "it ended", "panic")
+    notes.blame_change(plugin)
+    whens = ["it ended, while the devices changed", "it ended"]
+    lost = find("life.lost-updates")
+    passes, fails = result(lost, Status.PASS), result(lost, Status.FAIL)
+    assert [each.when for each in deaths_to_tell(notes, [passes])] == whens
+    assert [each.when for each in deaths_to_tell(notes, [passes, fails])] == whens[1:]
 
 
 def test_a_result_waits_for_those_it_needs() -> None:

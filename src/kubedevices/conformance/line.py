@@ -16,6 +16,7 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
+from kubedevices.conformance.checks import CHANGES
 from kubedevices.conformance.processes import Process
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
@@ -82,7 +83,7 @@ class Line:
             return self._for_all(Verdict(Status.SKIP, self._why_lost))
         process = stage.process if check.phase is not Phase.PROCESS else None
         was_running = process is not None and process.running
-        began = asyncio.get_running_loop().time()
+        began, changes = asyncio.get_running_loop().time(), stage.notes.changes.runs
         verdicts = await self._run(check)
         said = {verdict.status for verdict in verdicts.values()}
         tried = said != {Status.SKIP} or stage.spent(began) > AT_ONCE
@@ -90,6 +91,8 @@ class Line:
             await stage.pause(stage.timing.linger)
         if process and was_running and not process.running:
             verdicts = self._after_death(check, process, process.ended_at - began, verdicts)
+        if process and check.track != CHANGES and stage.notes.changes.runs != changes:
+            stage.notes.blame_change(process)
         harmful = {Status.FAIL, Status.WARN} if check.phase is Phase.RESTARTS else {Status.FAIL}
         if any(verdict.status in harmful for verdict in verdicts.values()):
             stage.is_suspect = True

@@ -1,7 +1,7 @@
 """What the stages of one run tell each other, and what is written down for its report."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kubedevices.conformance.trigger import Changes
 
@@ -15,6 +15,8 @@ class Death:
 
     when: str
     words: str = ""
+    process: object = None
+    is_by_change: bool = False  # devices changed meanwhile, which is the matter of other checks
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,19 @@ class Notes:
     usual_start: float = 0.0  # seconds from launch to Register, seen at the first start
     is_watched: bool = False  # found by the plugin watcher alone, it never calls Register
     deaths: list[Death] = field(default_factory=list)
-    told: set[object] = field(default_factory=set)  # processes whose end is among the deaths
     logs: list[Log] = field(default_factory=list)
 
     def died(self, process: object, when: str, words: str) -> None:
         """Note an end that nobody asked for, once for each process."""
-        if process not in self.told:
-            self.told.add(process)
-            self.deaths.append(Death(when, words))
+        if process is None or all(each.process is not process for each in self.deaths):
+            self.deaths.append(Death(when, words, process))
+
+    def blame_change(self, process: object) -> None:
+        """Note of an end that it came while devices changed."""
+        for number, each in enumerate(self.deaths):
+            if each.process is process and not each.is_by_change:
+                when = f"{each.when}, while the devices changed"
+                self.deaths[number] = replace(each, when=when, is_by_change=True)
 
     def keep_log(self, check: str, ended: str, text: str) -> None:
         """Keep what a process printed, without the middle if it is long."""
@@ -54,5 +61,7 @@ class Notes:
 
     def clean(self, tidy: Callable[[str], str]) -> None:
         """Pass everything that was noted through `tidy`."""
-        self.deaths = [Death(tidy(each.when), tidy(each.words)) for each in self.deaths]
+        self.deaths = [
+            replace(each, when=tidy(each.when), words=tidy(each.words)) for each in self.deaths
+        ]
         self.logs = [Log(each.check, each.ended, tidy(each.text)) for each in self.logs]

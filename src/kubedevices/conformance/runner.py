@@ -16,7 +16,7 @@ from kubedevices.conformance.check import Check, Phase, PluginLost, Status, Verd
 from kubedevices.conformance.checks import CHANGES, DIES
 from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
 from kubedevices.conformance.line import CHECK_LIMIT, Line
-from kubedevices.conformance.notes import Log, Notes
+from kubedevices.conformance.notes import Death, Log, Notes
 from kubedevices.conformance.stage import Stage, open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
@@ -71,12 +71,18 @@ async def run_all(
     to_try = [check for check in chosen if check.id not in harmless]
     await _Run(target, timing, notes, board).run(in_order(to_try))
     results = board.finish()
-    if notes.deaths:
-        first, names = notes.deaths[0], notes.resources
+    if deaths := deaths_to_tell(notes, results):
+        first, names = deaths[0], notes.resources
         resource = names[0] if len(names) == 1 else PLUGIN
-        board.died(DIES, resource, first.when, first.words, len(notes.deaths))
+        board.died(DIES, resource, first.when, first.words, len(deaths))
         results = board.finish()
     return Ran(results, notes.logs)
+
+
+def deaths_to_tell(notes: Notes, results: Iterable[Result]) -> list[Death]:
+    """Return the ends that nobody asked for and that the checks of changes have not told."""
+    told = any(each.status is Status.FAIL and each.check.track == CHANGES for each in results)
+    return [each for each in notes.deaths if not (told and each.is_by_change)]
 
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
