@@ -6,6 +6,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.middleware.check import Check
+from kubedevices.middleware.device_facts import DeviceFacts
 from kubedevices.middleware.health import Damped, HealthRule
 from kubedevices.middleware.maintenance import Maintained
 from kubedevices.middleware.maintenance_file import change_cordoned, read_cordoned
@@ -144,3 +145,26 @@ def test_without_maintenance_it_is_out_until_its_time_or_a_restart() -> None:
         assert sick(damped.change(tree("a"), 1.0)) == "a"
         assert sick(damped.change(tree(), 100.0)) == "a"
         assert sick(damped.change(tree(), 101.0)) == later
+
+
+def test_a_check_has_placeholders_of_its_device_only() -> None:
+    """Another would be found out by a thread, later."""
+    with pytest.raises(ValueError, match=r"\{name\} stands for nothing"):
+        HealthRule(recover=Check(command=("test", "{name}")))
+
+
+def test_the_address_is_that_of_the_pci_function(tmp_path: Path) -> None:
+    """As the ID says; where nothing says it, the text is empty."""
+    address = "0000:3b:00.0"
+    function = tmp_path / "bus/pci/devices" / address
+    function.mkdir(parents=True)
+    for name, text in (("vendor", "0x10de"), ("device", "0x20b0"), ("class", "0x030200")):
+        (function / name).write_text(text)
+    damped = Damped(
+        Widgets(),
+        HealthRule(checks=(Check(file="/x/{address}"),)),
+        facts=DeviceFacts(sysfs_root=tmp_path, dev_root=tmp_path),
+    )
+    damped.change(kd.DeviceTree({"widget": widgets(f"gpu-{address}", "b")}), 0.0)
+    said = {key[1]: each.values["address"] for key, each in damped._subjects.items()}
+    assert said == {f"gpu-{address}": address, "b": ""}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import NoReturn
 
+from kubedevices.config.placeholders import placeholders
 from kubedevices.device import Device, Health
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import KubedevicesError
@@ -44,6 +45,21 @@ class HealthRule(DampingRule):
 
     recover: Check | None = None
     """While the plugin says Unhealthy, this alone decides: some plugins never say Healthy again."""
+
+    def __post_init__(self) -> None:
+        """Refuse placeholders that stand for nothing."""
+        super().__post_init__()
+        names = {name for text in self.texts for name in placeholders(text)}
+        if unknown := names - {"id", "address"}:
+            raise ValueError(
+                f"{{{unknown.pop()}}} stands for nothing in a check: {{id}}, {{address}}"
+            )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text of a check that may have placeholders."""
+        checks = (*self.checks, self.recover) if self.recover else self.checks
+        return tuple(text for check in checks for text in (check.file or "", *check.command))
 
 
 class Damped(RuledMiddleware[HealthRule]):
@@ -200,7 +216,9 @@ class Damped(RuledMiddleware[HealthRule]):
         self, device_type: str, rule: HealthRule, device: Device
     ) -> Iterator[tuple[Key, Subject]]:
         values = {"id": device.id, "address": ""}
-        if _needs_address(rule) and (function := self._facts.pci_function(device)):
+        if any("{address}" in text for text in rule.texts) and (
+            function := self._facts.pci_function(device)
+        ):
             values["address"] = function.address
         for i, check in enumerate(rule.checks):
             yield (device_type, device.id, str(i)), Subject(check, values)
@@ -224,12 +242,6 @@ class Damped(RuledMiddleware[HealthRule]):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._has_work.wait()
-
-
-def _needs_address(rule: HealthRule) -> bool:
-    checks = (*rule.checks, rule.recover) if rule.recover else rule.checks
-    texts = (text for check in checks for text in (check.file or "", *check.command))
-    return any("{address}" in text for text in texts)
 
 
 def _said(rule: HealthRule) -> str:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kubedevices.device import Health
 from kubedevices.middleware.absence import HoldRule
 from kubedevices.middleware.check import Check
 from kubedevices.middleware.choice import PciRule
+from kubedevices.middleware.faults import FaultRule, Faulty, PreStart, TurnOfHealth
 from kubedevices.middleware.filter import Filtered, FilterRule
 from kubedevices.middleware.health import Damped, HealthRule
 from kubedevices.middleware.hold import Held
@@ -28,6 +30,7 @@ from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ResourceRule, renamed
 from kubedevices.proxy.rule_keys import (
     CheckKey,
+    FaultsKey,
     HealthKey,
     PciKey,
     ShareKey,
@@ -94,6 +97,7 @@ def make_chain(plugin: PluginScanner, rule: ResourceRule, state_dir: Path) -> Ch
         value = layer.value(rule)
         if value is not None:
             scanner = layers[layer.name] = layer.make(scanner, value, place)
+    plugin.is_mended = "mend" in layers
     return Chain(scanner, domain, rule, layers)
 
 
@@ -120,7 +124,24 @@ def _health_rule(health: HealthKey) -> HealthRule:
 
 
 def _check(check: CheckKey) -> Check:
-    return Check(**{each.name: getattr(check, each.name) for each in fields(CheckKey)})
+    said = {each.name: getattr(check, each.name) for each in fields(Check)}
+    if check.sysfs is not None:
+        said["file"] = f"/sys/bus/pci/devices/{{address}}/{check.sysfs}"
+    return Check(**said)
+
+
+def _fault_rule(faults: FaultsKey) -> FaultRule:
+    plain = {each.name for each in fields(FaultRule)} - {"pre_start", "timeline"}
+    start = faults.pre_start
+    return FaultRule(
+        **{name: getattr(faults, name) for name in plain},
+        pre_start=None
+        if start is None
+        else PreStart(delay=start.delay, fail_every=start.fail_every),
+        timeline=tuple(
+            TurnOfHealth(each.at, each.id, Health(each.health)) for each in faults.timeline
+        ),
+    )
 
 
 def _split_rule(split: SplitKey) -> SplitRule:
@@ -225,5 +246,12 @@ _LAYERS = (
         lambda rule: rule.inject and make_inject_rule(rule.inject),
         lambda scanner, rule, place: Injected(scanner, rule, domain=place.domain),
         lambda injected, rule: injected.use(rule),
+    ),
+    _Layer(
+        "faults",
+        lambda rule: rule.faults,
+        lambda scanner, faults, _: Faulty(
+            scanner, _fault_rule(faults), control=Path(faults.control) if faults.control else None
+        ),
     ),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from kubedevices.errors import KubedevicesError
+from kubedevices.middleware.faults import Faulty
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.timing import back_off
@@ -71,7 +72,10 @@ class ProxiedResource:
         if self.chain is None:
             await self._again.wait()
             return
-        runner = PluginRunner(self.chain.scanner, domain=self.chain.domain, **self._options)
+        options: RunnerOptions = {**self._options}
+        if isinstance(faulty := self.chain.layers.get("faults"), Faulty):
+            options["wrap_lists"] = faulty.wrap_lists
+        runner = PluginRunner(self.chain.scanner, domain=self.chain.domain, **options)
         again = asyncio.create_task(self._again.wait(), name=f"{self.plugin.resource} again")
         running = asyncio.create_task(runner.run(), name=f"runner of {self.plugin.resource}")
         self.runner = runner

@@ -26,6 +26,7 @@ from kubedevices.config.yaml_source import Report
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.proxy.rule_keys import (
     DURATION_HINT,
+    FaultsKey,
     FilterKey,
     HealthKey,
     InjectKey,
@@ -93,6 +94,7 @@ class ResourceRule:
     inject: InjectKey | None = key(
         meaning="what every container gets beside the plugin's answer", default=None
     )
+    faults: FaultsKey | None = key(meaning="what goes wrong on purpose", default=None)
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kubedevices.config.durations import parse_duration
+from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key
-from kubedevices.device import DeviceSpec, Mount
+from kubedevices.device import DeviceSpec, Health, Mount
 from kubedevices.errors import UsageError
 from kubedevices.middleware.additions import InjectRule
 from kubedevices.middleware.replicas import SPREADINGS
@@ -45,6 +46,22 @@ def _numa_node(number: int) -> str:
 
 def _absolute(text: str) -> str:
     return "" if text.startswith("/") else "an absolute path is needed"
+
+
+def _of_device(text: str) -> str:
+    """Check the placeholders of a text about one device."""
+    unknown = [name for name in placeholders(text) if name not in {"id", "address"}]
+    return f"{{{unknown[0]}}} stands for nothing; known: {{id}} and {{address}}" if unknown else ""
+
+
+def _below(text: str) -> str:
+    if text.startswith("/") or ".." in text.split("/") or "{" in text:
+        return f"{text!r}: write a name below /sys/bus/pci/devices/ADDRESS"
+    return "" if text else "a name is needed"
+
+
+def _id(text: str) -> str:
+    return "" if text else "a glob is needed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,16 +243,24 @@ class CheckKey:
     """How to tell whether a device works: what a file says, or how a command ends."""
 
     HINT: ClassVar[str] = "write '{file: /sys/..., equals: ok}' or '{command: [...]}'"
-    ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command")
+    ONE_OF: ClassVar[tuple[str, ...]] = ("file", "command", "sysfs")
 
     file: str | None = key(
-        meaning="a file that must exist, or contain the text of 'equals'", default=None
+        meaning="a file that must exist, or contain the text of 'equals'",
+        default=None,
+        check=_of_device,
+    )
+    sysfs: str | None = key(
+        meaning="such a file of the device's PCI function, for example enable",
+        default=None,
+        check=_below,
     )
     equals: str | None = key(meaning="text that the file must contain", default=None)
     command: tuple[str, ...] = key(
         meaning="a program and its arguments; exit code 0 means healthy",
         default=(),
         not_empty=True,
+        check=_of_device,
     )
     interval: float = key(
         meaning="pause between two checks", default=30.0, parse=parse_duration, hint=DURATION_HINT
@@ -281,4 +306,76 @@ class HealthKey:
     )
     recover: CheckKey | None = key(
         meaning="while the plugin says Unhealthy, this alone decides", default=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreStartKey:
+    """What happens when a container with devices starts."""
+
+    HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
+
+    delay: float = key(
+        meaning="how long it takes", default=0.0, parse=parse_duration, hint=DURATION_HINT
+    )
+    fail_every: int = key(meaning="every n-th fails", default=0, check=_at_least_1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnKey:
+    """A new health at a time."""
+
+    HINT: ClassVar[str] = "write '{at: 30s, id: \"GPU-1*\", health: Unhealthy}'"
+
+    at: float = key(
+        meaning="when, after the start", parse=parse_duration, hint="for example 30s or 5m"
+    )
+    id: str = key(meaning="glob of device IDs", default="*", check=_id)
+    health: str = key(
+        meaning="Healthy or Unhealthy", check=one_of(*Health), choices=tuple(map(str, Health))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultsKey:
+    """What goes wrong on purpose, to test what depends on the plugin."""
+
+    HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
+
+    allocate_delay: float = key(
+        meaning="how late each answer to Allocate is",
+        default=0.0,
+        parse=parse_duration,
+        hint=DURATION_HINT,
+    )
+    fail_allocate_every: int = key(
+        meaning="every n-th Allocate fails", default=0, check=_at_least_1
+    )
+    hang_allocate_every: int = key(
+        meaning="every n-th Allocate is never answered", default=0, check=_at_least_1
+    )
+    refuse: tuple[str, ...] = key(
+        meaning="globs of IDs: Allocate of such a device fails", default=(), check=_id
+    )
+    drop_stream_every: float = key(
+        meaning="each stream of lists ends after this time",
+        default=0.0,
+        parse=parse_duration,
+        check=lambda seconds: "" if seconds > 0 else "must be more than 0s",
+        hint=DURATION_HINT,
+    )
+    never_list: bool = key(meaning="whether streams stay without a list", default=False)
+    wrong_ids: bool = key(
+        meaning="whether preferred allocation answers with IDs that nobody has",
+        default=False,
+        name="wrongIDs",
+    )
+    pre_start: PreStartKey | None = key(
+        meaning="PreStartContainer is asked for, and fails now and then", default=None
+    )
+    timeline: tuple[TurnKey, ...] = key(meaning="when the health of devices changes", default=())
+    control: str | None = key(
+        meaning="a socket for `kubedevices simulate --tell`, which sets the health of devices",
+        default=None,
+        check=_absolute,
     )
