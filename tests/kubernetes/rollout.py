@@ -59,7 +59,7 @@ class Rollouts:
         Kubernetes surges only beside an old pod that is ready: it ends an unready pod first.
         """
         made = objects(self._deployment)
-        _run_from_host(made[-1]["spec"]["template"]["spec"])
+        run_from_host(made[-1]["spec"]["template"]["spec"])
         items = {"apiVersion": "v1", "kind": "List", "items": made}
         self.kubectl("apply", "--filename=-", stdin=json.dumps(items))
         self._cluster.wait(
@@ -70,7 +70,7 @@ class Rollouts:
     def roll(self, count: int, pods: int, limit: float = 180) -> Figures:
         """Update it so often, each time with so many pods created meanwhile, and watch."""
         figures = Figures()
-        with self._watched_api(figures), self._watched_kubelet(figures):
+        with watched_api(self._cluster, RESOURCE, figures.api), self._watched_kubelet(figures):
             for turn in range(count):
                 began = time.monotonic()
                 name = f"daemonset/{self._deployment.name}"
@@ -118,27 +118,6 @@ class Rollouts:
         return all(each["status"]["phase"] in ("Succeeded", "Failed") for each in pods)
 
     @contextmanager
-    def _watched_api(self, figures: Figures) -> Iterator[None]:
-        """Note each change of the node that the API tells."""
-        resource = RESOURCE.replace(".", "\\.")
-        path = f"{{.status.allocatable.{resource}}}{{'\\n'}}"
-        watch = subprocess.Popen(
-            self._cluster.words("kubectl", "get", "nodes", "--watch", f"--output=jsonpath={path}"),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert watch.stdout is not None
-        reader = threading.Thread(target=lambda: figures.api.extend(map(str.strip, watch.stdout)))  # type: ignore[arg-type]
-        reader.start()
-        try:
-            yield
-        finally:
-            watch.terminate()
-            watch.wait()
-            reader.join()
-            watch.stdout.close()
-
-    @contextmanager
     def _watched_kubelet(self, figures: Figures) -> Iterator[None]:
         """Ask the kubelet again and again how many devices it could give away."""
         stop = threading.Event()
@@ -150,6 +129,28 @@ class Rollouts:
         finally:
             stop.set()
             thread.join()
+
+
+@contextmanager
+def watched_api(cluster: Cluster, resource: str, seen: list[str]) -> Iterator[None]:
+    """Note in `seen` how many devices the API tells at each change of the node."""
+    escaped = resource.replace(".", "\\.")
+    path = f"{{.status.allocatable.{escaped}}}{{'\\n'}}"
+    watch = subprocess.Popen(
+        cluster.words("kubectl", "get", "nodes", "--watch", f"--output=jsonpath={path}"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watch.stdout is not None
+    reader = threading.Thread(target=lambda: seen.extend(map(str.strip, watch.stdout)))  # type: ignore[arg-type]
+    reader.start()
+    try:
+        yield
+    finally:
+        watch.terminate()
+        watch.wait()
+        reader.join()
+        watch.stdout.close()
 
 
 async def _ask(socket: Path, figures: Figures, stop: threading.Event) -> None:
@@ -175,7 +176,7 @@ async def _ask(socket: Path, figures: Figures, stop: threading.Event) -> None:
         figures.gaps.append(time.monotonic() - good)
 
 
-def _run_from_host(spec: Any) -> None:
+def run_from_host(spec: Any) -> None:
     """Let the pod's container run this checkout."""
     (container,) = spec["containers"]
     container["command"] = [sys.executable, "-m", "kubedevices.cli"]
