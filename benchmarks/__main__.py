@@ -19,6 +19,7 @@ TABLES = {
     "verdicts": ("benchmarks.verdicts",),
     "footprint": ("benchmarks.footprint",),
     "memory": ("benchmarks.device_memory",),
+    "proxy": ("benchmarks.proxy",),
 }
 
 

@@ -1,7 +1,7 @@
 """A list of another plugin as devices: what a kubelet takes, we take."""
 
 from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
-from kubedevices.proxy.foreign_list import ForeignList, Oddities, read_list
+from kubedevices.proxy.foreign_list import ForeignList, Oddities, patch_list, read_list
 from kubedevices.wire.convert import device_to_wire, reported_to_wire
 from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import healthy, unhealthy
@@ -45,6 +45,20 @@ def test_a_device_that_says_the_same_is_the_same_object() -> None:
     after = read_list([*unhealthy("a"), *reports[1:]], before)
     assert after.devices["b"] is before.devices["b"]
     assert not after.devices["a"].is_healthy
+
+
+def test_a_long_list_with_one_change_is_patched() -> None:
+    """The same devices in the same order as if it were read anew; other IDs are read anew."""
+    reports = healthy(*(f"widget-{number}" for number in range(100)))
+    before = read_list(reports, ForeignList())
+    changed = [*reports[:7], *unhealthy("widget-7"), *reports[8:]]
+    patched = patch_list(changed, before)
+    assert patched is not None
+    assert [*patched.devices.values()] == [*read_list(changed, ForeignList()).devices.values()]
+    assert patch_list([*reports[:7], *healthy("new"), *reports[8:]], before) is None
+    assert patch_list(reports[1:], before) is None
+    odd = [*reports[:7], ReportedDevice("widget-7", "Sick"), *reports[8:]]
+    assert patch_list(odd, before) is None
 
 
 def test_a_twin_that_leaves_gives_its_word_back() -> None:

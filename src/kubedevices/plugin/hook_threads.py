@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -86,7 +87,7 @@ async def call(
     hears its answer, and `settle` says so if it is still running at the end. Raises `HookTimedOut`
     after the deadline, and `HookHangs` for a function that too many threads were left to.
     """
-    if deadline is None:
+    if deadline is None or deadline.at == math.inf:
         return await _call(function, *args)
     return await deadline.keep(_call(function, *args), _name_of(function))
 

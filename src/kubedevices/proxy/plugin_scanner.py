@@ -19,7 +19,7 @@ from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.proxy.foreign_list import ForeignList, read_list
+from kubedevices.proxy.foreign_list import ForeignList, patch_list, read_list
 from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
 from kubedevices.resource_name import ResourceName
 
@@ -163,11 +163,12 @@ class PluginScanner(Scanner):
         del slices
         if not self._is_news_from(endpoint):
             return False
-        if len(devices) > _LARGE_LIST:
+        read = patch_list(devices, self.list)
+        if read is None and len(devices) > _LARGE_LIST:
             read = await hook_threads.call(read_list, devices, self.list)
             if not self._is_news_from(endpoint):
                 return False
-        else:
+        elif read is None:
             read = read_list(devices, self.list)
         is_new = message != self._message or not self.is_here
         self.list, self._message, self._listing = read, message, endpoint
