@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kubedevices.middleware.rename import Renamed
     from kubedevices.middleware.share import Shared, ShareOf, ShareRule
     from kubedevices.middleware.split import Split, SplitPart, SplitRule
+    from kubedevices.modes import run, serve
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
         TypeStopper,
     )
     from kubedevices.plugin.notifier import Notifier
-    from kubedevices.plugin.runner import PluginRunner, run, serve
+    from kubedevices.plugin.runner import PluginRunner
     from kubedevices.plugin.scanner import PolledScanner, Scanner
 
 __version__ = "0.1.0"
@@ -84,6 +85,7 @@ _HOMES = {
     "middleware.middleware": ("Middleware", "Relay"),
     "middleware.record": ("Recorded",),
     "middleware.share": ("Shared", "ShareOf", "ShareRule"),
+    "modes": ("run", "serve"),
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",
@@ -94,7 +96,7 @@ _HOMES = {
         "TypeStopper",
     ),
     "plugin.notifier": ("Notifier",),
-    "plugin.runner": ("PluginRunner", "run", "serve"),
+    "plugin.runner": ("PluginRunner",),
     "plugin.scanner": ("PolledScanner", "Scanner"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

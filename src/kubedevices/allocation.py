@@ -101,6 +101,27 @@ class PreStartContainerRequest(NamedTuple):
     unknown: bytes = b""
 
 
+class ClaimReference(NamedTuple):
+    """A ResourceClaim as a kubelet names it to a DRA driver."""
+
+    namespace: str
+    uid: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ClaimDevice(NamedTuple):
+    """A device of a claim that is ready: for which requests, and what a container gets with it."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...] = ()
+    share_id: str = ""
+
+
 class ContainerOptions(NamedTuple):
     """Everything a container is started with because of its devices, merged over its resources.
 

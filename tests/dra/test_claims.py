@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kubedevices.dra.claims import ClaimReference, Holder, Result, check_free, results_of
+from kubedevices.allocation import ClaimReference
+from kubedevices.dra.claims import Holder, Result, check_free, results_of
 from kubedevices.errors import ClaimRefused
 
 DRIVER = "example.com"

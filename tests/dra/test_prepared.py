@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.dra.claims import ClaimReference, Result
+from kubedevices.allocation import ClaimReference
+from kubedevices.dra.claims import Result
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import PreparedUnwritable
 

@@ -22,7 +22,8 @@ from kubedevices.errors import CdiWriteFailed, InvalidCdiSpec, RpcError, StatusC
 from kubedevices.host import cdi_inventory, cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file
 from kubedevices.middleware.replicas import replicate
-from kubedevices.plugin.runner import PluginRunner, serve
+from kubedevices.modes import serve
+from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanners import static
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until

@@ -40,6 +40,7 @@ OURS = {
     "device_tree",
     "errors",
     "host",
+    "modes",
     "plugin",
     "resource_name",
     "socket_paths",
@@ -130,6 +131,7 @@ PARTS = {
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
         plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
+        modes cli.dra_serving errors.dra plugin.scanning
         middleware middleware.choice middleware.faults middleware.maintenance
         middleware.middleware middleware.replicas plugin.register_call plugin.registrar
         plugin.reminder plugin.runner plugin.scanner

@@ -28,7 +28,8 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.host.sysfs import NumaReader
-from kubedevices.plugin.runner import PluginRunner, serve
+from kubedevices.modes import serve
+from kubedevices.plugin.runner import PluginRunner
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_kubelet import FakeKubelet
 from tests.waiting import until

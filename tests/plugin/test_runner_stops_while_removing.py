@@ -27,7 +27,7 @@ async def test_a_plugin_can_stop_while_a_type_is_being_removed(turns: int, short
     """However far the removal has come, stopping waits for it and fails nothing."""
     scanner = OneTypeThatGoes()
     options: dict[str, object] = {"socket_dir": short_dir, "registration": "none"}
-    async with kd.serve(scanner, domain="example.com", **options) as runner:  # type: ignore[arg-type]
+    async with kd.serve(scanner, domain="example.com", **options) as runner:  # type: ignore[call-overload]
         await until(lambda: runner.is_serving("widget"))
         scanner.leave.set()
         for _ in range(turns):

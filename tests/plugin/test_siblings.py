@@ -14,7 +14,8 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.plugin.runner import PluginRunner, serve
+from kubedevices.modes import serve
+from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.siblings import SERVICE
 from kubedevices.socket_paths import InstanceSocket, instance_of, instance_socket
 from kubedevices.wire.clients import JsonClient

@@ -9,7 +9,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from kubedevices.errors import RpcError
-from kubedevices.plugin.runner import serve
+from kubedevices.modes import serve
 from kubedevices.wire import convert, services
 from kubedevices.wire.device_lists import device_list_from_wire
 from tests.interop import go_peer

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.plugin.runner import serve
+from kubedevices.modes import serve
 from kubedevices.plugin.timing import Timing
 from tests.fake_kubelet import FakeKubelet
 from tests.registrar_rig import registrar

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.dra_serving import add_mode_arguments, check_mode, serve_driver
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
@@ -120,6 +121,7 @@ def add_serving_arguments(parser: argparse.ArgumentParser, *, inject: "Inject" =
         )
     _add_cdi_arguments(parser, inject)
     _add_observation_arguments(parser)
+    add_mode_arguments(parser, some_path)
 
 
 def _add_cdi_arguments(parser: argparse.ArgumentParser, inject: "Inject") -> None:
@@ -172,11 +174,15 @@ def serve_plugin(
     args: argparse.Namespace, scanner: "Scanner", domain: str, options: "RunnerOptions"
 ) -> None:
     """Serve until a signal comes, with pages beside if `--listen` wants them."""
+    check_mode(args)
+    if args.mode == "dra":
+        serve_driver(args, scanner, domain, options)
+        return
     if args.listen is None and args.pod_resources is not None:
         raise UsageError("--pod-resources needs --listen")
     from kubedevices.middleware.maintenance import FILE_NAME, Maintained
+    from kubedevices.modes import run_until_signal
     from kubedevices.plugin.options import Settings
-    from kubedevices.plugin.runner import run_until_signal
 
     settings = Settings(**options)
     check_socket_dir(settings)

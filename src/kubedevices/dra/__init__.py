@@ -5,5 +5,13 @@ limits     what an API server accepts as a device
 slices     a device tree as the devices of ResourceSlices
 reconcile  what to write so that the API server has the slices that are wanted
 claims     what a ResourceClaim asks of us, and whether it can have it
+claim_cdi  what a container gets with a claim, in the words of CDI
 prepared   the file that says which claims are prepared
+preparation  prepares claims and gives them back, on disk
+kubeconfig  where the API server is and who we are
+api_client  the calls to the API server
+publisher  keeps the ResourceSlices as they are wanted
+service    what a kubelet asks of a driver
+options    what may be chosen
+driver     one scanner, two sockets, the slices of one node
 """

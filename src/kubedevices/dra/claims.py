@@ -7,18 +7,8 @@ see that a device would be held twice.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kubedevices.allocation import ClaimReference
 from kubedevices.errors import ClaimRefused
-
-
-class ClaimReference(NamedTuple):
-    """A claim as a kubelet names it."""
-
-    namespace: str
-    uid: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 class Result(NamedTuple):

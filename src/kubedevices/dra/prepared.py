@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kubedevices.dra.claims import ClaimReference, Result
+from kubedevices.allocation import ClaimReference
+from kubedevices.dra.claims import Result
 from kubedevices.errors import PreparedUnwritable
 from kubedevices.host import untrusted_files
 

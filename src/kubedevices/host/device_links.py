@@ -1,9 +1,10 @@
 """Device files behind symbolic links, as container engines want them in a CDI file. Blocking."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from kubedevices.device import DeviceSpec
+from kubedevices.device import Device, DeviceSpec
 from kubedevices.host.sysfs import DEV_ROOT
 
 
@@ -12,6 +13,14 @@ def without_links(
 ) -> tuple[DeviceSpec, ...]:
     """Return `specs`, each with the real device file as its host path."""
     return tuple(spec._replace(host_path=_target(spec.host_path, dev_root)) for spec in specs)
+
+
+def with_real_files(device: Device, dev_root: Path = DEV_ROOT) -> Device:
+    """Return `device` with real device files; what its author says in CDI stays as it is."""
+    if device.cdi is not None:
+        return device
+    specs = without_links(device.all_specs, dev_root=dev_root)
+    return device if specs == device.all_specs else replace(device, paths=(), specs=specs)
 
 
 def _target(host_path: str, dev_root: Path) -> str:

@@ -2,6 +2,7 @@
 
 capabilities       abilities that a plugin author may add to a scanner: abstract classes
 scanner            Scanner and PolledScanner: find devices
+scanning           one scan as a task: begun, watched and ended
 scanners           scanners made of functions and of other scanners
 notifier           takes device trees from the scanner; finds the changes since the last tree
 tree_updates       the event loop's end of a notifier

@@ -7,7 +7,6 @@ devices loads nothing of CDI and pays one look into the directory.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -106,6 +105,7 @@ class CdiFiles:
         return CdiInventory(self._directory, on_error=self._errors)
 
     def _definitions(self, tree: DeviceTree) -> "dict[str, list[CdiDevice]]":
+        from kubedevices.host.device_links import with_real_files  # noqa: PLC0415 - see above
         from kubedevices.plugin.cdi_form import cdi_device, leaves_by_cdi  # noqa: PLC0415
 
         kinds: dict[str, dict[CdiDevice, None]] = {}
@@ -114,7 +114,7 @@ class CdiFiles:
             for device in tree.devices(device_type).values():
                 if not leaves_by_cdi(device, self._inject):
                     continue
-                defined = cdi_device(self._without_links(device))
+                defined = cdi_device(with_real_files(device, self._dev_root))
                 if defined is not None:  # replicas may all say the same
                     kinds.setdefault(kind, {})[defined] = None
         return {kind: list(devices) for kind, devices in kinds.items()}
@@ -140,15 +140,6 @@ class CdiFiles:
                 kept = [each for each in inventory.defined(kind) if each.name in living]
                 if kept:
                     definitions[kind] = [*defined, *kept]
-
-    def _without_links(self, device: Device) -> Device:
-        """Name real device files: engines refuse a link in a CDI file, which a kubelet follows."""
-        from kubedevices.host.device_links import without_links  # noqa: PLC0415 - see above
-
-        if device.cdi is not None:
-            return device
-        specs = without_links(device.all_specs, dev_root=self._dev_root)
-        return device if specs == device.all_specs else replace(device, paths=(), specs=specs)
 
     def _ensure(self, names: Iterable[str]) -> tuple[list[str], dict[str, str]]:
         names = tuple(names)

@@ -1,30 +1,22 @@
 """A plugin from start to stop: one scanner, one served type per device type.
 
-`run` is for scripts, `serve` for programs and tests with a loop of their own, `PluginRunner` is
-underneath both.
+`kubedevices.modes` has what is for scripts and programs: `run` and `serve`.
 """
 
 import asyncio
 import contextlib
 import logging
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias, Unpack
 
 from kubedevices.device_tree import DeviceTree, TreeChange
 from kubedevices.errors import (
     DeviceListTooLarge,
-    InvalidDevice,
     InvalidResourceName,
-    KubedevicesError,
-    ScanFailed,
-    UsageError,
 )
-from kubedevices.host import heap, service_manager
 from kubedevices.host.file_watch import FileWatch
-from kubedevices.plugin import hook_threads
-from kubedevices.plugin.author_code import describe
+from kubedevices.plugin import hook_threads, scanning
 from kubedevices.plugin.cdi_files import CdiFiles
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
@@ -32,10 +24,8 @@ from kubedevices.plugin.options import RunnerOptions, Settings
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import ServedType, run_together
 from kubedevices.plugin.server import PluginServer
-from kubedevices.plugin.stop_signals import StopSignals
 from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.resource_name import ResourceName, explain_resource_name
-from kubedevices.unblocked_output import unblocked_output
 
 Beside: TypeAlias = Callable[["PluginRunner"], contextlib.AbstractAsyncContextManager[object]]
 
@@ -49,7 +39,7 @@ class PluginRunner:
     """
 
     def __init__(self, scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
-        _check_scanner(scanner)
+        scanning.check_scanner(scanner)
         if problem := explain_resource_name(f"{domain}/any"):
             raise InvalidResourceName(f"{domain}/…", problem)
         self.domain = domain
@@ -173,31 +163,16 @@ class PluginRunner:
         finally:
             updates.stop()
             scan.cancel()
-            await self._let_end(scan)
+            await scanning.let_end(scan, self._scanner, self.settings.timing.exit_grace)
             self._cdi.close()
             await hook_threads.settle(self.settings.timing.hook_grace)
-
-    async def _let_end(self, scan: asyncio.Task[None]) -> None:
-        await asyncio.wait({scan}, timeout=self.settings.timing.exit_grace)
-        if not scan.done():
-            name = self._scanner.scanner_name
-            _log.warning("%s.scan goes on although it was cancelled: not waiting for it", name)
-        elif not scan.cancelled() and (error := scan.exception()):
-            _log.debug("the scanner ended with an error", exc_info=error)
 
     async def _wait_stopped(self, updates: TreeUpdates) -> None:
         await self._stopped.wait()
         updates.stop()  # a scanner that waits for it may tidy up while the servers stop
 
     async def _scan(self, notifier: Notifier) -> None:
-        scan: Callable[[Notifier], object] = self._scanner.scan
-        try:
-            await hook_threads.call(scan, notifier)  # in a thread, should it be a plain `def`
-        except Exception as error:
-            if isinstance(error, KubedevicesError) and not isinstance(error, InvalidDevice):
-                raise
-            name = self._scanner.scanner_name
-            raise ScanFailed(name, describe(error)) from error
+        await scanning.scan(self._scanner, notifier)
         if not self._is_stopped:
             _log.info("the scanner has ended")
 
@@ -285,92 +260,3 @@ class _Running(NamedTuple):
 
     served: ServedType
     task: asyncio.Task[None]
-
-
-def _check_scanner(scanner: object) -> None:
-    if not isinstance(scanner, Scanner):
-        hint = f": write {scanner.__name__}()" if isinstance(scanner, type) else ""
-        raise UsageError(f"a plugin needs a Scanner object, not {scanner!r}{hint}")
-
-
-@contextlib.asynccontextmanager
-async def serve(
-    scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]
-) -> AsyncIterator[PluginRunner]:
-    """Run a plugin while the body of `async with` runs, and stop it at the end of the body.
-
-    When the plugin fails, the body is cancelled and the plugin's error raised.
-    """
-    runner = PluginRunner(scanner, domain=domain, **options)
-    body = asyncio.current_task()
-    assert body is not None
-    plugin = asyncio.create_task(runner.run(), name=f"plugin {domain}")
-    is_over = failed = False
-
-    def cancel_body(task: asyncio.Task[None]) -> None:
-        nonlocal failed
-        if not is_over and not task.cancelled() and task.exception():
-            failed = True
-            body.cancel()
-
-    plugin.add_done_callback(cancel_body)
-    try:
-        yield runner
-    except asyncio.CancelledError:
-        if failed and body.uncancel() == 0:
-            plugin.result()
-        raise
-    finally:
-        is_over = True
-        runner.stop()
-        await asyncio.wait({plugin})
-        error = plugin.exception()  # asked for in any case, or asyncio complains
-    if error:
-        raise error
-
-
-def run_until_signal(
-    scanner: Scanner,
-    *,
-    domain: str,
-    beside: Beside | None = None,
-    **options: Unpack[RunnerOptions],
-) -> None:
-    """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`.
-
-    `beside` makes a context in which it runs, such as pages that tell about it.
-    """
-    heap.give_large_blocks_back()
-    runner = PluginRunner(scanner, domain=domain, **options)
-
-    async def run_beside() -> None:
-        started = service_manager.announced(lambda: runner.has_started)
-        async with beside(runner) if beside else contextlib.nullcontext(), started:
-            await runner.run()
-
-    with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):
-        asyncio.run(run_beside())
-
-
-def run(scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]) -> None:
-    """Serve `scanner`'s devices as `domain/device type` until stopped; the last line of a script.
-
-    Logs to stderr, unless logging is configured already. An error is printed as one line and ends
-    the process with its exit code. A slow reader of stdout or stderr does not block the process,
-    see `kubedevices.unblocked_output`.
-    """
-    with unblocked_output():
-        _run_as_script(scanner, domain, options)
-
-
-def _run_as_script(scanner: Scanner, domain: str, options: RunnerOptions) -> None:
-    if not logging.getLogger().handlers:
-        logging.basicConfig(
-            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
-    try:
-        run_until_signal(scanner, domain=domain, **options)
-    except KubedevicesError as error:
-        _log.debug("this led to the message below", exc_info=error)
-        print(f"kubedevices: {error}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(error.exit_code) from None

@@ -20,8 +20,8 @@ from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Trigger
 from kubedevices.errors import KubedevicesError
+from kubedevices.modes import serve
 from kubedevices.plugin.options import RunnerOptions
-from kubedevices.plugin.runner import serve
 from kubedevices.plugin.scanner import Scanner
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours

@@ -5,6 +5,7 @@ From the values down to the bytes; each line uses only lines below it:
 services           offer one of our objects as a gRPC service
 clients            call the other side: values in, values out
 kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
+dra                what a kubelet asks of a DRA driver
 pod_resources      the podresources API: values, messages, service and client
 message_json       the messages of device plugins ⇄ the JSON of protobuf
 convert            messages ⇄ our values

@@ -1,0 +1,234 @@
+"""The calls that a DRA driver makes to the API server, over HTTP/1.1. asyncio.
+
+h11 reads and writes the protocol; the rest is a socket. A driver makes some dozen calls an hour,
+so every call has a connection of its own: tokens and certificates that were replaced count at once,
+and there is no connection that could be dead without anybody noticing.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import h11
+
+from kubedevices.allocation import ClaimReference
+from kubedevices.dra.kubeconfig import ApiAccess
+from kubedevices.dra.reconcile import Object
+from kubedevices.errors import ApiRefused, ApiUnreachable
+
+TIMEOUT = 10.0
+"""Seconds that a call may take."""
+
+WATCH_SECONDS = 300
+"""After so long the server ends a watch."""
+
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_LIMIT = 64 * 2**20
+_CHUNK = 65536
+
+
+class _Call(NamedTuple):
+    """A request, and how to speak of it: `verb` and `resource` are those of RBAC."""
+
+    method: str
+    path: str
+    verb: str
+    resource: str
+    query: Mapping[str, str] = {}
+    body: Object | None = None
+
+    @property
+    def what(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+    @property
+    def rule(self) -> str:
+        group = "resource.k8s.io" if self.path.startswith("/apis/") else ""
+        return f'{{apiGroups: ["{group}"], resources: [{self.resource}], verbs: [{self.verb}]}}'
+
+
+class ApiClient:
+    """Calls one API server. Every call raises `ApiRefused` or `ApiUnreachable`."""
+
+    def __init__(self, access: ApiAccess, *, timeout: float = TIMEOUT) -> None:
+        self._access, self._timeout = access, timeout
+        parts = urlsplit(access.server)
+        self._host = parts.hostname or ""
+        self._port = parts.port or (80 if parts.scheme == "http" else 443)
+        self._prefix, self._authority = parts.path.rstrip("/"), parts.netloc
+
+    # ------------------------------------------------------------ the calls
+
+    async def get_node(self, name: str) -> Object:
+        """Return a Node."""
+        return await self._do(_Call("GET", f"/api/v1/nodes/{quote(name)}", "get", "nodes"))
+
+    async def get_claim(self, claim: ClaimReference) -> Object:
+        """Return a ResourceClaim."""
+        path = (
+            f"/apis/resource.k8s.io/v1/namespaces/{quote(claim.namespace)}"
+            f"/resourceclaims/{quote(claim.name)}"
+        )
+        return await self._do(_Call("GET", path, "get", "resourceclaims"))
+
+    async def list_slices(self, driver: str, node: str) -> tuple[list[Object], str]:
+        """Return the slices of a driver on a node, and the version from which to watch."""
+        query = _selector(driver, node)
+        answer = await self._do(_Call("GET", _SLICES, "list", "resourceslices", query))
+        return answer.get("items") or [], answer["metadata"]["resourceVersion"]
+
+    async def create_slice(self, made: Object) -> Object:
+        """Create a slice; return what the server made of it."""
+        call = _Call("POST", _SLICES, "create", "resourceslices", body=made)
+        return await self._do(call)
+
+    async def update_slice(self, made: Object) -> Object:
+        """Replace a slice; return what the server made of it."""
+        path = f"{_SLICES}/{quote(made['metadata']['name'])}"
+        return await self._do(_Call("PUT", path, "update", "resourceslices", body=made))
+
+    async def delete_slice(self, found: Object) -> None:
+        """Delete just this version of a slice."""
+        metadata = found["metadata"]
+        body = {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}}
+        path = f"{_SLICES}/{quote(metadata['name'])}"
+        await self._do(_Call("DELETE", path, "delete", "resourceslices", body=body))
+
+    async def watch_slices(
+        self, driver: str, node: str, version: str
+    ) -> AsyncGenerator[Object, None]:
+        """Yield events until the server ends the watch, after some minutes."""
+        query = {
+            **_selector(driver, node),
+            "watch": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_SECONDS),
+        }
+        call = _Call("GET", _SLICES, "watch", "resourceslices", query)
+        rest = b""
+        with self._translated(WATCH_SECONDS + self._timeout):
+            async with self._answer(call) as parts:
+                while True:
+                    async with asyncio.timeout(WATCH_SECONDS + self._timeout):
+                        part = await anext(parts, b"")
+                    if not part:
+                        return
+                    *lines, rest = (rest + part).split(b"\n")
+                    for line in filter(None, lines):
+                        yield _object(line, call)
+
+    # ------------------------------------------------------------ one exchange
+
+    async def _do(self, call: _Call) -> Object:
+        with self._translated(self._timeout):
+            async with asyncio.timeout(self._timeout), self._answer(call) as parts:
+                return _object(await _joined(parts), call)
+
+    @contextlib.contextmanager
+    def _translated(self, seconds: float) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise ApiUnreachable(self._access.server, f"no answer in {seconds:g} s") from None
+        except h11.RemoteProtocolError as error:
+            raise ApiUnreachable(self._access.server, f"it broke HTTP: {error}") from error
+        except (OSError, EOFError) as error:
+            problem = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ApiUnreachable(self._access.server, problem) from error
+
+    @contextlib.asynccontextmanager
+    async def _answer(self, call: _Call) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Send a request, and give the body of an answer that is no refusal."""
+        body = b"" if call.body is None else json.dumps(call.body).encode()
+        headers = [("Host", self._authority), ("Accept", "application/json")]
+        headers += [("User-Agent", "kubedevices"), ("Connection", "close"), *self._access.headers()]
+        headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        query = f"?{urlencode(call.query)}" if call.query else ""
+        async with asyncio.timeout(self._timeout):
+            reader, writer = await asyncio.open_connection(
+                self._host, self._port, ssl=self._access.tls(), limit=_CHUNK
+            )
+        try:
+            http = h11.Connection(h11.CLIENT)
+            target = f"{self._prefix}{call.path}{query}"
+            request = h11.Request(method=call.method, target=target, headers=headers)
+            for event in (request, h11.Data(data=body), h11.EndOfMessage()):
+                writer.write(http.send(event) or b"")
+            async with asyncio.timeout(self._timeout):
+                await writer.drain()
+                response = await _head(http, reader)
+            parts = _body(http, reader)
+            if response.status_code >= 300:
+                raise _refusal(call, response, await _joined(parts))
+            yield parts
+        finally:
+            writer.transport.abort()
+
+
+async def _head(http: Any, reader: asyncio.StreamReader) -> Any:
+    event = await _next_event(http, reader)
+    if isinstance(event, h11.Response):
+        return event
+    raise EOFError("it hung up")
+
+
+async def _next_event(http: Any, reader: asyncio.StreamReader) -> Any:
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            http.receive_data(await reader.read(_CHUNK))
+        elif not isinstance(event, h11.InformationalResponse):
+            return event
+
+
+async def _body(http: Any, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while isinstance(event := await _next_event(http, reader), h11.Data):
+        yield bytes(event.data)
+
+
+async def _joined(parts: AsyncIterator[bytes]) -> bytes:
+    data = bytearray()
+    async for part in parts:
+        data += part
+        if len(data) > _LIMIT:
+            raise EOFError(f"its answer has more than {_LIMIT} bytes")
+    return bytes(data)
+
+
+def _object(data: bytes, call: _Call) -> Object:
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise ApiRefused(call.what, 0, "", f"the answer is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ApiRefused(call.what, 0, "", "the answer is no JSON object")
+    return found
+
+
+def _refusal(call: _Call, response: Any, data: bytes) -> ApiRefused:
+    """Return the server's `Status` as an error."""
+    try:
+        status = json.loads(data)
+        reason, message = str(status.get("reason", "")), str(status.get("message", ""))
+    except (ValueError, AttributeError):
+        reason, message = "", data[:200].decode(errors="replace").strip()
+    headers = {bytes(name).lower(): bytes(value) for name, value in response.headers}
+    try:
+        retry_after = float(headers[b"retry-after"])
+    except (KeyError, ValueError):
+        retry_after = None
+    return ApiRefused(
+        call.what,
+        response.status_code,
+        reason,
+        message,
+        retry_after=retry_after,
+        missing_rule=call.rule if response.status_code == 403 else "",
+    )
+
+
+def _selector(driver: str, node: str) -> dict[str, str]:
+    return {"fieldSelector": f"spec.driver={driver},spec.nodeName={node}"}

@@ -1,0 +1,65 @@
+"""What a container gets with the devices of a claim, in the words of CDI. Pure.
+
+One file per claim, and in it one CDI device per device of the claim: a container that names a
+request of the claim gets only the devices of this request.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from kubedevices.allocation import AllocateResponse
+from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
+from kubedevices.device import Device
+from kubedevices.dra.claims import Result
+from kubedevices.dra.names import cdi_device_name, cdi_kind
+
+Given = tuple[ContainerEdits, tuple[str, ...]]
+"""Edits, and the names of CDI devices that are somebody else's."""
+
+
+def edits_for(device: Device) -> Given:
+    """Return what a container gets with `device`.
+
+    What a device says twice, as itself and in CDI, counts once: as CDI says it.
+    """
+    if isinstance(device.cdi, str):
+        return _own_edits(device, ContainerEdits()), (device.cdi,)
+    given = getattr(device.cdi, "container_edits", device.cdi) or ContainerEdits()
+    return given.plus(_own_edits(device, given)), ()
+
+
+def _own_edits(device: Device, given: ContainerEdits) -> ContainerEdits:
+    names = {each.partition("=")[0] for each in given.env}
+    paths = {each.path for each in given.device_nodes}
+    places = {each.container_path for each in given.mounts}
+    return edits_of(
+        env=[(name, value) for name, value in device.env.items() if name not in names],
+        devices=[each for each in device.all_specs if each.container_path not in paths],
+        mounts=[each for each in device.mounts if each.container_path not in places],
+    )
+
+
+def edits_of_answer(answer: AllocateResponse) -> Given:
+    """Return what an answer to Allocate says; annotations have no place in CDI."""
+    edits, names = ContainerEdits(), []
+    for container in answer.containers:
+        edits = edits.plus(
+            edits_of(env=container.env.items(), devices=container.devices, mounts=container.mounts)
+        )
+        names += container.cdi_devices
+    return edits, tuple(names)
+
+
+def claim_spec(
+    driver: str, uid: str, given: Iterable[tuple[Result, Given]]
+) -> tuple[CdiSpec | None, Mapping[Result, tuple[str, ...]]]:
+    """Return the CDI file of a claim, if it needs one, and the CDI names for each result."""
+    kind = cdi_kind(driver)
+    devices: dict[str, CdiDevice] = {}
+    names: dict[Result, tuple[str, ...]] = {}
+    for result, (edits, others) in given:
+        names[result] = others
+        if not edits.is_empty:
+            name = cdi_device_name(uid, result.device, result.share_id)
+            devices[name] = CdiDevice(name, container_edits=edits)
+            names[result] = (f"{kind}={name}", *others)
+    return CdiSpec(kind=kind, devices=tuple(devices.values())) if devices else None, names

@@ -1,0 +1,261 @@
+"""A DRA driver from start to stop: one scanner, two sockets, the slices of one node. asyncio.
+
+Made like `plugin.runner`: `run` once, `stop` any time. The service socket is there before the
+registration socket, by which a kubelet finds it, and goes after it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Unpack
+
+from kubedevices.allocation import PluginInfo
+from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.api_client import ApiClient
+from kubedevices.dra.kubeconfig import find_access
+from kubedevices.dra.names import DeviceKey, check_driver_name
+from kubedevices.dra.options import DraOptions, DraSettings
+from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.prepared import FILE_NAME
+from kubedevices.dra.publisher import Publisher
+from kubedevices.dra.service import ClaimService
+from kubedevices.dra.slices import describe_refused, offer_of
+from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.host.boot_id import read_boot_id
+from kubedevices.host.file_watch import FileWatch
+from kubedevices.host.sysfs import NumaReader
+from kubedevices.plugin import hook_threads, scanning
+from kubedevices.plugin.capabilities import PostAllocator
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.numa_lookup import NumaLookup
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.served_type import run_together
+from kubedevices.plugin.timing import HookTimeouts, back_off
+from kubedevices.plugin.tree_updates import TreeUpdates
+from kubedevices.wire.dra import HEALTH_SERVICES, PLUGIN_SERVICES, PLUGIN_TYPE, dra_methods
+from kubedevices.wire.services import plugin_registration_methods
+from kubedevices.wire.unix_grpc import GrpcServer, Methods
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STOP_GRACE = 2.0
+_log = logging.getLogger(__name__)
+
+
+class DraDriver:
+    """Serves what `scanner` finds as the driver `domain`.
+
+    Raises `UsageError` for what cannot work whatever the scanner finds.
+    """
+
+    def __init__(self, scanner: Scanner, *, domain: str, **options: Unpack[DraOptions]) -> None:
+        scanning.check_scanner(scanner)
+        self.domain = check_driver_name(domain)
+        self.settings = settings = DraSettings(**options)
+        self._scanner = scanner
+        self._sockets = settings.service_socket(domain), settings.registration_socket(domain)
+        self._api = ApiClient(find_access(settings.kubeconfig))
+        self._hooks: dict[str, Hooks] = {}
+        self._servers: dict[Path, GrpcServer] = {}
+        self._refused: Mapping[DeviceKey, str] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped, self._is_serving = asyncio.Event(), asyncio.Event()
+        self._is_stopped = False
+        self.is_registered = False
+        """Whether a kubelet accepted the driver when it found it last."""
+
+    def __repr__(self) -> str:
+        state = "registered" if self.is_registered else "not registered"
+        return f"<DraDriver {self.domain}: {state}>"
+
+    @property
+    def has_started(self) -> bool:
+        """Whether both sockets are served, for a kubelet that may come later."""
+        return all(
+            path in self._servers and self._servers[path].owns_socket() for path in self._sockets
+        )
+
+    def stop(self) -> None:
+        """End `run`. From any thread, any number of times, also before it began."""
+        self._is_stopped = True
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
+                loop.call_soon_threadsafe(self._stopped.set)
+
+    def unlink_sockets(self) -> None:
+        """Remove our socket files at once: for an exit that cannot wait for `run`."""
+        for path in reversed(self._sockets):
+            if path in self._servers and self._servers[path].owns_socket():
+                path.unlink(missing_ok=True)
+
+    async def run(self) -> None:
+        """Scan and serve until the scanner ends, `stop` is called, or something fails for good.
+
+        In the end no socket is left; slices, checkpoint and CDI files are: pods go on.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self._is_stopped:
+            return
+        updates = TreeUpdates()
+        scan = asyncio.create_task(scanning.scan(self._scanner, updates.notifier), name="scan")
+        try:
+            await run_together(
+                ("driver", self._serve(updates)),
+                ("end of the scan", self._wait_for(scan)),
+                ("stop", self._wait_stopped(updates)),
+            )
+        finally:
+            updates.stop()
+            scan.cancel()
+            await scanning.let_end(scan, self._scanner, self.settings.timing.exit_grace)
+            await hook_threads.settle(self.settings.timing.hook_grace)
+
+    async def _wait_for(self, scan: asyncio.Task[None]) -> None:
+        await asyncio.shield(scan)
+
+    async def _wait_stopped(self, updates: TreeUpdates) -> None:
+        await self._stopped.wait()
+        updates.stop()
+
+    # ------------------------------------------------------------ serving
+
+    async def _serve(self, updates: TreeUpdates) -> NoReturn:
+        settings = self.settings
+        preparation = Preparation(
+            self.domain,
+            settings.node_name,
+            settings.data_dir(self.domain) / FILE_NAME,
+            settings.cdi_dir,
+            read_boot_id(),
+        )
+        service = ClaimService(
+            self.domain,
+            settings.node_name,
+            self._api,
+            preparation,
+            self._hooks.__getitem__,
+            dev_root=settings.dev_root,
+            timeouts=HookTimeouts(
+                allocate=settings.allocate_timeout, pre_start=settings.pre_start_timeout
+            ),
+        )
+        publisher = Publisher(self._api, self.domain, settings.node_name)
+        await hook_threads.call(preparation.start)
+        lookup = NumaLookup(NumaReader(sysfs_root=settings.sysfs_root, dev_root=settings.dev_root))
+        tree, _ = await updates.next()
+        await self._take(tree, lookup, service, publisher)
+        names = (*PLUGIN_SERVICES, *HEALTH_SERVICES)
+        info = PluginInfo(PLUGIN_TYPE, self.domain, str(self._sockets[0]), names)
+        watch = FileWatch(interval=settings.timing.look_interval, names_only=True)
+        try:
+            with watch:
+                await run_together(
+                    ("devices", self._follow(updates, lookup, service, publisher)),
+                    ("slices", publisher.run()),
+                    ("service", self._keep(watch, self._sockets[0], dra_methods(service))),
+                    ("registration", self._keep_registered(watch, info)),
+                    ("CDI files", self._keep_files(watch, service)),
+                )
+        finally:
+            for path in reversed(self._sockets):  # a kubelet takes leave when the first is gone
+                if path in self._servers:
+                    await self._servers[path].stop(_STOP_GRACE)
+            await service.settle(_STOP_GRACE)
+        raise AssertionError("unreachable: all run until cancelled or until one raises")
+
+    async def _follow(
+        self, updates: TreeUpdates, lookup: NumaLookup, service: ClaimService, publisher: Publisher
+    ) -> NoReturn:
+        while True:
+            tree, _ = await updates.next()
+            await self._take(tree, lookup, service, publisher)
+
+    async def _take(
+        self, tree: DeviceTree, lookup: NumaLookup, service: ClaimService, publisher: Publisher
+    ) -> None:
+        """Offer a new tree to claims, to the kubelet and to the API server."""
+        for device_type in tree:
+            if device_type not in self._hooks:
+                self._hooks[device_type] = self._checked_hooks(device_type)
+        offer = offer_of(await hook_threads.call(lookup.complete, tree), self.domain)
+        for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
+            _log.error("%s", line)
+        self._refused = offer.refused
+        service.update(offer)
+        publisher.publish(offer.slices)
+
+    def _checked_hooks(self, device_type: str) -> Hooks:
+        hooks = Hooks(self._scanner.abilities_of(device_type))
+        if PostAllocator in hooks.offered:
+            raise UsageError(
+                f"{hooks.name}.post_allocate() cannot be used in mode dra: there is no answer to "
+                "change (set what a container gets in the Device, or answer in allocate())"
+            )
+        if hooks.can_prefer:
+            _log.warning(
+                "%s.get_preferred_allocation() is not called in mode dra: the scheduler chooses, "
+                "by the attributes of the devices", hooks.name,
+            )  # fmt: skip
+        return hooks
+
+    async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:
+        """Write CDI files again that somebody removed: containers are started again by them."""
+        with watch.subscribe(self.settings.cdi_dir) as directory:
+            while True:
+                await directory.changed()
+                await service.ensure_files()
+
+    # ------------------------------------------------------------ sockets
+
+    async def _keep_registered(self, watch: FileWatch, info: PluginInfo) -> NoReturn:
+        methods = plugin_registration_methods(_Registration(self, info))
+        await self._is_serving.wait()  # a kubelet calls the service as soon as it finds us
+        await self._keep(watch, self._sockets[1], methods)
+        raise AssertionError("unreachable: it serves until cancelled")
+
+    async def _keep(self, watch: FileWatch, path: Path, methods: Methods) -> NoReturn:
+        """Serve `methods` at `path`, and again whenever the socket's file is gone."""
+        failures = 0
+        with watch.subscribe(path) as files:
+            while True:
+                server = GrpcServer(methods, name=f"{self.domain} {path.name}")
+                path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                try:
+                    await server.start(path)
+                except CannotAsk as error:
+                    if not isinstance(error.__cause__, FileNotFoundError):
+                        raise
+                    failures += 1  # the directory was removed under our hands
+                    await asyncio.sleep(back_off(0.01, 1.0, failures))
+                    continue
+                failures = 0
+                self._servers[path] = server
+                self._is_serving.set()
+                _log.info("%s: serving at %s", self.domain, path)
+                files.look()
+                while server.owns_socket():
+                    await files.changed()
+                await server.stop()
+                _log.warning("%s: %s is gone: serving there again", self.domain, path)
+
+
+class _Registration:
+    """Answers the kubelet that found the registration socket."""
+
+    def __init__(self, driver: DraDriver, info: PluginInfo) -> None:
+        self._driver, self._info = driver, info
+
+    async def get_info(self) -> PluginInfo:
+        """Say what is served and where."""
+        return self._info
+
+    async def notify_registration_status(self, registered: bool, error: str) -> None:
+        """Learn whether the kubelet accepted the driver; if not, it tries again by itself."""
+        self._driver.is_registered = registered
+        if registered:
+            _log.info("%s: registered by the kubelet that found it", self._driver.domain)
+        else:
+            _log.error("%s: the kubelet refused the driver: %s", self._driver.domain, error)

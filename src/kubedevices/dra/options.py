@@ -1,0 +1,80 @@
+"""What may be chosen for a DRA driver besides the scanner and the domain, checked in one place."""
+
+import os
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+from kubedevices.cdi.names import SUBDOMAIN
+from kubedevices.errors import UsageError
+from kubedevices.plugin.cdi_files import CDI_DIR
+from kubedevices.plugin.timing import HookTimeouts, Timing
+from kubedevices.socket_paths import check_socket_path
+
+KUBELET_DIR = Path("/var/lib/kubelet")
+ADVICE = "choose a shorter domain, or a kubelet with a shorter --root-dir"
+
+
+class DraOptions(TypedDict, total=False):
+    """Keyword arguments of `run` and `serve` with `mode="dra"`; all may be left out.
+
+    kubelet_dir: the kubelet's root directory, with `plugins` and `plugins_registry`.
+    node_name: the name of the node object (default: the variable NODE_NAME, then the host's name).
+    kubeconfig: how to reach the API server (default: KUBECONFIG, then as a pod does).
+    sysfs_root, dev_root: where to look up NUMA nodes and links (default: /sys and /dev).
+    cdi_dir: where the CDI files of claims are written (default: /var/run/cdi).
+    allocate_timeout, pre_start_timeout: seconds that a hook may take, at most 20 (default: 10, 20).
+    timing: every waiting time, for tests.
+    """
+
+    kubelet_dir: Path
+    node_name: str
+    kubeconfig: Path | None
+    sysfs_root: Path
+    dev_root: Path
+    cdi_dir: Path
+    allocate_timeout: float
+    pre_start_timeout: float
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class DraSettings:
+    """The same with defaults, checked."""
+
+    kubelet_dir: Path = KUBELET_DIR
+    node_name: str = ""
+    kubeconfig: Path | None = None
+    sysfs_root: Path = Path("/sys")
+    dev_root: Path = Path("/dev")
+    cdi_dir: Path = CDI_DIR
+    allocate_timeout: float = HookTimeouts().allocate
+    pre_start_timeout: float = HookTimeouts().pre_start
+    timing: Timing = field(default_factory=Timing)
+
+    def __post_init__(self) -> None:
+        """Fill in the node and check what type hints cannot."""
+        name = self.node_name or os.environ.get("NODE_NAME") or socket.gethostname().lower()
+        if len(name) > 253 or not SUBDOMAIN.fullmatch(name):
+            raise UsageError(f"{name!r} cannot be the name of a node")
+        object.__setattr__(self, "node_name", name)
+        for path in ("kubelet_dir", "cdi_dir"):
+            object.__setattr__(self, path, Path(getattr(self, path)).absolute())
+        for option in ("allocate_timeout", "pre_start_timeout"):
+            if not getattr(self, option) > 0:
+                raise UsageError(f"{option} must be positive: {getattr(self, option)}")
+
+    def data_dir(self, driver: str) -> Path:
+        """Return the directory of a driver's socket and of its checkpoint."""
+        return self.kubelet_dir / "plugins" / driver
+
+    def service_socket(self, driver: str) -> Path:
+        """Return where a kubelet calls the driver; raises `SocketPathTooLong`."""
+        return check_socket_path(self.data_dir(driver) / "dra.sock", ADVICE)
+
+    def registration_socket(self, driver: str) -> Path:
+        """Return where a kubelet finds the driver; raises `SocketPathTooLong`."""
+        return check_socket_path(
+            self.kubelet_dir / "plugins_registry" / f"{driver}-reg.sock", ADVICE
+        )

@@ -1,0 +1,156 @@
+"""Prepares claims and gives them back: checkpoint and CDI files. Blocking, one call at a time.
+
+In this order, so that a kill at any moment leaves something that the next process can finish: the
+claim is noted as begun, its CDI file is written, the claim is noted as ready. A kubelet asks again
+for what it has no answer for.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from kubedevices.allocation import ClaimDevice, ClaimReference
+from kubedevices.dra.claim_cdi import Given, claim_spec
+from kubedevices.dra.claims import Holder, Result, check_free
+from kubedevices.dra.names import cdi_kind
+from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.dra.slices import Offered
+from kubedevices.errors import CdiWriteFailed, ClaimRefused
+from kubedevices.host import cdi_specs
+
+_UID_LENGTH = 36
+
+_log = logging.getLogger(__name__)
+
+
+class Preparation:
+    """The prepared claims of one driver on this node; `boot_id` is the boot of now."""
+
+    def __init__(
+        self, driver: str, node_name: str, file: Path, cdi_dir: Path, boot_id: str
+    ) -> None:
+        self._driver, self._node, self._file = driver, node_name, file
+        self._kind, self._cdi_dir, self._boot_id = cdi_kind(driver), cdi_dir, boot_id
+        self._claims = PreparedClaims(file)
+
+    def start(self) -> None:
+        """Read the checkpoint, remove CDI files that no claim has, write those that are missing.
+
+        If the checkpoint cannot be read, the CDI files say which devices are held.
+        """
+        self._claims, is_whole = PreparedClaims.read(self._file)
+        cdi_specs.remove_leftovers(self._cdi_dir)
+        if is_whole:
+            living = {each.reference.uid for each in self._claims if self._is_of_now(each)}
+            for path in cdi_specs.remove_transient(self._cdi_dir, self._kind, living):
+                _log.info("removed the CDI file %s: no prepared claim has it", path)
+        else:
+            for claim in self._claims_of_files():
+                self._claims.put(claim)
+        self.ensure_files()
+
+    def ensure_files(self) -> None:
+        """Write every CDI file that is missing or was changed; what cannot be written is logged."""
+        for claim in self._claims:
+            if self._is_of_now(claim):
+                try:
+                    self._ensure_file(claim)
+                except CdiWriteFailed as error:
+                    _log.error("%s", error)
+
+    def known_results(self, uid: str) -> tuple[Result, ...] | None:
+        """Return what the scheduler gave to a claim when it was prepared last."""
+        known = self._claims.get(uid)
+        return known.results if known is not None and known.reference.name else None
+
+    def begin(
+        self, claim: ClaimReference, results: tuple[Result, ...], offered: Mapping[str, Offered]
+    ) -> tuple[ClaimDevice, ...] | None:
+        """Return the answer for a claim that is ready; else note that it is begun.
+
+        Raises `ClaimRefused` for a device that is not here, or that another claim holds.
+        """
+        known = self._claims.get(claim.uid)
+        if known and known.is_ready and self._is_of_now(known) and known.results == results:
+            self._ensure_file(known)
+            return answer_of(known.devices)
+        for result in results:
+            if result.device not in offered or result.pool != self._node:
+                device = f"{result.pool}/{result.device}"
+                raise ClaimRefused(str(claim), f"there is no device {device} on this node (now)")
+        others = [each for each in self._claims if each.reference.uid != claim.uid]
+        check_free(
+            claim,
+            results,
+            (Holder(str(each.reference), each.results) for each in others if self._is_of_now(each)),
+        )
+        devices = tuple(PreparedDevice(each) for each in results)
+        self._claims.put(PreparedClaim(claim, self._boot_id, is_ready=False, devices=devices))
+        return None
+
+    def finish(
+        self, claim: ClaimReference, given: Iterable[tuple[Result, Given]]
+    ) -> tuple[ClaimDevice, ...]:
+        """Write the CDI file of a claim that was begun, and return the answer for it.
+
+        Raises `InvalidCdiSpec` for edits that no runtime would take, and `CdiWriteFailed`.
+        """
+        given = tuple(given)
+        spec, names = claim_spec(self._driver, claim.uid, given)
+        path = self._path_of(claim.uid)
+        ready = PreparedClaim(
+            claim,
+            self._boot_id,
+            is_ready=True,
+            devices=tuple(PreparedDevice(result, names[result]) for result, _ in given),
+            cdi=cdi_specs.text_of(spec, str(path)) if spec else "",
+        )
+        if spec is None:
+            cdi_specs.remove_file(path)
+        self._ensure_file(ready)
+        self._claims.put(ready)
+        return answer_of(ready.devices)
+
+    def take_back(self, uid: str) -> None:
+        """Forget a claim and remove its CDI file; nothing happens for an unknown one."""
+        cdi_specs.remove_file(self._path_of(uid))
+        self._claims.remove(uid)
+
+    def _is_of_now(self, claim: PreparedClaim) -> bool:
+        """Whether the claim holds its devices; nothing of an earlier boot runs any more."""
+        return bool(self._boot_id) and claim.boot_id == self._boot_id
+
+    def _ensure_file(self, claim: PreparedClaim) -> None:
+        if claim.cdi and cdi_specs.write_text(self._path_of(claim.reference.uid), claim.cdi):
+            _log.info("wrote the CDI file of the claim %s", claim.reference)
+
+    def _path_of(self, uid: str) -> Path:
+        return self._cdi_dir / cdi_specs.file_name(self._kind, uid)
+
+    def _claims_of_files(self) -> Iterable[PreparedClaim]:
+        """Return claims as far as their CDI files tell of them: enough to know what is held."""
+        for path in cdi_specs.our_files(self._cdi_dir):
+            spec = cdi_specs.read_spec_file(path).spec
+            if spec is None or spec.kind != self._kind:
+                continue
+            uid = spec.devices[0].name[:_UID_LENGTH]
+            labels = [each.name[_UID_LENGTH + 1 :] for each in spec.devices]
+            devices = tuple(PreparedDevice(Result("", self._node, each)) for each in labels)
+            _log.warning("%s holds %s, its CDI file says", uid, ", ".join(labels))
+            claim = PreparedClaim(ClaimReference("", uid, ""), self._boot_id, False, devices)
+            yield replace(claim, cdi=cdi_specs.text_of(spec, str(path)))
+
+
+def answer_of(devices: Iterable[PreparedDevice]) -> tuple[ClaimDevice, ...]:
+    """Return what a kubelet is told of prepared devices."""
+    return tuple(
+        ClaimDevice(
+            (each.result.request,),
+            each.result.pool,
+            each.result.device,
+            each.cdi_ids,
+            each.result.share_id,
+        )
+        for each in devices
+    )

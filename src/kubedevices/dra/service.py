@@ -1,0 +1,234 @@
+"""The DRAPlugin service of a driver: what a kubelet asks of it. asyncio.
+
+The API server is asked what the scheduler gave to a claim. If it cannot be reached, a claim that
+was prepared before is served from what is known of it. The author's hooks are called under the
+lock, so that preparing a claim and giving it back never overlap.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ClaimDevice,
+    ClaimReference,
+    ContainerAllocateRequest,
+    PreStartContainerRequest,
+)
+from kubedevices.dra.claim_cdi import Given, edits_for, edits_of_answer
+from kubedevices.dra.claims import Result, results_of
+from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.slices import Offer
+from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
+from kubedevices.host.device_links import with_real_files
+from kubedevices.plugin import hook_threads
+from kubedevices.plugin.author_code import describe
+from kubedevices.plugin.hook_threads import Deadline
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.timing import HookTimeouts
+from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, HealthStatus
+
+ANSWER_LIMIT = 40.0
+"""Seconds until a kubelet gets an answer, be it an error: after 45 s it hangs up."""
+
+HEALTH_INTERVAL = 5.0
+"""Seconds between two lists of health: to a kubelet, what is older than 30 s is unknown."""
+
+T = TypeVar("T")
+Ready = tuple[ClaimDevice, ...]
+_log = logging.getLogger(__name__)
+
+
+class ClaimSource(Protocol):
+    """Where claims are read."""
+
+    async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
+        """Return a ResourceClaim; raises `ApiRefused` or `ApiUnreachable`."""
+
+
+class ClaimService:
+    """Prepares claims with what `offer` has; `offer` is replaced with every scan."""
+
+    def __init__(
+        self,
+        driver: str,
+        node_name: str,
+        source: ClaimSource,
+        preparation: Preparation,
+        hooks_of: Callable[[str], Hooks],
+        *,
+        dev_root: Path,
+        timeouts: HookTimeouts | None = None,
+    ) -> None:
+        self._driver, self._node, self._source = driver, node_name, source
+        self._preparation, self._hooks_of = preparation, hooks_of
+        self._dev_root, self._timeouts = dev_root, timeouts or HookTimeouts()
+        self._offer: Offer | None = None
+        self._offered = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._work: set[asyncio.Task[Any]] = set()
+
+    def update(self, offer: Offer) -> None:
+        """Take what is offered from now on."""
+        self._offer = offer
+        event, self._offered = self._offered, asyncio.Event()
+        event.set()
+
+    async def settle(self, timeout: float) -> None:
+        """Wait for claims that are being prepared or given back."""
+        if self._work:
+            await asyncio.wait(self._work, timeout=timeout)
+
+    async def ensure_files(self) -> None:
+        """Write again what is missing of the CDI files."""
+        await self._own(self._locked(self._preparation.ensure_files))
+
+    # ------------------------------------------------------------ what a kubelet calls
+
+    async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
+        """Prepare each claim; one that fails costs no other claim."""
+        answers = await asyncio.gather(*(self._answer(each, self._prepare) for each in claims))
+        return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
+
+    async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
+        """Give each claim back; an unknown claim is given back already."""
+        answers = await asyncio.gather(*(self._answer(each, self._unprepare) for each in claims))
+        return {
+            claim.uid: answer if isinstance(answer, str) else ""
+            for claim, answer in zip(claims, answers, strict=True)
+        }
+
+    async def watch_health(self) -> AsyncIterator[list[DeviceHealth]]:
+        """Yield the health of all devices at once, with each change, and every few seconds."""
+        while True:
+            news, offer = self._offered, self._offer
+            now = int(time.time())
+            yield [
+                DeviceHealth(
+                    self._node,
+                    label,
+                    HealthStatus.HEALTHY if each.device.is_healthy else HealthStatus.UNHEALTHY,
+                    now,
+                )
+                for label, each in (offer.devices.items() if offer else ())
+            ]
+            try:
+                async with asyncio.timeout(HEALTH_INTERVAL):
+                    await news.wait()
+            except TimeoutError:
+                continue
+
+    # ------------------------------------------------------------ one claim
+
+    async def _answer(
+        self, claim: ClaimReference, work: Callable[[ClaimReference], Coroutine[Any, Any, Ready]]
+    ) -> ClaimAnswer:
+        """Return what `work` returns, or why not. It goes on if the kubelet stops waiting."""
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT):
+                return await self._own(work(claim))
+        except TimeoutError:
+            return f"claim {claim}: not ready within {ANSWER_LIMIT:g} s, still at work"
+        except KubedevicesError as error:
+            _log.warning("%s", error)
+            return str(error)
+        except Exception as error:  # of the author's code, or a bug: the other claims go on
+            _log.exception("claim %s", claim)
+            return f"claim {claim}: {describe(error)}"
+
+    async def _own(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` as a task of ours, which ends even if the caller is cancelled."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._forget)
+        return await asyncio.shield(task)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; if nobody does any more, it is asked again
+
+    async def _prepare(self, claim: ClaimReference) -> Ready:
+        results = await self._results_of(claim)
+        async with self._lock:
+            offer = self._offer
+            offered = offer.devices if offer else {}
+            ready = await hook_threads.call(self._preparation.begin, claim, results, offered)
+            if ready is not None:
+                return ready
+            try:
+                given = await self._give(results)
+                return await hook_threads.call(self._preparation.finish, claim, given)
+            except BaseException:
+                await hook_threads.call(self._preparation.take_back, claim.uid)
+                raise
+
+    async def _unprepare(self, claim: ClaimReference) -> Ready:
+        await self._locked(self._preparation.take_back, claim.uid)
+        return ()
+
+    async def _locked(self, function: Callable[..., None], *arguments: object) -> None:
+        async with self._lock:
+            await hook_threads.call(function, *arguments)
+
+    async def _results_of(self, claim: ClaimReference) -> tuple[Result, ...]:
+        try:
+            found = await self._source.get_claim(claim)
+        except (ApiUnreachable, ApiRefused) as error:
+            known = self._preparation.known_results(claim.uid)
+            if isinstance(error, ApiRefused) and error.status < 500 and error.status != 429:
+                raise ClaimRefused(str(claim), str(error)) from error
+            if known is None:
+                raise ClaimRefused(str(claim), str(error)) from error
+            _log.warning("claim %s: served from what is known: %s", claim, error)
+            return known
+        return results_of(found, claim, self._driver)
+
+    # ------------------------------------------------------------ what a container gets
+
+    async def _give(self, results: tuple[Result, ...]) -> list[tuple[Result, Given]]:
+        """Return what each device gives; an author's answer comes with the first of its devices."""
+        assert self._offer is not None
+        groups: dict[tuple[str, str], list[Result]] = {}
+        for each in results:
+            device_type = self._offer.devices[each.device].device_type
+            groups.setdefault((each.request, device_type), []).append(each)
+        given: dict[Result, Given] = {}
+        for (_, device_type), members in groups.items():
+            devices = [self._offer.devices[each.device].device for each in members]
+            answer = await self._ask(device_type, tuple(each.id for each in devices))
+            if answer is None:
+                for result, device in zip(members, devices, strict=True):
+                    real = await hook_threads.call(with_real_files, device, self._dev_root)
+                    given[result] = edits_for(real)
+            else:
+                empty = edits_of_answer(AllocateResponse())
+                given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
+        return [(each, given[each]) for each in results]
+
+    async def _ask(self, device_type: str, ids: tuple[str, ...]) -> AllocateResponse | None:
+        """Return the author's answer for devices of one type, None to leave it to us."""
+        hooks = self._hooks_of(device_type)
+        request = AllocateRequest((ContainerAllocateRequest(ids),))
+        answer = await self._in_time(hooks.allocate, request, device_type, "allocate")
+        if hooks.can_pre_start:
+            start = PreStartContainerRequest(ids)
+            await self._in_time(hooks.pre_start_container, start, device_type, "pre_start")
+        return answer if isinstance(answer, AllocateResponse) else None
+
+    async def _in_time(
+        self,
+        hook: Callable[[Any, Deadline], Awaitable[T]],
+        request: object,
+        device_type: str,
+        name: str,
+    ) -> T:
+        seconds = min(getattr(self._timeouts, name), ANSWER_LIMIT / 2)
+        at = asyncio.get_running_loop().time() + seconds
+        resource = f"{self._driver}/{device_type}"
+        return await hook(request, Deadline(at, seconds, resource, f"{name}_timeout"))

@@ -1,0 +1,187 @@
+"""Run a scanner: as a device plugin or as a DRA driver. `run` is for scripts, `serve` for programs.
+
+`PluginRunner` and `DraDriver` are underneath both. A mode that is not used is not loaded.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, get_args, overload
+
+from kubedevices.errors import KubedevicesError, UsageError
+from kubedevices.host import heap, service_manager
+from kubedevices.plugin.stop_signals import StopSignals
+from kubedevices.unblocked_output import unblocked_output
+
+if TYPE_CHECKING:
+    from kubedevices.dra.driver import DraDriver
+    from kubedevices.dra.options import DraOptions
+    from kubedevices.plugin.options import RunnerOptions
+    from kubedevices.plugin.runner import PluginRunner
+    from kubedevices.plugin.scanner import Scanner
+    from kubedevices.plugin.timing import Timing
+
+Mode: TypeAlias = Literal["device-plugin", "dra"]
+Beside: TypeAlias = Callable[[Any], contextlib.AbstractAsyncContextManager[object]]
+"""Makes a context from the runner, in which it runs."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Settings(Protocol):
+    @property
+    def timing(self) -> "Timing": ...
+
+
+class Runner(Protocol):
+    """What runs a scanner in one of the modes."""
+
+    @property
+    def settings(self) -> _Settings:
+        """What was chosen for it."""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether everything that was found is served."""
+
+    async def run(self) -> None:
+        """Serve to the end; once."""
+
+    def stop(self) -> None:
+        """End `run`; from any thread."""
+
+    def unlink_sockets(self) -> None:
+        """Remove the socket files at once."""
+
+
+def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Runner:
+    """Return what serves `scanner` in this mode. Raises `UsageError` for an unknown one."""
+    if mode == "device-plugin":
+        from kubedevices.plugin.runner import PluginRunner  # noqa: PLC0415 - and the other half
+
+        return PluginRunner(scanner, domain=domain, **options)
+    if mode != "dra":
+        allowed = ", ".join(map(repr, get_args(Mode)))
+        raise UsageError(f"mode must be one of {allowed}, not {mode!r}")
+    try:
+        from kubedevices.dra.driver import DraDriver  # noqa: PLC0415 - half of the memory
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
+    return DraDriver(scanner, domain=domain, **options)
+
+
+@overload
+def serve(
+    scanner: "Scanner",
+    *,
+    domain: str,
+    mode: Literal["device-plugin"] = ...,
+    **options: "Unpack[RunnerOptions]",
+) -> contextlib.AbstractAsyncContextManager["PluginRunner"]: ...
+
+
+@overload
+def serve(
+    scanner: "Scanner", *, domain: str, mode: Literal["dra"], **options: "Unpack[DraOptions]"
+) -> contextlib.AbstractAsyncContextManager["DraDriver"]: ...
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    scanner: "Scanner", *, domain: str, mode: Mode = "device-plugin", **options: Any
+) -> AsyncIterator[Any]:
+    """Run a plugin while the body of `async with` runs, and stop it at the end of the body.
+
+    When the plugin fails, the body is cancelled and the plugin's error raised.
+    """
+    runner = make_runner(scanner, domain, mode, options)
+    body = asyncio.current_task()
+    assert body is not None
+    plugin = asyncio.create_task(runner.run(), name=f"plugin {domain}")
+    is_over = failed = False
+
+    def cancel_body(task: asyncio.Task[None]) -> None:
+        nonlocal failed
+        if not is_over and not task.cancelled() and task.exception():
+            failed = True
+            body.cancel()
+
+    plugin.add_done_callback(cancel_body)
+    try:
+        yield runner
+    except asyncio.CancelledError:
+        if failed and body.uncancel() == 0:
+            plugin.result()
+        raise
+    finally:
+        is_over = True
+        runner.stop()
+        await asyncio.wait({plugin})
+        error = plugin.exception()  # asked for in any case, or asyncio complains
+    if error:
+        raise error
+
+
+def run_until_signal(
+    scanner: "Scanner",
+    *,
+    domain: str,
+    mode: Mode = "device-plugin",
+    beside: Beside | None = None,
+    **options: Any,
+) -> None:
+    """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`.
+
+    `beside` makes a context in which it runs, such as pages that tell about it.
+    """
+    heap.give_large_blocks_back()
+    runner = make_runner(scanner, domain, mode, options)
+
+    async def run_beside() -> None:
+        started = service_manager.announced(lambda: runner.has_started)
+        async with beside(runner) if beside else contextlib.nullcontext(), started:
+            await runner.run()
+
+    with StopSignals(runner.stop, runner.unlink_sockets, runner.settings.timing.exit_grace):
+        asyncio.run(run_beside())
+
+
+@overload
+def run(
+    scanner: "Scanner",
+    *,
+    domain: str,
+    mode: Literal["device-plugin"] = ...,
+    **options: "Unpack[RunnerOptions]",
+) -> None: ...
+
+
+@overload
+def run(
+    scanner: "Scanner", *, domain: str, mode: Literal["dra"], **options: "Unpack[DraOptions]"
+) -> None: ...
+
+
+def run(scanner: "Scanner", *, domain: str, mode: Mode = "device-plugin", **options: Any) -> None:
+    """Serve `scanner`'s devices until stopped; the last line of a script.
+
+    As a device plugin they are the resources `domain/device type`; in mode `dra` they are devices
+    of the driver `domain`. Logs to stderr, unless logging is configured already. An error is
+    printed as one line and ends the process with its exit code. A slow reader of stdout or stderr
+    does not block the process, see `kubedevices.unblocked_output`.
+    """
+    with unblocked_output():
+        if not logging.getLogger().handlers:
+            logging.basicConfig(
+                level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+            )
+        try:
+            run_until_signal(scanner, domain=domain, mode=mode, **options)
+        except KubedevicesError as error:
+            _log.debug("this led to the message below", exc_info=error)
+            print(f"kubedevices: {error}", file=sys.stderr)  # noqa: T201
+            raise SystemExit(error.exit_code) from None

@@ -1,0 +1,105 @@
+"""Calls to the API server, and what becomes of the ways in which they fail."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import ClaimReference
+from kubedevices.dra.api_client import ApiClient
+from kubedevices.dra.kubeconfig import ApiAccess
+from kubedevices.errors import ApiRefused, ApiUnreachable
+from tests.dra.api_server import ApiServer, Fault, claim_of
+
+CLAIM = ClaimReference("default", "uid-1", "one")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer().running() as running:
+        yield running
+
+
+async def test_a_claim_is_read(server: ApiServer) -> None:
+    """By namespace and name."""
+    server.claims["one"] = claim_of("uid-1", "gpu-0")
+    assert await ApiClient(server.access).get_claim(CLAIM) == server.claims["one"]
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one"
+    assert server.requests == [("GET", path)]
+
+
+async def test_a_slice_lives(server: ApiServer) -> None:
+    """Created, listed, replaced, watched, deleted."""
+    api = ApiClient(server.access)
+    made = await api.create_slice({"metadata": {"generateName": "a-"}, "spec": {"devices": []}})
+    found, version = await api.list_slices("example.com", "node1")
+    assert found == [made]
+    newer = await api.update_slice(made | {"spec": {"devices": [{"name": "gpu-0"}]}})
+    async with contextlib.aclosing(api.watch_slices("example.com", "node1", version)) as events:
+        assert (await anext(events))["object"] == newer
+    with pytest.raises(ApiRefused) as conflict:
+        await api.delete_slice(made)
+    assert conflict.value.status == 409
+    await api.delete_slice(newer)
+    assert await api.list_slices("example.com", "node1") == ([], str(int(version) + 2))
+
+
+async def test_a_refusal_has_the_words_of_the_server(server: ApiServer) -> None:
+    """Reason and message of its Status, and how long to wait."""
+    server.fault = lambda *_: Fault(429, "slow down", (("Retry-After", "3"),))
+    with pytest.raises(ApiRefused, match="cannot get nodes: slow down") as refused:
+        await ApiClient(server.access).get_node("node1")
+    assert (refused.value.status, refused.value.reason) == (429, "Fault")
+    assert refused.value.retry_after == 3
+
+
+async def test_a_missing_permission_names_the_rule(server: ApiServer) -> None:
+    """So that the administrator can paste it."""
+    server.fault = lambda *_: Fault(403, "forbidden")
+    api = ApiClient(server.access)
+    with pytest.raises(ApiRefused) as refused:
+        await api.list_slices("example.com", "node1")
+    rule = '{apiGroups: ["resource.k8s.io"], resources: [resourceslices], verbs: [list]}'
+    assert refused.value.missing_rule == rule
+    with pytest.raises(ApiRefused, match=r'apiGroups: \[""\], resources: \[nodes\]'):
+        await api.get_node("node1")
+
+
+@pytest.mark.parametrize("status", [0, -1])
+async def test_a_server_that_does_not_answer_is_unreachable(server: ApiServer, status: int) -> None:
+    """Whether it hangs up or says nothing."""
+    server.fault = lambda *_: Fault(status)
+    with pytest.raises(ApiUnreachable, match=server.url):
+        await ApiClient(server.access, timeout=0.5).get_node("node1")
+
+
+async def test_nobody_listens() -> None:
+    """As while the API server restarts."""
+    async with ApiServer().running() as gone:
+        pass
+    api = ApiClient(gone.access)
+    with pytest.raises(ApiUnreachable):
+        await api.get_node("node1")
+    with pytest.raises(ApiUnreachable):
+        await anext(api.watch_slices("example.com", "node1", "1"))
+
+
+async def test_a_token_that_was_replaced_counts_at_once(server: ApiServer, tmp_path: Path) -> None:
+    """A kubelet writes a new one every hour."""
+    token = tmp_path / "token"
+    api = ApiClient(ApiAccess(server.url, token=token))
+    for word in ("first", "second"):
+        token.write_text(f"{word}\n")
+        await api.get_node("node1")
+    assert server.authorizations == ["Bearer first", "Bearer second"]
+    token.unlink()
+    with pytest.raises(ApiUnreachable, match="No such file"):
+        await api.get_node("node1")
+
+
+async def test_what_is_no_json_is_refused(server: ApiServer) -> None:
+    """A proxy in between may answer for the server."""
+    server.nodes["node1"] = []  # type: ignore[assignment]
+    with pytest.raises(ApiRefused, match="no JSON object"):
+        await ApiClient(server.access).get_node("node1")

@@ -1,0 +1,247 @@
+"""A driver from start to stop: sockets, slices, claims, and what happens to its files."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.allocation import PluginInfo
+from kubedevices.dra.driver import DraDriver
+from kubedevices.errors import InvalidResourceName, SocketInUse, SocketPathTooLong, UsageError
+from kubedevices.plugin.timing import Timing
+from kubedevices.wire.clients import PluginRegistrationClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.dra.api_server import ApiServer, claim_of
+from tests.waiting import until
+from tests.wire.protobuf_classes import message_class
+
+DRIVER = "example.com"
+UID = "00000001-0000-4000-8000-000000000000"
+V1 = "k8s.io.kubelet.pkg.apis.dra.v1"
+
+
+class Widgets(kd.PolledScanner):
+    interval = 3600
+
+    def __init__(self, *devices: kd.Device) -> None:
+        self.devices = list(devices)
+
+    def list_devices(self) -> kd.DeviceTree:
+        return kd.DeviceTree({"widget": self.devices})
+
+
+class Rig:
+    """A kubelet's directory, an API server, and a driver between them."""
+
+    def __init__(self, directory: Path, api: ApiServer) -> None:
+        self.directory, self.api = directory, api
+        self.service = directory / "k" / "plugins" / DRIVER / "dra.sock"
+        self.registration = directory / "k" / "plugins_registry" / f"{DRIVER}-reg.sock"
+        self.cdi_dir = directory / "cdi"
+        self.scanner = Widgets(kd.Device("w-0", env={"W": "0"}), kd.Device("w-1", env={"W": "1"}))
+        self.options: dict[str, Any] = {
+            "kubelet_dir": directory / "k",
+            "node_name": "node1",
+            "kubeconfig": directory / "config",
+            "cdi_dir": self.cdi_dir,
+            "timing": Timing(look_interval=0.05),
+        }
+        cluster = {"name": "c", "cluster": {"server": api.url}}
+        context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+        (directory / "config").write_text(
+            json.dumps(
+                {
+                    "current-context": "x",
+                    "contexts": [context],
+                    "clusters": [cluster],
+                    "users": [{"name": "u", "user": {"token": "t"}}],
+                }
+            )
+        )
+
+    @contextlib.asynccontextmanager
+    async def driver(self) -> AsyncIterator[DraDriver]:
+        async with kd.serve(self.scanner, domain=DRIVER, mode="dra", **self.options) as driver:
+            await until(lambda: driver.has_started, 30)
+            yield driver
+
+    async def call(self, method: str) -> Any:
+        """Call the service for the claim `one`; return the entry of the claim."""
+        claim = {"namespace": "default", "uid": UID, "name": "one"}
+        request = message_class(f"{V1}.{method}Request")(claims=[claim])
+        channel = await GrpcChannel.dial(self.service, timeout=10)
+        try:
+            path = f"/{V1}.DRAPlugin/{method}"
+            answer = await channel.unary(path, request.SerializeToString(), timeout=30)
+        finally:
+            await channel.close()
+        return message_class(f"{V1}.{method}Response").FromString(answer).claims[UID]
+
+    async def register(self, *, registered: bool = True, error: str = "") -> PluginInfo:
+        """Do what a kubelet does with a socket that it finds."""
+        channel = await GrpcChannel.dial(self.registration, timeout=10)
+        try:
+            client = PluginRegistrationClient(channel)
+            info = await client.get_info(timeout=10)
+            await client.notify_registration_status(registered=registered, error=error, timeout=10)
+        finally:
+            await channel.close()
+        return info
+
+
+@pytest.fixture
+async def rig(short_dir: Path) -> AsyncIterator[Rig]:
+    async with ApiServer().running() as api:
+        yield Rig(short_dir, api)
+
+
+async def test_a_driver_says_where_it_serves(rig: Rig) -> None:
+    """With every service a kubelet may want, newest first."""
+    async with rig.driver() as driver:
+        info = await rig.register()
+        assert info == PluginInfo(
+            "DRAPlugin",
+            DRIVER,
+            str(rig.service),
+            (
+                "v1.DRAPlugin",
+                "v1beta1.DRAPlugin",
+                "v1.DRAResourceHealth",
+                "v1alpha1.DRAResourceHealth",
+            ),
+        )
+        assert driver.is_registered
+
+
+async def test_a_refused_driver_goes_on(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    """The kubelet tries again."""
+    async with rig.driver() as driver:
+        await rig.register(registered=False, error="not today")
+        assert "the kubelet refused the driver: not today" in caplog.text
+        await rig.register()
+        assert driver.is_registered
+
+
+async def test_a_claim_comes_and_goes(rig: Rig) -> None:
+    """From the scanner's device to a CDI file, and back."""
+    rig.api.claims["one"] = claim_of(UID, "w-1")
+    async with rig.driver():
+        await until(lambda: rig.api.devices == [["w-0", "w-1"]])
+        prepared = await rig.call("NodePrepareResources")
+        assert not prepared.error
+        (device,) = prepared.devices
+        assert list(device.cdi_device_ids) == [f"example.com/claim={UID}-w-1"]
+        (file,) = rig.cdi_dir.iterdir()
+        assert '"W=1"' in file.read_text()
+        assert not (await rig.call("NodeUnprepareResources")).error
+        assert not [*rig.cdi_dir.iterdir()]
+
+
+async def test_a_new_device_is_published(rig: Rig) -> None:
+    """And one that is refused is named."""
+    async with rig.driver():
+        rig.scanner.devices += [kd.Device("w-2"), kd.Device("bad", attributes={"a-b": 1})]
+        rig.scanner.trigger()
+        await until(lambda: rig.api.devices == [["w-0", "w-1", "w-2"]])
+
+
+async def test_sockets_that_are_removed_come_back(rig: Rig) -> None:
+    """One after the other, both at once, and with their directories."""
+    async with rig.driver() as driver:
+        for gone in ([rig.service], [rig.registration], [rig.service, rig.registration]):
+            for path in gone:
+                path.unlink()
+            await until(lambda: driver.has_started)
+            await rig.register()
+        rig.registration.unlink()
+        rig.registration.parent.rmdir()
+        await until(lambda: driver.has_started)
+        await rig.register()
+
+
+async def test_a_cdi_file_that_is_removed_comes_back(rig: Rig) -> None:
+    """Nobody calls Prepare before a container is started again."""
+    rig.api.claims["one"] = claim_of(UID, "w-1")
+    async with rig.driver():
+        await rig.call("NodePrepareResources")
+        (file,) = rig.cdi_dir.iterdir()
+        file.unlink()
+        await until(file.exists)
+
+
+async def test_a_driver_leaves_no_sockets_and_all_else(rig: Rig) -> None:
+    """Pods go on, and the slices stay for the next process; a dead predecessor is no obstacle."""
+    rig.api.claims["one"] = claim_of(UID, "w-1")
+    async with rig.driver():
+        await rig.call("NodePrepareResources")
+        await until(lambda: rig.api.devices == [["w-0", "w-1"]])
+    assert not rig.service.exists()
+    assert not rig.registration.exists()
+    (file,) = rig.cdi_dir.iterdir()
+    rig.api.claims.clear()
+    writes, watches = len(rig.api.writes), rig.api.watches
+    async with rig.driver():
+        assert not (await rig.call("NodeUnprepareResources")).error
+        assert not file.exists()
+        await until(lambda: rig.api.watches > watches)
+        assert len(rig.api.writes) == writes
+
+
+async def test_a_second_driver_of_the_same_name_ends(rig: Rig) -> None:
+    """The first goes on."""
+    async with rig.driver() as first:
+        with pytest.raises(SocketInUse):
+            await DraDriver(rig.scanner, domain=DRIVER, **rig.options).run()
+        assert first.has_started
+        await rig.register()
+
+
+async def test_a_scanner_that_fails_ends_the_driver(rig: Rig) -> None:
+    """As it ends a device plugin."""
+    rig.scanner.list_devices = lambda: None  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(kd.KubedevicesError, match="DeviceTree"):
+        await DraDriver(rig.scanner, domain=DRIVER, **rig.options).run()
+    assert not rig.registration.exists()
+
+
+class Editor(Widgets, kd.PostAllocator):
+    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
+        """Never called."""
+
+
+async def test_an_ability_that_has_no_place_is_refused(rig: Rig) -> None:
+    """Not left out in silence."""
+    with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used in mode dra"):
+        await DraDriver(Editor(kd.Device("w")), domain=DRIVER, **rig.options).run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"domain": "x" * 60 + ".com"}, InvalidResourceName),
+        ({"node_name": "Node 1"}, UsageError),
+        ({"allocate_timeout": 0}, UsageError),
+        ({"kubelet_dir": Path("/" + "x" * 90)}, SocketPathTooLong),
+    ],
+    ids=str,
+)
+async def test_what_cannot_work_is_refused_at_once(
+    rig: Rig, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    """Before anything is scanned."""
+    with pytest.raises(error):
+        DraDriver(rig.scanner, **{"domain": DRIVER, **rig.options, **changes})
+
+
+async def test_it_can_be_stopped_before_it_began(rig: Rig) -> None:
+    """From a signal that comes early."""
+    driver = DraDriver(rig.scanner, domain=DRIVER, **rig.options)
+    driver.stop()
+    async with asyncio.timeout(60):
+        await driver.run()
+    assert not rig.service.parent.exists()

@@ -1,0 +1,249 @@
+"""Claims on disk: prepared, given back, and found again after kills, wipes and reboots."""
+
+import logging
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from kubedevices.allocation import ClaimDevice, ClaimReference
+from kubedevices.cdi import edits_of
+from kubedevices.device import Device
+from kubedevices.dra.claim_cdi import edits_for
+from kubedevices.dra.claims import Result
+from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.prepared import FILE_NAME
+from kubedevices.dra.slices import Offered
+from kubedevices.errors import CdiWriteFailed, ClaimRefused
+from kubedevices.host.cdi_specs import read_registry
+
+UIDS = [f"0000000{i}-0000-4000-8000-000000000000" for i in range(3)]
+ONE, TWO = (ClaimReference("default", UIDS[i], f"claim{i}") for i in (1, 2))
+FIRST, SECOND = Result("gpu", "node1", "gpu-0"), Result("gpu", "node1", "gpu-1")
+
+
+class Rig:
+    """A driver's directory; `start` makes the next process, in the boot `boot`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file, self.cdi_dir = directory / "state" / FILE_NAME, directory / "cdi"
+        self.cdi_dir.mkdir()
+        self.start()
+
+    def start(self, boot: str = "boot-1") -> None:
+        self.now = Preparation("example.com", "node1", self.file, self.cdi_dir, boot)
+        self.now.start()
+
+    def offered(self, path: str = "/dev/null") -> MappingProxyType[str, Offered]:
+        devices = {
+            name: Offered("gpu", Device(name, env={"GPU": name}, paths=[path]))
+            for name in ("gpu-0", "gpu-1")
+        }
+        return MappingProxyType(devices)
+
+    def prepare(
+        self, claim: ClaimReference, *results: Result, path: str = "/dev/null"
+    ) -> tuple[ClaimDevice, ...]:
+        offered = self.offered(path)
+        ready = self.now.begin(claim, results, offered)
+        if ready is not None:
+            return ready
+        given = [(each, edits_for(offered[each.device].device)) for each in results]
+        return self.now.finish(claim, given)
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.cdi_dir.iterdir())
+
+    def resolves(self, answer: tuple[ClaimDevice, ...]) -> bool:
+        """Whether a container engine finds every name of an answer."""
+        registry = read_registry([self.cdi_dir])
+        return all(registry.explain(name).definition for each in answer for name in each.cdi_ids)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_a_claim_becomes_cdi_devices(rig: Rig) -> None:
+    """One for each device, in a file of the claim; the names say whose they are."""
+    answer = rig.prepare(ONE, FIRST, SECOND._replace(request="other", share_id="s1"))
+    kind = f"example.com/claim={ONE.uid}"
+    assert answer == (
+        ClaimDevice(("gpu",), "node1", "gpu-0", (f"{kind}-gpu-0",)),
+        ClaimDevice(("other",), "node1", "gpu-1", (f"{kind}-gpu-1-s1",), "s1"),
+    )
+    assert len(rig.files) == 1
+    assert rig.resolves(answer)
+
+
+def test_a_claim_that_is_asked_for_again_has_the_same_answer(rig: Rig) -> None:
+    """By this process and by the next; the file is not written again."""
+    answer = rig.prepare(ONE, FIRST)
+    before = rig.files[0].stat()
+    assert rig.prepare(ONE, FIRST, path="/dev/zero") == answer
+    rig.start()
+    assert rig.prepare(ONE, FIRST) == answer
+    assert rig.files[0].stat().st_ino == before.st_ino
+
+
+def test_a_claim_that_is_given_back_leaves_nothing(rig: Rig) -> None:
+    """Twice, and for a claim that nobody knows."""
+    rig.prepare(ONE, FIRST)
+    for uid in (ONE.uid, ONE.uid, TWO.uid):
+        rig.now.take_back(uid)
+    assert not rig.files
+    rig.start()
+    assert rig.prepare(TWO, FIRST)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_wiped_cdi_directory_is_filled_again(rig: Rig, is_restarted: bool) -> None:
+    """At the next Prepare, at the start, and when it is looked after."""
+    answer = rig.prepare(ONE, FIRST)
+    rig.files[0].unlink()
+    if is_restarted:
+        rig.start()
+    else:
+        rig.now.ensure_files()
+    assert rig.resolves(answer)
+    rig.files[0].write_text("{}")
+    assert rig.prepare(ONE, FIRST) == answer
+    assert rig.resolves(answer)
+
+
+def test_after_a_reboot_edits_are_made_again(rig: Rig) -> None:
+    """From the devices of now; until then nothing of the claim is there."""
+    rig.prepare(ONE, FIRST)
+    rig.start("boot-2")
+    assert not rig.files
+    answer = rig.prepare(ONE, FIRST, path="/dev/zero")
+    assert "/dev/zero" in rig.files[0].read_text()
+    assert rig.resolves(answer)
+    assert rig.now.known_results(ONE.uid) == (FIRST,)
+
+
+def test_after_a_reboot_a_claim_that_is_gone_holds_nothing(rig: Rig) -> None:
+    """Its pod may have been deleted while the node was down."""
+    rig.prepare(ONE, FIRST)
+    rig.start("boot-2")
+    assert rig.prepare(TWO, FIRST)
+    with pytest.raises(ClaimRefused, match="claim default/claim2 still holds device gpu-0"):
+        rig.prepare(ONE, FIRST)
+
+
+def test_a_device_is_not_held_twice(rig: Rig) -> None:
+    """Not within a boot, over restarts, and even by a claim that was only begun."""
+    rig.now.begin(ONE, (FIRST,), rig.offered())
+    rig.start()
+    with pytest.raises(ClaimRefused, match="claim default/claim1 still holds device gpu-0"):
+        rig.prepare(TWO, FIRST)
+    assert rig.prepare(TWO, SECOND)
+    assert rig.prepare(ONE, FIRST)
+
+
+def test_a_claim_that_was_begun_is_finished_by_the_next_process(rig: Rig) -> None:
+    """A kill between the notes leaves nothing that hangs."""
+    rig.now.begin(ONE, (FIRST,), rig.offered())
+    rig.start()
+    assert rig.resolves(rig.prepare(ONE, FIRST))
+    rig.now.begin(TWO, (SECOND,), rig.offered())
+    rig.start()
+    rig.now.take_back(TWO.uid)
+    assert len(rig.files) == 1
+
+
+def test_a_file_without_a_claim_is_removed(rig: Rig) -> None:
+    """As a process leaves it that dies while it gives a claim back; foreign files stay."""
+    rig.prepare(ONE, FIRST)
+    (file,) = rig.files
+    orphan = file.with_name(file.name.replace(ONE.uid, TWO.uid))
+    orphan.write_text(file.read_text().replace(ONE.uid, TWO.uid))
+    foreign = rig.cdi_dir / "vendor.json"
+    foreign.write_text(file.read_text().replace("example.com", "vendor.com"))
+    rig.start()
+    assert rig.files == [file, foreign]
+
+
+def test_a_claim_with_other_devices_than_before_is_prepared_anew(rig: Rig) -> None:
+    """It was given back and allocated again while nobody told us."""
+    rig.prepare(ONE, FIRST)
+    (device,) = rig.prepare(ONE, SECOND)
+    assert device.device == "gpu-1"
+    assert rig.prepare(TWO, FIRST)
+
+
+@pytest.mark.parametrize(
+    "result", [FIRST._replace(device="gpu-9"), FIRST._replace(pool="node2")], ids=str
+)
+def test_a_device_that_is_not_here_is_refused(rig: Rig, result: Result) -> None:
+    """Nothing is noted for the claim."""
+    with pytest.raises(ClaimRefused, match="there is no device"):
+        rig.prepare(ONE, result)
+    assert rig.now.known_results(ONE.uid) is None
+
+
+def test_a_lost_checkpoint_is_made_up_from_the_cdi_files(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Running pods keep their files and their devices; what is not known is told."""
+    answer = rig.prepare(ONE, FIRST)
+    rig.file.write_text("{")
+    rig.start()
+    assert "it is not known which claims were prepared" in caplog.text
+    assert f"{ONE.uid} holds gpu-0" in caplog.text
+    assert rig.resolves(answer)
+    with pytest.raises(ClaimRefused, match="still holds device gpu-0"):
+        rig.prepare(TWO, FIRST)
+    assert rig.now.known_results(ONE.uid) is None
+    assert rig.prepare(ONE, FIRST) == answer
+    rig.now.take_back(ONE.uid)
+    assert not rig.files
+
+
+def test_a_device_that_gives_nothing_needs_no_file(rig: Rig) -> None:
+    """No CDI name is a valid answer, and an earlier file of the claim goes."""
+    rig.prepare(ONE, FIRST)
+    rig.start("boot-2")
+    offered = {"gpu-0": Offered("gpu", Device("gpu-0"))}
+    rig.now.begin(ONE, (FIRST,), offered)
+    answer = rig.now.finish(ONE, [(FIRST, edits_for(Device("gpu-0")))])
+    assert answer == (ClaimDevice(("gpu",), "node1", "gpu-0"),)
+    assert not rig.files
+
+
+def test_a_cdi_directory_that_cannot_be_written_is_told(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To the kubelet for the claim it asks for, to the log otherwise."""
+    rig.prepare(ONE, FIRST)
+    rig.files[0].unlink()
+    rig.cdi_dir.rmdir()
+    rig.cdi_dir.write_text("in the way")
+    with pytest.raises(CdiWriteFailed):
+        rig.prepare(ONE, FIRST)
+    rig.now.ensure_files()
+    assert [each.levelno for each in caplog.records][-1] == logging.ERROR
+
+
+@pytest.mark.parametrize(
+    ("device", "env", "paths", "names"),
+    [
+        (Device("a", env={"A": "1"}, paths=["/dev/a"]), ("A=1",), ["/dev/a"], ()),
+        (Device("a", cdi="vendor.com/gpu=0", env={"A": "1"}), ("A=1",), [], ("vendor.com/gpu=0",)),
+        (
+            Device("a", env={"A": "1", "B": "2"}, cdi=edits_of(env=[("A", "3")])),
+            ("A=3", "B=2"),
+            [],
+            (),
+        ),
+    ],
+    ids=["plain", "somebody else's", "said twice"],
+)
+def test_a_device_in_the_words_of_cdi(
+    device: Device, env: tuple[str, ...], paths: list[str], names: tuple[str, ...]
+) -> None:
+    """Environment, device files and mounts; what CDI says already counts once."""
+    edits, others = edits_for(device)
+    assert (edits.env, [each.path for each in edits.device_nodes], others) == (env, paths, names)

@@ -1,0 +1,158 @@
+"""The slices on the API server are what the driver wants, whatever happens to them."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kubedevices.dra.api_client import ApiClient
+from kubedevices.dra.publisher import Publisher, PublishTiming
+from tests.dra.api_server import ApiServer, Fault, Object
+from tests.waiting import until
+
+
+def slices(*parts: str) -> list[list[Object]]:
+    return [[{"name": name} for name in part.split()] for part in parts]
+
+
+@contextlib.asynccontextmanager
+async def publishing(server: ApiServer, *parts: str) -> AsyncIterator[Publisher]:
+    publisher = Publisher(
+        ApiClient(server.access), "example.com", "node1", PublishTiming(0.01, 0.05)
+    )
+    if parts:
+        publisher.publish(slices(*parts))
+    task = asyncio.create_task(publisher.run())
+    try:
+        yield publisher
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled(), task.exception()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer().running() as running:
+        yield running
+
+
+async def test_slices_are_published_and_left_alone(server: ApiServer) -> None:
+    """One list sees that they are there, then one watch; nothing is read or written after that."""
+    async with publishing(server, "a b", "c") as publisher:
+        await until(lambda: server.watches)
+        assert server.devices == [["a", "b"], ["c"]]
+        assert len(server.requests) == 6
+        assert server.writes == ["POST", "POST"]
+        publisher.publish(slices("a b", "c"))  # the same again
+        await asyncio.sleep(0)
+        assert len(server.requests) == 6
+        publisher.publish(slices("a b", "d"))
+        await until(lambda: server.devices == [["a", "b"], ["d"]])
+        await until(lambda: publisher.is_published)
+        assert server.writes == ["POST", "POST", "PUT"]
+
+
+async def test_nothing_is_published_before_something_is_wanted(server: ApiServer) -> None:
+    """No devices is something: one empty slice says that the driver runs."""
+    async with publishing(server) as publisher:
+        await asyncio.sleep(0)
+        assert not server.requests
+        publisher.publish(slices(""))
+        await until(lambda: publisher.is_published)
+        assert server.devices == [[]]
+
+
+async def test_slices_that_others_delete_come_back(server: ApiServer) -> None:
+    """A kubelet deletes them when it starts."""
+    async with publishing(server, "a", "b") as publisher:
+        await until(lambda: publisher.is_published)
+        for name in [*server.slices]:
+            server.delete(name)
+        await until(lambda: server.devices == [["a"], ["b"]])
+
+
+async def test_a_refusal_is_tried_again(server: ApiServer) -> None:
+    """Conflicts, errors of the server, hang-ups: one after the other, each told once."""
+    faults = [Fault(500), Fault(0), Fault(409), Fault(404), Fault(503), Fault(500)]
+
+    def fault(method: str, _path: str) -> Fault | None:
+        return faults.pop() if faults and method in ("GET", "POST") else None
+
+    server.fault = fault
+    async with publishing(server, "a") as publisher:
+        await until(lambda: publisher.is_published)
+        assert server.devices == [["a"]]
+
+
+async def test_an_absent_server_is_not_hammered(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pause doubles up to its limit, and the log says the same once."""
+    server.fault = lambda *_: Fault(500, "no")
+    async with publishing(server, "a") as publisher:
+        await until(lambda: len(server.requests) > 10)
+        server.fault = lambda *_: None
+        await until(lambda: publisher.is_published)
+    errors = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(errors) == 1
+
+
+async def test_a_server_says_how_long_to_wait(server: ApiServer) -> None:
+    """429 with Retry-After: nothing is asked before."""
+    server.fault = lambda *_: Fault(429, "slow down", (("Retry-After", "1000"),))
+    async with publishing(server, "a"):
+        await until(lambda: server.requests)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert len(server.requests) == 1
+
+
+async def test_an_invalid_slice_is_not_sent_again(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server would refuse it again; other devices are another matter."""
+    caplog.set_level(logging.INFO)
+    server.fault = lambda method, _path: Fault(422, "too odd") if method == "POST" else None
+    async with publishing(server, "a") as publisher:
+        await until(lambda: "too odd" in caplog.text)
+        server.fault = lambda *_: None
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert server.writes == ["POST"]
+        publisher.publish(slices("b"))
+        await until(lambda: server.devices == [["b"]])
+
+
+async def test_a_dropped_field_is_told_once_and_not_sent_again(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the server does with fields of a feature gate that is off."""
+
+    def drop_taints(made: Object) -> None:
+        for each in made["spec"]["devices"]:
+            each.pop("taints", None)
+
+    server.taken_in = drop_taints
+    taint = {"key": "k", "effect": "NoSchedule"}
+    async with publishing(server) as publisher:
+        for name in ("a", "b"):
+            publisher.publish([[{"name": name, "taints": [taint]}]])
+            await until(lambda: publisher.is_published)
+            assert server.devices == [[name]]
+    assert server.writes == ["POST", "PUT"]
+    assert caplog.text.count("dropped taints") == 1
+
+
+async def test_a_node_object_that_was_made_again_owns_the_slices(server: ApiServer) -> None:
+    """Slices of the node before would be collected as garbage."""
+    async with publishing(server, "a") as publisher:
+        await until(lambda: publisher.is_published)
+        server.nodes["node1"] = {"metadata": {"uid": "another"}}
+        (name,) = server.slices
+        server.delete(name)
+        await until(lambda: server.devices == [["a"]])
+        (found,) = server.slices.values()
+        assert found["metadata"]["ownerReferences"][0]["uid"] == "another"
