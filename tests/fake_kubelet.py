@@ -165,7 +165,7 @@ class FakeKubelet:
         ]
 
     async def wait_for(
-        self, resource: str, devices: dict[str, str] | int, timeout: float = 10
+        self, resource: str, devices: dict[str, str] | int, timeout: float = 30
     ) -> Connected:
         """Wait until `resource` has these devices (or this many), by its newest open stream."""
 
@@ -179,7 +179,7 @@ class FakeKubelet:
         await until(is_there, timeout, f"{resource}: {devices}, got {self.devices(resource)}")
         return self.connected(resource)[-1]
 
-    async def wait_requests(self, count: int, timeout: float = 10) -> None:
+    async def wait_requests(self, count: int, timeout: float = 30) -> None:
         """Wait until Register was called `count` times in all."""
         await until(lambda: len(self.requests) >= count, timeout, f"{count} Register calls")
 
@@ -191,13 +191,18 @@ class FakeKubelet:
         self.request_times.append(asyncio.get_running_loop().time())
         call = asyncio.create_task(self._register(request), name="fake kubelet: Register")
         self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
+        call.add_done_callback(self._forget)
         try:
             await asyncio.shield(call)
         except asyncio.CancelledError:
             if not self.goes_on:
                 call.cancel()
             raise
+
+    def _forget(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # a refusal; the plugin that would hear of it may have gone
 
     async def _register(self, request: RegisterRequest) -> None:
         if self.register_gate is not None:

@@ -124,7 +124,7 @@ def test_a_resource_that_cdi_has_no_name_for_is_told(
     [
         (["ttyUSB9"], 2, "kubedevices: there is no device 'ttyUSB9', did you mean 'ttyUSB1'?"),
         (["ttyUSB0", "kvm::0"], 2, "kubedevices: ttyUSB0 and kvm::0 belong to different resources"),
-        (["kvm::0", "kvm::1"], 1, "kubedevices: rpc error: code = InvalidArgument desc = a"),
+        (["kvm::0", "kvm::1"], 1, "kubedevices: a container may have only one kvm, not 2"),
     ],
 )  # fmt: skip
 def test_a_dry_run_says_why_not(
