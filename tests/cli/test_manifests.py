@@ -317,7 +317,7 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
 
     from kubedevices.cli import _verb_parser
 
-    for what in ("simulate", "expose", "node"):
+    for what in ("simulate", "expose", "proxy", "node"):
         document = printed(capsys, what)[-1]
         pod = document["spec"] if what == "node" else pod_of([document])
         verb, *arguments = pod["containers"][0]["args"]
@@ -396,3 +396,30 @@ def test_a_mistake_in_the_configuration_is_found_before_it_is_deployed(
     file.write_text("version: 1\nnamespace: a.example\nresorces: []\n")
     assert main(["manifests", "expose", "--config", str(file)]) == 2
     assert "devices.yaml:3:1: resorces" in capsys.readouterr().err
+    file.write_text("resources:\n  a.example/b: {hold: soon}\n")
+    assert main(["manifests", "proxy", "--config", str(file)]) == 2
+    assert "devices.yaml:2:23: resources.a.example/b.hold" in capsys.readouterr().err
+
+
+def test_a_proxy_brings_its_configuration(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """As a ConfigMap, beside the directories of the kubelet and of the plugins behind it."""
+    file = short_dir / "proxy.yaml"
+    file.write_text("resources: {a.example/b: {hold: 5m}}\n")
+    documents = printed(capsys, "proxy", "--config", file, "--inside-dir", "/inside/")
+    (config_map,) = [each for each in documents if each["kind"] == "ConfigMap"]
+    assert config_map["data"] == {"config.yaml": file.read_text()}
+    (container,) = pod_of(documents)["containers"]
+    assert " ".join(container["args"]) == (
+        "proxy --config /etc/kubedevices/config.yaml --plugin-dir /inside "
+        "--state-dir /var/lib/kubedevices --listen *:9400"
+    )
+    paths = {
+        each["hostPath"]["path"] for each in pod_of(documents)["volumes"] if "hostPath" in each
+    }
+    assert paths == {"/var/lib/kubelet/device-plugins", "/inside", "/var/lib/kubedevices"}
+    assert main(["manifests", "proxy", "--systemd", "--config", str(file)]) == 0
+    unit = capsys.readouterr().out
+    assert f"proxy --config {file} --listen 127.0.0.1:9400" in unit
+    assert "ExecReload=/bin/kill -HUP" in unit

@@ -9,7 +9,7 @@ from kubedevices.middleware.check import Check
 from kubedevices.middleware.device_facts import DeviceFacts
 from kubedevices.middleware.health import Damped, HealthRule
 from kubedevices.middleware.maintenance import Maintained
-from kubedevices.middleware.maintenance_file import change_cordoned, read_cordoned
+from kubedevices.middleware.maintenance_file import add_cordoned, change_cordoned, read_cordoned
 from tests.middleware_rig import Scanned, scanned
 from tests.waiting import until
 from tests.widgets import Widgets, widgets
@@ -135,6 +135,18 @@ async def test_what_flaps_is_cordoned_until_somebody_uncordons_it(tmp_path: Path
         change_cordoned(file, lambda _: [])
         await turns(served, "")
     assert damped.counts["widget", "went_out"] == 1
+
+
+async def test_what_is_cordoned_is_out_at_once(tmp_path: Path) -> None:
+    """Nothing that the rule says delays or overrules it; put back, it is Healthy at once."""
+    file = tmp_path / "maintenance.json"
+    rule = HealthRule(unhealthy_after=1000, healthy_after=1000, ignore=("a",))
+    damped = Damped(Maintained(Widgets(widget=widgets("a", "b")), "example.com", file), rule)
+    async with scanned(damped) as served:
+        add_cordoned(file, [("example.com/widget", "a"), ("example.com/widget", "b")], "fan")
+        await turns(served, "a b")
+        change_cordoned(file, lambda _: [])
+        await turns(served, "")
 
 
 def test_without_maintenance_it_is_out_until_its_time_or_a_restart() -> None:

@@ -224,8 +224,7 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
         selinux=args.selinux,
     )
     if args.what == "proxy":
-        config = None if args.config is None else _text(args.config)
-        found, serves = replace(deployment, config=config), ""
+        found, serves = _with_proxy(deployment, args), ""
     elif args.what == "simulate":
         found, serves = _with_simulator(deployment, args)
     else:
@@ -285,6 +284,17 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tupl
         devices=devices,
     )
     return found, configs[0].resource_name if len(configs) == 1 else configs[0].domain
+
+
+def _with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployment":
+    """Add a file that the proxy accepts."""
+    from kubedevices.proxy.proxy_config import load_proxy_config
+
+    if args.config is None:
+        return deployment
+    for warning in load_proxy_config(args.config)[1].warnings:
+        print(f"kubedevices: {warning}", file=sys.stderr)
+    return replace(deployment, config=_text(args.config))
 
 
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:

@@ -119,6 +119,8 @@ class Damped(RuledMiddleware[HealthRule]):
         damper.keep_only(devices.keys())
         changed = {}
         for device_id, device in devices.items():
+            if self._is_cordoned(device_type, device_id):
+                continue  # a device that an operator took out is out at once, whatever lasts
             self._put_back_if_uncordoned(device_type, device_id, damper)
             was_out = damper.is_out(device_id)
             is_ok = damper.observe(device_id, self._word(device_type, rule, device), now)
@@ -170,6 +172,10 @@ class Damped(RuledMiddleware[HealthRule]):
             "%s: %s turned Unhealthy more than %s times within an hour: it is out %s",
             device_type, device_id, rule.max_flaps, until,
         )  # fmt: skip
+
+    def _is_cordoned(self, device_type: str, device_id: str) -> bool:
+        maintained = self._maintained
+        return maintained is not None and maintained.out.reason(device_type, device_id) is not None
 
     def _put_back_if_uncordoned(self, device_type: str, device_id: str, damper: Damper) -> None:
         key = (device_type, device_id)
