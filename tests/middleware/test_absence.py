@@ -73,6 +73,10 @@ def test_each_absence_has_a_patience_of_its_own() -> None:
     absence.end_wait(50.0)
     absence.end_wait(50.0)
     assert call(absence, 55.0) == 65.0
+    assert call(absence, 70.0) == 70.0  # used up
+    absence.end()
+    absence.begin(80.0)
+    assert call(absence, 80.0) == 90.0
 
 
 @pytest.mark.parametrize("hold", [0.0, 5.0])

@@ -153,6 +153,16 @@ async def test_a_timeline_sets_health() -> None:
         assert sick(await served.next_tree()) == ""
 
 
+def test_what_was_set_last_counts() -> None:
+    """Also if it was set before, and something else in between."""
+    faulty = Faulty(Plugin(), FaultRule())
+    tree = kd.DeviceTree({"widget": widgets("a", "b")})
+    assert faulty.change(tree, 0.0) is tree
+    for glob, health in (("a", "Healthy"), ("*", "Unhealthy"), ("a", "Healthy")):
+        assert faulty.set_health(glob, kd.Health(health)) == len("ab" if glob == "*" else "a")
+    assert sick(faulty.change(tree, 0.0)) == "b"
+
+
 async def test_a_socket_sets_health(short_dir: Path) -> None:
     """And nothing else, for a plugin's devices are its own."""
     socket = short_dir / "c.sock"
