@@ -127,6 +127,16 @@ def test_the_cdi_devices_of_a_kind_are_bounded(
     assert sorted(edits_in(tmp_path)) == sorted(names[1:])
 
 
+def test_the_cdi_devices_of_an_earlier_life_stay(tmp_path: Path) -> None:
+    """A container that was given one is started again by its name."""
+    names = []
+    for path in ("/dev/a", "/dev/b"):
+        cdi = AnswerCdi("example.com", tmp_path)
+        names.append(cdi.name_for("w", [kd.DeviceSpec(path)], []))
+        cdi.close()
+    assert sorted(edits_in(tmp_path)) == sorted(names)
+
+
 def test_cdi_needs_a_domain() -> None:
     """Of which CDI can make a vendor."""
     rule = kd.InjectRule(cdi=True)

@@ -8,6 +8,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import UsageError
 from kubedevices.middleware.device_facts import DeviceFacts
+from kubedevices.plugin.hooks import Hooks
 from tests.host.sysfs_trees import add_pci
 from tests.middleware.test_middleware import Able
 from tests.middleware_rig import Scanned, scanned
@@ -53,16 +54,26 @@ async def test_by_numa_node_and_by_pci_function(tmp_path: Path) -> None:
         assert listed(served) == {"vm": "gpu-3b:00.0", "far": "g1", "gpu": ""}
 
 
+class Stopping(Able, kd.TypeStopper):
+    def on_type_removed(self, device_type: str) -> None:
+        self.told.append(f"no {device_type}")
+
+
 async def test_the_plugin_hears_of_its_own_type_only() -> None:
-    """It is started with the first part, and asked by each of them."""
-    plugin = Able(gpu=widgets("a0", "b0", "c0"))
+    """It is started with the first part, stopped with the last, and asked by each of them."""
+    plugin = Stopping(gpu=widgets("a0", "b0", "c0"))
     scanner = kd.Split(plugin, kd.SplitRule(rules=(LARGE, SMALL)))
     async with scanned(scanner) as served:
-        for name in served.tree:
-            relay = scanner.abilities_of(name)
-            assert isinstance(relay, kd.Relay)
-            await relay.on_type_added(name)
-        assert plugin.told == ["gpu"]
+        parts = {name: Hooks(scanner.abilities_of(name)) for name in served.tree}
+        for _ in range(2):
+            for name, hooks in parts.items():
+                await hooks.on_type_added(name)
+            assert plugin.told == ["gpu"]
+            for name, hooks in parts.items():
+                assert plugin.told == ["gpu"]
+                await hooks.on_type_removed(name, 30)
+            assert plugin.told == ["gpu", "no gpu"]
+            plugin.told.clear()
         await served.allocate("b0", device_type="large")
         assert await served.prefer("a0", 1, device_type="small") == ["a0"]
 
