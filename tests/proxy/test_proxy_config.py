@@ -1,5 +1,6 @@
 """The file of the proxy: what it says, and what is wrong with it, each with its line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,17 @@ def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
     told = [str(each) for each in rules.idle(["a.com/x", "d.com/e"])]
     assert len(told) == 1
     assert ":3:12: resources.b.com/c: no plugin of this name" in told[0]
+
+
+def test_every_key_is_on_the_page() -> None:
+    """With the keys below it, at any depth but that of a step of a timeline."""
+    page = (Path(__file__).parents[2] / "docs/proxy.md").read_text()
+    table = page.partition("## Every key")[2].partition("\n## ")[0]
+    named = {*re.findall(r"\b\w+\b", " ".join(re.findall(r"`[^`]+`", table)))}
+    schema = make_schema(ProxyConfig, "any")
+    rule = schema["properties"]["resources"]["additionalProperties"]["properties"]
+    missing = {*rule} - named
+    for name, each in rule.items():
+        below = each if name != "split" else each["properties"]["rules"]["items"]
+        missing |= {*below.get("properties", {})} - named
+    assert not missing
