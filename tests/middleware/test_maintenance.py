@@ -86,6 +86,20 @@ async def test_a_damaged_file_changes_nothing_and_is_told_once(
         assert unhealthy(await served.next_tree()) == []
 
 
+async def test_a_directory_that_we_may_not_look_into_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An operator who cordons there would believe that the device is out."""
+    (tmp_path / "loop").symlink_to("loop")
+    plugin = Maintained(
+        Widgets(widget=widgets("a")), "example.com", tmp_path / "loop/maintenance.json"
+    )
+    async with scanned(plugin) as served:
+        assert unhealthy(served.tree) == []
+    assert "cannot read" in caplog.text
+    assert plugin.counts == {("", "failed_readings"): 1}
+
+
 TREE = kd.DeviceTree({"widget": widgets("a", "b::0", "b::1", "c"), "other": widgets("a")})
 
 

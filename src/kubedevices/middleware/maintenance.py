@@ -135,9 +135,12 @@ class Maintained(Middleware):
             self.look_again()
 
     async def _cordoned(self) -> "tuple[Cordoned, ...]":
-        # Where we may not look, nobody has cordoned anything for us.
-        if not os.path.exists(self.file):  # noqa: ASYNC240, PTH110 - never raises
+        try:
+            os.lstat(self.file)
+        except (FileNotFoundError, NotADirectoryError):
             return ()
+        except OSError as error:  # a directory of root's: somebody may have cordoned a device there
+            raise CannotRead(str(self.file), error.strerror or str(error)) from error
         # Few hosts have the file, the others need not load it.
         from kubedevices.middleware.maintenance_file import read_cordoned  # noqa: PLC0415
 
