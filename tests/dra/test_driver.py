@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from kubedevices.errors import InvalidResourceName, SocketInUse, SocketPathTooLo
 from kubedevices.plugin.timing import Timing
 from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
+from tests import waiting
 from tests.dra.api_server import ApiServer, claim_of
-from tests.waiting import until
 from tests.wire.protobuf_classes import message_class
+
+until = partial(waiting.until, timeout=60)
 
 DRIVER = "example.com"
 UID = "00000001-0000-4000-8000-000000000000"
@@ -67,7 +70,7 @@ class Rig:
     @contextlib.asynccontextmanager
     async def driver(self) -> AsyncIterator[DraDriver]:
         async with kd.serve(self.scanner, domain=DRIVER, mode="dra", **self.options) as driver:
-            await until(lambda: driver.has_started, 30)
+            await until(lambda: driver.has_started)
             yield driver
 
     async def call(self, method: str) -> Any:

@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.publisher import Publisher, PublishTiming
+from tests import waiting
 from tests.dra.api_server import ApiServer, Fault, Object
-from tests.waiting import until
+
+until = partial(waiting.until, timeout=60)
 
 
 def slices(*parts: str) -> list[list[Object]]:

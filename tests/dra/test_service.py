@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from kubedevices.errors import ApiRefused, ApiUnreachable
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.wire.dra import HealthStatus
+from tests import waiting
 from tests.dra.api_server import claim_of
-from tests.waiting import until
+
+until = partial(waiting.until, timeout=60)
 
 DRIVER = "example.com"
 

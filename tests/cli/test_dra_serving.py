@@ -1,0 +1,48 @@
+"""`--mode dra` of the verbs that serve."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+
+SIMULATE = ["simulate", "--resource-name", "example.com/gpu"]
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--mode dra --socket-dir x", "--socket-dir means nothing with --mode dra"),
+        ("--mode dra --registration watch", "--registration means nothing with --mode dra"),
+        ("--mode=dra --listen 9400", "--listen means nothing with --mode dra"),
+        ("--kubelet-dir x", "--kubelet-dir means nothing with --mode device-plugin"),
+        ("--kube-node x", "--kube-node means nothing with --mode device-plugin"),
+        ("--mode dra", "nothing says where the API server is: give --kubeconfig FILE"),
+        ("--mode dra --kube-node Node_1", "'Node_1' cannot be the name of a node"),
+        ("--mode dra --kubeconfig {d}/none", "none"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    words: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, and without a traceback."""
+    assert main([*SIMULATE, *words.format(d=tmp_path).split()]) in (2, 3)
+    assert problem in capsys.readouterr().err
+
+
+def test_the_extra_is_named_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """h11 is installed by those who want a driver."""
+    monkeypatch.setitem(sys.modules, "h11", None)
+    for name in ("driver", "api_client", "publisher"):
+        monkeypatch.delitem(sys.modules, f"kubedevices.dra.{name}", raising=False)
+    assert main([*SIMULATE, "--mode", "dra"]) == 2
+    assert "pip install 'kubedevices[dra]'" in capsys.readouterr().err

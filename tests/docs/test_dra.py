@@ -1,0 +1,28 @@
+"""The page on DRA names the rights of a driver."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from kubedevices.dra import api_client
+from tests.docs.pages import ROOT
+from tests.kubernetes.test_dra import RULES
+
+PAGE = (ROOT / "docs/dra.md").read_text()
+
+
+def test_the_rules_are_those_that_are_tested_and_used() -> None:
+    """The tests on a real Kubernetes run with them; the client has no call beyond them."""
+    (block,) = re.findall(r"```yaml\n(- \{apiGroups.*?)```", PAGE, re.DOTALL)
+    rules = yaml.safe_load(block)
+    assert rules == RULES
+    source = Path(api_client.__file__).read_text()
+    called = set(re.findall(r'"(\w+)", "(nodes|resourceclaims|resourceslices)"', source))
+    allowed = {
+        (verb, resource)
+        for each in rules
+        for verb in each["verbs"]
+        for resource in each["resources"]
+    }
+    assert called == allowed

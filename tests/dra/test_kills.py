@@ -1,0 +1,86 @@
+"""A driver that is killed between any two things that it does on disk."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.host import cdi_specs, untrusted_files
+from tests.dra.test_preparation import FIRST, ONE, SECOND, TWO, Rig
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Killer:
+    """Kills at the `at`-th change of a file: before it, or after it."""
+
+    def __init__(self, at: int, *, before: bool) -> None:
+        self.at, self.before = at, before
+        self.changes = 0
+
+    def around(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:
+            self.changes += 1
+            if self.changes == self.at and self.before:
+                raise Killed
+            done = change(*arguments, **options)
+            if self.changes == self.at:
+                raise Killed
+            return done
+
+        return changed
+
+
+def steps(rig: Rig) -> list[Callable[[], object]]:
+    """What a kubelet asks for; each may be asked again."""
+    return [
+        lambda: rig.prepare(ONE, FIRST),
+        lambda: rig.prepare(TWO, SECOND),
+        lambda: rig.now.take_back(ONE.uid),
+        lambda: rig.prepare(ONE, FIRST),
+        lambda: rig.now.take_back(TWO.uid),
+        lambda: rig.now.take_back(ONE.uid),
+        lambda: rig.prepare(TWO, FIRST),
+    ]
+
+
+@pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
+@pytest.mark.parametrize("before", [True, False])
+def test_the_next_process_goes_on(
+    before: bool, boot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet repeats what it has no answer for; in the end nothing is left and all is there.
+
+    With another boot, the kubelet asks for every claim of a pod again.
+    """
+    replace, remove = untrusted_files.replace, cdi_specs.remove_file
+    for at in itertools.count(1):
+        (directory := tmp_path / f"{at}").mkdir()
+        rig, killer = Rig(directory), Killer(at, before=before)
+        monkeypatch.setattr(untrusted_files, "replace", killer.around(replace))
+        monkeypatch.setattr(cdi_specs, "remove_file", killer.around(remove))
+        asked: list[Callable[[], object]] = []
+        for step in steps(rig):
+            asked.append(step)
+            try:
+                step()
+            except Killed:
+                rig.start(boot)
+                if boot != "boot-1":
+                    for again in asked[:-1]:
+                        again()
+                step()
+        monkeypatch.undo()
+        assert [each.name for each in rig.files] == [
+            cdi_specs.file_name("example.com/claim", TWO.uid)
+        ]
+        assert rig.resolves(rig.prepare(TWO, FIRST))
+        rig.now.take_back(TWO.uid)
+        assert not rig.files
+        if killer.changes < at:
+            break
+    assert at > 15, "there are as many moments as changes"
