@@ -11,7 +11,7 @@ import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.testing import Bench
 from tests.middleware_rig import scanned
-from tests.waiting import until
+from tests.waiting import until, until_sync
 from tests.widgets import Widgets, widgets
 
 
@@ -35,8 +35,10 @@ class Able(Widgets, kd.Allocator, kd.PreferredAllocator, kd.ContainerPreStarter)
         raise ValueError("not ready")
 
 
-def recorded(path: Path) -> list[dict[str, Any]]:
+def recorded(scanner: kd.Recorded) -> list[dict[str, Any]]:
     """Return what the lines say, without time and resource, which are those of every line."""
+    until_sync(lambda: not scanner.file.is_writing, timeout=60)
+    path = scanner.file.path
     head, *found = [json.loads(line) for line in path.read_text().splitlines()]
     assert head["kubedevices-record"] == 1
     for line in found:
@@ -63,7 +65,7 @@ async def test_calls_and_answers_are_written_in_their_order(tmp_path: Path) -> N
         await until(lambda: path.exists() and "w9" in path.read_text())
         late.cancel()
         await asyncio.wait({late})
-    lines = recorded(path)
+    lines = recorded(scanner)
     options = {"preStartRequired": True, "getPreferredAllocationAvailable": True}
     devices = [{"ID": "w0", "health": "Healthy"}, {"ID": "w1", "health": "Healthy"}]
     assert lines[:2] == [
@@ -100,12 +102,12 @@ async def test_calls_and_answers_are_written_in_their_order(tmp_path: Path) -> N
 def test_what_the_framework_answers_is_written_too(tmp_path: Path) -> None:
     """A plugin without an answer of its own: what its containers get is in the record."""
     plugin = Widgets(widget=[kd.Device("w0", env={"W": "0"}, paths=["/dev/null"])])
-    path = tmp_path / "w.jsonl"
+    scanner = kd.Recorded(plugin, "example.com", tmp_path / "w.jsonl")
     with Bench() as bench:
-        bench.start(kd.Recorded(plugin, "example.com", path), domain="example.com")
+        bench.start(scanner, domain="example.com")
         bench.wait_for("example.com/widget", allocatable=1)
         bench.allocate("pod", "main", {"example.com/widget": 1})
-    *_, request, answer = recorded(path)
+    *_, request, answer = recorded(scanner)
     assert request["message"] == {"containerRequests": [{"devicesIds": ["w0"]}]}
     null = {"containerPath": "/dev/null", "hostPath": "/dev/null", "permissions": "rw"}
     assert answer["message"] == {"containerResponses": [{"envs": {"W": "0"}, "devices": [null]}]}
@@ -114,14 +116,15 @@ def test_what_the_framework_answers_is_written_too(tmp_path: Path) -> None:
 
 async def test_lists_are_written_as_they_change(tmp_path: Path) -> None:
     """Also that a type is no longer served."""
-    path, plugin = tmp_path / "w.jsonl", Widgets(widget=widgets("w0", "w1"))
-    async with scanned(kd.Recorded(plugin, "example.com", path)) as served:
+    plugin = Widgets(widget=widgets("w0", "w1"))
+    scanner = kd.Recorded(plugin, "example.com", tmp_path / "w.jsonl")
+    async with scanned(scanner) as served:
         plugin.show(widget=widgets("w0", "w1", unhealthy=("w1",)))
         await served.next_tree()
         plugin.show()
         await served.next_tree()
     bad = {"ID": "w1", "health": "Unhealthy"}
-    assert recorded(path)[1:] == [
+    assert recorded(scanner)[1:] == [
         {**LISTED, "change": {"devices": [bad], "removed": []}},
         {**LISTED, "gone": True},
     ]

@@ -28,6 +28,11 @@ def gpus(*ids: str, bad: str = "") -> dict[str, kd.Device]:
     }
 
 
+def end(file: RecordFile) -> None:
+    file.close()
+    until_sync(lambda: not file.is_writing, timeout=60)
+
+
 def call(file: RecordFile, text: str) -> None:
     file.add(said(file.now(), RESOURCE, ALLOCATE, message=text))
 
@@ -43,7 +48,7 @@ def test_each_file_can_be_read_alone(tmp_path: Path) -> None:
     file.add_list(RESOURCE, gpus("g0", "g1", bad="g1"))
     for number in range(20):
         call(file, f"{number:03}" + "." * 100)
-    file.close()
+    end(file)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["gpu.jsonl", "gpu.jsonl.1"]
     texts = []
     for each in (tmp_path / "gpu.jsonl.1", path):
@@ -64,7 +69,7 @@ def test_a_list_of_any_size_fits(tmp_path: Path) -> None:
     file.add_list(RESOURCE, gpus(*(f"g{number}" for number in range(100))))
     for _ in range(3):
         call(file, "x")
-    file.close()
+    end(file)
     assert [*tmp_path.iterdir()] == [path]
     assert len(lines(path)) == 5
 
@@ -85,7 +90,7 @@ def test_a_disk_that_refuses_delays_nobody_and_is_told(
         # By itself: nobody has to call again.
         until_sync(lambda: "the record goes on" in caplog.text)
         call(file, "last")
-        file.close()
+        end(file)
     first, gap, *rest = lines(tmp_path / "later" / "gpu.jsonl")
     assert first["kubedevices-record"] == 1
     assert gap["lost"] == sum(lost) > 0
@@ -110,7 +115,7 @@ def test_a_disk_that_hangs_delays_nobody_and_is_told(
     file.start()
     path = tmp_path / "gpu.jsonl"
     until_sync(lambda: path.exists() and "list-49" in path.read_text(), timeout=60)
-    file.close()
+    end(file)
     found = lines(path)
     assert sum(lost) == next(line["lost"] for line in found if "lost" in line) > 9
     assert sum("list-49" in str(line) for line in found) == 1

@@ -12,6 +12,7 @@ from kubedevices.testing import Bench, Replayer, conformance
 from tests.conformance.rig import FAST
 from tests.middleware_rig import Scanned, scanned
 from tests.proxy.test_recording import GPU, answered, asked, listed, record, said
+from tests.waiting import until_sync
 from tests.widgets import QUICK, Widgets, widgets
 
 
@@ -155,10 +156,11 @@ def test_a_replayed_plugin_is_judged_as_the_recorded_one(tmp_path: Path) -> None
     """`check` says the same of both, and two replays say the same to each other's record."""
     themes = ["allocate", "preferred", "prestart"]
 
-    def judged(scanner: kd.Scanner) -> dict[str, str]:
+    def judged(scanner: kd.Recorded) -> dict[str, str]:
         results = conformance(
             scanner, domain="example.com", only=themes, check_timing=FAST, timing=QUICK, relay=True
         )
+        until_sync(lambda: not scanner.file.is_writing, timeout=60)
         return {each.check.id: each.status.value for each in results}
 
     paths = [tmp_path / name for name in ("first", "second", "third")]

@@ -98,6 +98,11 @@ class RecordFile:
         self._fails = False
         self._room = 0
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether something may still be written."""
+        return self._thread is not None and self._thread.is_alive()
+
     def now(self) -> float:
         """Return the time of a line that is written now, in seconds since 1970."""
         return self._offset + time.monotonic()
@@ -161,7 +166,7 @@ class RecordFile:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(_LAST_WAIT)
-            if self._thread.is_alive():
+            if self.is_writing:
                 _log.warning("%s: the end of the record is not written yet: leaving it", self.path)
 
     # ------------------------------------------------------------ in the thread
