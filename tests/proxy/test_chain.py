@@ -1,11 +1,14 @@
 """Rules of a file over a real plugin: what the kubelet sees, and what a change of the file does."""
 
+import asyncio
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
+from kubedevices.cli import main
 from kubedevices.cli.plugin_pages import PluginPages, describe_plugin
 from kubedevices.errors import RpcError
 from kubedevices.middleware.maintenance import FILE_NAME
@@ -158,3 +161,23 @@ async def test_it_is_ready_when_every_resource_of_the_file_is_listed(short_dir: 
             RESOURCE: True,
             "a.com/widget": True,
         }
+
+
+async def test_a_dry_run_shows_both_sides(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the plugins that a proxy knows, by the rules of another file; nothing is served."""
+    async with proxied(short_dir) as rig:
+        await rig.plugin(*healthy("a", "bad"))
+        await rig.served(2)
+        file = short_dir.parent / "other.yaml"
+        file.write_text(EVERYTHING)
+        words = ["proxy", "--dry-run", "--config", str(file), "--state-dir", str(rig.state)]
+        await until((rig.state / "proxy-sockets.json").exists)
+        code = await asyncio.to_thread(main, [*words, "-o", "json"])
+        rows = json.loads(capsys.readouterr().out)
+        assert (code, {(each["plugin"], each["resource"], each["id"]) for each in rows}) == (
+            0,
+            {(RESOURCE, "new.com/my-widget", "a::0"), (RESOURCE, "new.com/my-widget", "a::1")},
+        )
+        assert len(rig.kubelet.requests) == 1

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.output import add_output_argument
 from kubedevices.cli.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
@@ -53,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--check", action="store_true", help="read the file, print every mistake, and exit"
     )
+    only.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="ask the plugins that are known from --state-dir for their lists, and print what "
+        "would be served",
+    )
+    add_output_argument(parser)
     only.add_argument(
         "--schema", action="store_true", help="print the file's JSON schema, for editors"
     )
@@ -113,13 +121,18 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def keeps_running(args: argparse.Namespace) -> bool:
     """Unless something is printed instead of serving."""
-    return not (args.check or args.schema)
+    return not (args.check or args.schema or args.dry_run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop, or do what is asked for instead."""
     if args.schema:
         print_schema()
+    elif args.dry_run:
+        from kubedevices.cli.proxy_dry_run import print_dry_run
+        from kubedevices.proxy.rules import Rules
+
+        print_dry_run(args, Rules() if args.config is None else Rules.from_file(args.config))
     elif args.check:
         check(args)
     else:
