@@ -92,6 +92,24 @@ def test_a_snapshot_stays_as_it_is() -> None:
     assert snapshot == DeviceTree({"widget": [Device("w")]})
 
 
+def test_changes_reach_no_other_of_the_trees_that_share_devices() -> None:
+    """A tree, its snapshot and the snapshot of that share a dictionary until they change."""
+    given = {"w": Device("w")}
+    tree = DeviceTree()
+    tree.put_list("widget", given, b"as sent")
+    copy = tree.snapshot()
+    second = copy.snapshot(reuse=tree)
+    for number, each in enumerate((second, copy, tree)):
+        each.add("widget", Device(f"new-{number}"))
+    assert [[*each.devices("widget")] for each in (tree, copy, second)] == [
+        ["w", "new-2"],
+        ["w", "new-1"],
+        ["w", "new-0"],
+    ]
+    assert [*given] == ["w"]
+    assert tree.sent("widget") == b""
+
+
 def test_a_snapshot_reuses_equal_devices() -> None:
     """An equal device of the tree before is taken as the same object; a changed one is not."""
     before = DeviceTree({"widget": [Device("same"), Device("other")]})
@@ -115,7 +133,7 @@ def changed_device(**parts: object) -> Callable[[DeviceTree], None]:
     changed = Device("w", **parts)  # type: ignore[arg-type]
 
     def edit(tree: DeviceTree) -> None:
-        tree._types["widget"]["w"] = changed
+        tree.put_list("widget", {"w": changed})
 
     return edit
 

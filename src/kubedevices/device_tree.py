@@ -23,6 +23,10 @@ class DeviceTree:
     def __init__(self, devices: Mapping[str, Iterable[Device]] | None = None) -> None:
         self._types: dict[str, dict[str, Device]] = {}
         self._sent: dict[str, bytes] = {}
+        self._shared: set[str] = set()  # types whose dictionary another tree has as well
+        self.is_notified = False
+        """Whether this is the copy that a notifier made and looked through, unchanged since."""
+
         for device_type, members in (devices or {}).items():
             self.declare(device_type)
             self._add_all(device_type, list(members))
@@ -41,7 +45,9 @@ class DeviceTree:
         """Keep `device_type` registered even if it has no device."""
         if not isinstance(device_type, str) or not device_type:
             raise InvalidResourceName(str(device_type), "a device type is a text, not empty")
-        self._types.setdefault(device_type, {})
+        if device_type not in self._types:
+            self._types[device_type] = {}
+            self.is_notified = False
 
     def add(self, device_type: str, device: Device) -> None:
         """Add `device`; raises `InvalidDevice` if another device of the type has the same ID.
@@ -54,6 +60,10 @@ class DeviceTree:
             self.declare(device_type)
         if self._sent:
             self._sent.pop(device_type, None)
+        if device_type in self._shared:
+            self._shared.remove(device_type)
+            self._types[device_type] = dict(self._types[device_type])
+        self.is_notified = False
         known = self._types[device_type].setdefault(device.id, device)
         if known is not device and known != device:
             raise InvalidDevice(
@@ -61,13 +71,16 @@ class DeviceTree:
             )
 
     def put_list(self, device_type: str, devices: dict[str, Device], sent: bytes = b"") -> None:
-        """Let `devices` be all of `device_type`; the dictionary is kept.
+        """Let `devices` be all of `device_type`; the dictionary is kept and must not change.
 
         `sent` is the same list as another plugin sent it, a ListAndWatchResponse: as long as nobody
         makes another tree of this one, exactly these bytes are passed on.
         """
         self.declare(device_type)
+        self.is_notified = False
         self._types[device_type] = devices
+        self._shared.add(device_type)
+        self._sent.pop(device_type, None)
         if sent:
             self._sent[device_type] = sent
 
@@ -95,23 +108,29 @@ class DeviceTree:
         return len(self._types.get(device_type, ()))
 
     def devices(self, device_type: str) -> Mapping[str, Device]:
-        """Return a read-only view: ID to device, in the order they were added."""
+        """Return a read-only view: ID to device, in the order they were added.
+
+        Valid until the tree changes.
+        """
         return MappingProxyType(self._types.get(device_type, {}))
 
     def snapshot(self, *, reuse: "DeviceTree | None" = None) -> "DeviceTree":
         """Return a copy that later changes of this tree do not reach; devices are frozen anyway.
 
         A device that `reuse` has as well is taken from there: the same object, not only an equal
-        one, so that whoever compares the two trees again is done at a glance.
+        one, so that whoever compares the two trees again is done at a glance. Devices are copied
+        when one of the two trees changes: the copy of a copy costs nothing.
         """
         copy = DeviceTree()
-        copy._sent = self._sent.copy()
-        for device_type, devices in self._types.items():
-            copy._types[device_type] = dict(devices)
+        copy._sent, copy.is_notified = self._sent.copy(), self.is_notified
+        copy._types, copy._shared = self._types.copy(), set(self._types)
+        self._shared = set(self._types)
+        for device_type, devices in () if self.is_notified else self._types.items():
             known = reuse.devices(device_type) if reuse is not None else {}
-            for device in changed_devices(known, devices):
-                if known.get(device.id) == device:
-                    copy._types[device_type][device.id] = known[device.id]
+            changed = changed_devices(known, devices) if known else []
+            equal = [known[each.id] for each in changed if known.get(each.id) == each]
+            if equal:
+                copy._types[device_type] = {**devices, **{each.id: each for each in equal}}
         return copy
 
     def __iter__(self) -> Iterator[str]:
@@ -128,7 +147,7 @@ class DeviceTree:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DeviceTree):
             return NotImplemented
-        return self._types == other._types and self._sent == other._sent
+        return self._sent == other._sent and self._types == other._types  # the quick one first
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -169,7 +188,7 @@ def compare_trees(old: DeviceTree, new: DeviceTree) -> TreeChange:
             name
             for name in new
             if name in old
-            and (new.devices(name) != old.devices(name) or new.sent(name) != old.sent(name))
+            and (new.sent(name) != old.sent(name) or new.devices(name) != old.devices(name))
         ),
         removed=tuple(name for name in old if name not in new),
     )

@@ -208,3 +208,18 @@ def test_long_ids_are_mentioned_once(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_notifier_that_nobody_runs_is_stopped() -> None:
     """In a test of a scanner, waiting for the end is over at once."""
     await Notifier().wait_stopped()
+
+
+def test_one_of_two_notifiers_warns(caplog: pytest.LogCaptureFixture) -> None:
+    """What a middleware passes on unchanged was looked through below it; a change was not."""
+    below, above = Notifier(), Notifier()
+    below.notify(tree_of("x" * 64))
+    taken = below.take()[0]
+    above.notify(taken)
+    assert above.take()[0] == taken
+    assert len(caplog.records) == 1
+    changed = taken.snapshot()
+    changed.add("widget", Device("z" * 64))
+    above.notify(changed)
+    assert [*above.take()[0].devices("widget")] == ["x" * 64, "z" * 64]
+    assert "z" * 64 in caplog.text

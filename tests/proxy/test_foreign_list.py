@@ -61,6 +61,29 @@ def test_a_long_list_with_one_change_is_patched() -> None:
     assert patch_list(odd, before) is None
 
 
+def test_neighbours_that_are_read_again_stay_the_same_objects() -> None:
+    """A list is read in blocks; but a field of a later API is news, though the values are equal."""
+    names = [f"widget-{number}" for number in range(20)]
+    before = read_list(healthy(*names), ForeignList())
+    again = [
+        *healthy(*names[:-2]),
+        carrying(healthy(names[-2])[0], NEW_FIELD),
+        *unhealthy(names[-1]),
+    ]
+    patched = patch_list(again, before)
+    assert patched is not None
+    are_same = [patched.devices[name] is before.devices[name] for name in names]
+    assert are_same == [True] * 18 + [False] * 2
+    assert device_to_wire(patched.devices[names[-2]]) == reported_to_wire(again[-2])
+
+
+def test_a_list_that_says_nothing_new() -> None:
+    """Sent once more by another instance, or empty from the beginning."""
+    before = read_list(healthy("a", "b"), ForeignList())
+    assert read_list(healthy("a", "b"), before).devices == before.devices
+    assert read_list((), ForeignList()).devices == {}
+
+
 def test_a_twin_that_leaves_gives_its_word_back() -> None:
     """The health is that of the devices that are listed now."""
     a = healthy("a")

@@ -10,7 +10,7 @@ variables that no shell can use are told and kept.
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kubedevices.allocation import (
@@ -54,7 +54,7 @@ class Mended(Middleware):
         super().__init__(scanner)
         self.is_on = is_on
         self._told: set[tuple[str, str]] = set()
-        self._full: dict[str, tuple[Device, ...]] = {}
+        self._full: dict[str, Mapping[str, Device]] = {}
         self._empty_since: dict[str, float] = {}
         self._counted: DeviceTree | None = None
 
@@ -83,7 +83,7 @@ class Mended(Middleware):
             devices = dict(tree.devices(name))
             if name in early:
                 # The plugin sent another list before, or none at all: then nothing is served yet.
-                devices = {each.id: each for each in self._full.get(name, ())}
+                devices = dict(self._full.get(name, {}))
                 if not devices:
                     continue
             mended.put_list(name, devices, b"" if name in odd or name in early else tree.sent(name))
@@ -107,7 +107,7 @@ class Mended(Middleware):
             if self._empty_since.pop(device_type, None) is not None:
                 text = "a list without devices, and the real list a moment later"
                 self.tell(device_type, "empty_first", f"the plugin sent {text}")
-            self._full[device_type] = (*tree.devices(device_type).values(),)
+            self._full[device_type] = tree.devices(device_type)
             return False
         since = self._empty_since.setdefault(device_type, now)
         if now < since + EMPTY_FOR:

@@ -67,34 +67,36 @@ def _forget(task: "asyncio.Task[Any]") -> None:
 
 
 @overload
-async def call(
+def call(
     function: Callable[..., Awaitable[T]], *args: object, deadline: Deadline | None = None
-) -> T: ...
+) -> Coroutine[Any, Any, T]: ...
 
 
 @overload
-async def call(
+def call(
     function: Callable[..., T | Awaitable[T]], *args: object, deadline: Deadline | None = None
-) -> T: ...
+) -> Coroutine[Any, Any, T]: ...
 
 
-async def call(
+def call(
     function: Callable[..., Any], *args: object, deadline: Deadline | None = None
-) -> Any:
+) -> Coroutine[Any, Any, Any]:
     """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
 
     The thread sees the caller's context variables. Cancelling leaves the thread to itself: nobody
     hears its answer, and `settle` says so if it is still running at the end. Raises `HookTimedOut`
     after the deadline, and `HookHangs` for a function that too many threads were left to.
     """
-    if deadline is None or deadline.at == math.inf:
-        return await _call(function, *args)
-    return await deadline.keep(_call(function, *args), _name_of(function))
-
-
-async def _call(function: Callable[..., Any], *args: object) -> Any:
     if inspect.iscoroutinefunction(function):
-        return await function(*args)
+        work: Coroutine[Any, Any, Any] = function(*args)
+    else:
+        work = _call_in_thread(function, *args)
+    if deadline is None or deadline.at == math.inf:
+        return work  # and no coroutine around it: a call goes through many layers of middleware
+    return deadline.keep(work, _name_of(function))
+
+
+async def _call_in_thread(function: Callable[..., Any], *args: object) -> Any:
     job = _Job(function, args)
     _pool.start(job)
     try:

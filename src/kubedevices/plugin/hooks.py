@@ -44,6 +44,8 @@ _METHODS: dict[str, type] = {
     "on_type_removed": TypeStopper,
 }
 
+_ANSWERS = (AllocateResponse, UseDefault)
+
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +106,7 @@ class Hooks:
         if self._allocate is None:
             return USE_DEFAULT
         answer = await hook_threads.call(self._allocate, request, deadline=deadline)
-        if not isinstance(answer, AllocateResponse | UseDefault):
+        if not isinstance(answer, _ANSWERS):
             raise BadHookAnswer(self.name, "allocate", "AllocateResponse or USE_DEFAULT", answer)
         return answer
 

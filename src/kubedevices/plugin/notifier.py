@@ -49,7 +49,9 @@ class Notifier:
             latest = tree.snapshot(reuse=before)
             if before is not None and latest == before:
                 return
-            self._warn_of_long_ids(latest)
+            if not latest.is_notified:  # else another notifier did, as below a middleware
+                self._warn_of_long_ids(latest)
+                latest.is_notified = True
             self._latest = latest
         # In this order: a `take` in between finds the new tree, at worst announced once more.
         if not self._is_announced:

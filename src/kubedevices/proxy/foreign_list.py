@@ -4,7 +4,9 @@ A kubelet takes every list, so this does, too: of two devices with one ID the un
 a health that is no word of the API is `Unhealthy`, a NUMA node below 0 is none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import compress
+from operator import is_not
 from typing import NamedTuple
 
 from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
@@ -27,7 +29,7 @@ class ForeignList(NamedTuple):
     """What one list says."""
 
     reports: Sequence[ReportedDevice] = ()
-    devices: Mapping[str, Device] = {}
+    devices: dict[str, Device] = {}  # noqa: RUF012 - nobody changes it
     oddities: Oddities = Oddities()
 
 
@@ -69,9 +71,14 @@ def patch_list(reports: Sequence[ReportedDevice], before: ForeignList) -> Foreig
     """
     if len(reports) != len(before.devices) or before.oddities != Oddities():
         return None
+    are_new = [*map(is_not, before.reports, reports)]
+    read_again = zip(compress(before.reports, are_new), compress(reports, are_new), strict=True)
+    # A device is read again with its neighbours, most of which say the same.
     changed = [
-        (old, new) for old, new in zip(before.reports, reports, strict=True) if old is not new
+        (old, new) for old, new in read_again if old != new or _unknown(old) != _unknown(new)
     ]
+    if not changed:
+        return before._replace(reports=reports)
     if len(changed) > len(reports) // 8 or any(old.id != new.id for old, new in changed):
         return None
     read = read_list([new for _, new in changed], ForeignList())
@@ -88,6 +95,12 @@ def _says(device: Device, report: ReportedDevice) -> bool:
 def _device(report: ReportedDevice) -> Device:
     health = _WORDS.get(report.health, Health.UNHEALTHY)
     nodes = tuple(node for node in report.numa_nodes or () if node >= 0)
-    if unknown := getattr(report, "unknown", b""):
+    if unknown := _unknown(report):
         return ForeignDevice(report.id, health=health, numa_nodes=nodes, unknown=unknown)
     return Device(report.id, health=health, numa_nodes=nodes)
+
+
+def _unknown(report: ReportedDevice) -> bytes:
+    """Return the fields of a later API that `report` carries."""
+    found: bytes = getattr(report, "unknown", b"")
+    return found

@@ -199,7 +199,7 @@ class PluginScanner(Scanner):
             return
         tree = DeviceTree()
         if self.is_here:
-            tree.put_list(self.resource.device_type, dict(self.list.devices), self._message)
+            tree.put_list(self.resource.device_type, self.list.devices, self._message)
         self._notifier.notify(tree)
 
     def _let_go(self, endpoint: Endpoint) -> None:
