@@ -18,6 +18,7 @@ STATE_DIR = Path("/var/lib/kubedevices")
 KUBELET_SOCKET_NAME = "kubelet.sock"
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 CONTROL_SOCKET_NAME = "control.sock"
+PROXY_SOCKET_NAME = "proxy.sock"
 
 SHORTER_SOCKET_DIR = "choose a shorter --socket-dir"
 SHORTER_STATE_DIR = "choose a shorter --state-dir"

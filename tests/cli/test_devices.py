@@ -10,9 +10,12 @@ import yaml
 
 from kubedevices.cli import main
 from kubedevices.node.pod import Container, Pod
+from kubedevices.socket_paths import PROXY_SOCKET_NAME
+from kubedevices.wire import proxy_client
 from tests.cli.commands import running
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
+from tests.proxy_answers import PLUGIN, start_answering
 from tests.waiting import until_sync
 
 POD = Pod("train", containers=(Container("main", {RESOURCE: 1}),))
@@ -58,6 +61,34 @@ def test_json_and_yaml_have_the_same_keys(
     assert list(resource) == ["resource", "capacity", "allocatable", "held", "plugin", "devices"]
     assert list(resource["devices"][1]) == ["id", "health", "numa_nodes", "held_by"]
     assert resource["devices"][1]["held_by"][0]["pod"] == "train"
+
+
+def test_what_is_behind_a_proxy_is_listed_below(
+    node: NodeThread,
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Plugin, rules, kubelet; with a resource only what serves it, without a proxy nothing."""
+    monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
+    other = PLUGIN._replace(resource="vendor.org/other", rules=(), outside=(), is_here=False)
+    told = [other.as_dict(), PLUGIN.as_dict()]
+    server = node.call(start_answering(short_dir / PROXY_SOCKET_NAME, told))
+    arguments = ["--socket-dir", str(node.socket_dir), "--proxy-state-dir", str(short_dir)]
+    assert main(["devices", *arguments]) == 0
+    assert capsys.readouterr().out.partition("\nBEHIND")[2] == (
+        " THE PROXY  PLUGIN     HEALTHY  UNHEALTHY  SERVED AS                              "
+        "CORDONED  RULES\n"
+        "vendor.org/other  missing          1          1  -                                      "
+        "w1 (fan)  -\n"
+        "vendor.org/card   connected        1          1  "
+        "example.com/widget (2 healthy, 1 not)  w1 (fan)  calls card widget; hold: a minute\n"
+    )
+    assert main(["devices", RESOURCE, "-o", "json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["proxied"] == [PLUGIN.as_dict()]
+    node.call(server.stop())
+    assert main(["devices", "-o", "json", *arguments]) == 0
+    assert "proxied" not in json.loads(capsys.readouterr().out)
 
 
 def test_an_unregistered_resource_is_an_error_with_the_known_ones(

@@ -15,9 +15,11 @@ from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.places import Places
 from kubedevices.explain.walk import Report, ResourceReport
 from kubedevices.node.pod import Container, Pod
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
+from kubedevices.wire import proxy_client
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
+from tests.proxy_answers import PLUGIN, start_answering
 
 KEYS = ["step", "result", "looked_at", "found", "advice", "command"]
 
@@ -73,6 +75,25 @@ def test_with_a_resource_the_way_is_walked_in_order(
         "NUMA nodes",
         "device file",
     ]
+
+
+def test_a_proxy_is_a_station_of_the_way(
+    node: NodeThread,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the registration; it answers in the node's directory."""
+    monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
+    socket = node.manager.state_dir / PROXY_SOCKET_NAME
+    server = node.call(start_answering(socket, [PLUGIN.as_dict()]))
+    assert explain(node, RESOURCE, "-o", "json") == 0
+    node.call(server.stop())
+    (resource,) = json.loads(capsys.readouterr().out)["resources"]
+    steps = [each["step"] for each in resource["findings"]]
+    assert steps.index("name") < steps.index("proxy") < steps.index("registration")
+    assert "/in/card.sock" in resource["findings"][steps.index("proxy")]["found"]
+    assert explain(node, RESOURCE) == 0
+    assert "proxy" not in capsys.readouterr().out
 
 
 def test_a_problem_is_a_no_with_what_to_do(

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import NodeError, NoNode
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, STATE_DIR, default_state_dir
+from kubedevices.socket_paths import (
+    DEVICE_PLUGIN_DIR,
+    PROXY_SOCKET_NAME,
+    STATE_DIR,
+    default_state_dir,
+)
 from kubedevices.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -50,6 +55,23 @@ def add_pod_resources_argument(parser: argparse.ArgumentParser) -> None:
         help="ask this podresources socket, of a kubelet for example, instead of a `kubedevices "
         "node`; it lists healthy and allocated devices only",
     )
+
+
+def add_proxy_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--proxy-state-dir`; read it with `proxy_socket`."""
+    parser.add_argument(
+        "--proxy-state-dir",
+        type=absolute_path,
+        metavar="DIR",
+        help="state directory of the `kubedevices proxy` in front of the kubelet (default: the "
+        "node's --state-dir)",
+    )
+
+
+def proxy_socket(args: argparse.Namespace) -> Path:
+    """Return where a proxy would answer."""
+    given: Path | None = args.proxy_state_dir
+    return (given or state_directory(args)) / PROXY_SOCKET_NAME
 
 
 def absolute_path(text: str) -> Path:

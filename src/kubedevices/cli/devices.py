@@ -4,7 +4,9 @@ The keys of `-o json` and `-o yaml` are a promise: `resources`, each with `resou
 `allocatable`, `held`, `plugin` (connected, starting, stopped, missing) and `devices`, each of these
 with `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `container`). A node of
 ours adds `left_behind`: pods whose devices nobody uses any more (`namespace`, `pod`, `uid`,
-`reason`).
+`reason`). A `kubedevices proxy` adds `proxied`: what is behind it, each with `resource` as the
+plugin calls it, `plugin` (connected, missing), `socket`, `healthy`, `unhealthy`, `rules` in words,
+`outside` (`resource`, `healthy`, `unhealthy`) and `cordoned` (`resource`, `id`, `reason`).
 """
 
 import argparse
@@ -16,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from kubedevices.cli.asking import (
     add_node_arguments,
     add_pod_resources_argument,
+    add_proxy_argument,
     ask,
     ask_to_allocate,
+    proxy_socket,
     unknown_resource,
 )
 from kubedevices.cli.kubelet_here import ask_kubelet_of, note
@@ -33,7 +37,8 @@ HELP = """\
 list devices: health, NUMA node, holder
 
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
-A kubelet lists only healthy and allocated devices.
+A kubelet lists only healthy and allocated devices. Behind a `kubedevices proxy` it also lists the
+plugins, and what of them the kubelet gets.
 """
 EXAMPLES = """\
 examples:
@@ -57,6 +62,20 @@ def _holders_as_text(holders: Sequence[Mapping[str, str]]) -> str:
     )
 
 
+def _outside_as_text(resources: Sequence[Mapping[str, Any]]) -> str:
+    return (
+        ", ".join(
+            f"{each['resource']} ({each['healthy']} healthy, {each['unhealthy']} not)"
+            for each in resources
+        )
+        or "-"
+    )
+
+
+def _cordoned_as_text(devices: Sequence[Mapping[str, str]]) -> str:
+    return ", ".join(f"{each['id']} ({each['reason']})" for each in devices) or "-"
+
+
 _COLUMNS = (
     Column("resource"),
     Column("id", "DEVICE"),
@@ -71,6 +90,15 @@ _SUMMARY = (
     Column("held", right=True),
     Column("plugin"),
 )
+_PROXIED = (
+    Column("resource", "BEHIND THE PROXY"),
+    Column("plugin"),
+    Column("healthy", right=True),
+    Column("unhealthy", right=True),
+    Column("outside", "SERVED AS", text=_outside_as_text),
+    Column("cordoned", text=_cordoned_as_text),
+    Column("rules", text=lambda rules: "; ".join(rules) or "-"),
+)
 _EMPTY = "no devices: no plugin has registered"
 
 
@@ -83,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_argument(parser)
     add_node_arguments(parser)
     add_pod_resources_argument(parser)
+    add_proxy_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         question = lambda client: _watch(client, args.resource or "", args.output)  # noqa: E731
         ask_to_allocate(args, question)
         return 0
-    document = _ask(args)
+    document = _with_proxied(_ask(args), args)
     if args.resource is not None:
         document = _only(document, args.resource)
     rows = [*_rows(document)]
@@ -110,7 +139,25 @@ def run(args: argparse.Namespace) -> int:
         for each in document.get("left_behind", ()):
             pod = f"{each['namespace']}/{each['pod']}" if each["pod"] else each["uid"]
             print(f"\npod {pod} is left behind: {each['reason']}; kubedevices release {pod}")
+    if args.output == "table" and document.get("proxied"):
+        sys.stdout.write("\n" if resources else "")
+        print_listing(document["proxied"], _PROXIED, args.output)
     return 0
+
+
+def _with_proxied(document: Document, args: argparse.Namespace) -> Document:
+    """Add what a proxy says, if there is a proxy and it answers."""
+    import asyncio
+
+    from kubedevices.wire.proxy_client import ask_proxy
+
+    wanted = args.resource
+    proxied = [
+        each.as_dict()
+        for each in asyncio.run(ask_proxy(proxy_socket(args)))
+        if wanted is None or each.serves(wanted)
+    ]
+    return document | {"proxied": proxied} if proxied else document
 
 
 def _ask(args: argparse.Namespace) -> Document:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices import terminal
-from kubedevices.cli.asking import absolute_path, add_node_arguments
+from kubedevices.cli.asking import absolute_path, add_node_arguments, add_proxy_argument
 from kubedevices.cli.output import (
     Column,
     add_output_argument,
@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_node_arguments(parser)
     places = parser.add_argument_group("where to look")
+    add_proxy_argument(places)
     places.add_argument(
         "--pod-resources",
         type=absolute_path,
@@ -142,6 +143,7 @@ def _places(args: argparse.Namespace) -> "Places":
         "state_dir": state_dir,
         "pod_resources": args.pod_resources,
         "plugin_registry": args.plugin_registry,
+        "proxy_state_dir": args.proxy_state_dir,
         "dev_root": args.dev_root,
         "proc_root": args.proc_root,
         "sysfs_root": args.sysfs_root,

@@ -14,6 +14,7 @@ ask              a node of ours, a kubelet, its checkpoint, a plugin
 look_files       device files on the host and in containers, SELinux
 commands         what to type about a process
 judge_directory  where plugins and kubelet meet
+judge_proxy      a proxy between plugin and kubelet
 judge_resource   name, registration, health, holders, NUMA nodes
 plugin_lists     which plugin is that of which resource, and who offers one twice
 judge_files      device files, links, permissions, CDI names, what a container sees

@@ -34,16 +34,25 @@ from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.checkpoint_file import read_bytes
 from kubedevices.node.control_client import ControlClient
 from kubedevices.node.plugin_watcher import find_sockets
+from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.wire.convert import container_response_from_wire
 from kubedevices.wire.kubelet_devices import ask_kubelet
+from kubedevices.wire.proxy_client import ask_proxy
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 5.0
 
 
-async def ask(socket_dir: Path, state_dir: Path, pod_resources: Path, checkpoint: Path) -> Answers:
-    """Return what the node says, or else the kubelet, together with the checkpoint."""
+async def ask(
+    socket_dir: Path,
+    state_dir: Path,
+    pod_resources: Path,
+    checkpoint: Path,
+    proxy_state_dir: Path | None = None,
+) -> Answers:
+    """Return what the node says, or else the kubelet; with the checkpoint, and a proxy's word."""
+    proxied = await ask_proxy((proxy_state_dir or state_dir) / PROXY_SOCKET_NAME)
     unasked = []
     answers = Answers()
     try:
@@ -57,7 +66,8 @@ async def ask(socket_dir: Path, state_dir: Path, pod_resources: Path, checkpoint
             answers = Answers(is_kubelet=True, is_silent=True, waited=silent.seconds)
         except CannotAsk as refused:
             unasked.append(str(refused))
-    return replace(read_checkpoint(checkpoint, answers), unasked=tuple(unasked))
+    answers = read_checkpoint(checkpoint, answers)
+    return replace(answers, unasked=tuple(unasked), proxied=proxied)
 
 
 async def _ask_node(socket_dir: Path, state_dir: Path) -> Answers:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
 from kubedevices.device import ReportedDevice
+from kubedevices.proxied_plugin import ProxiedPlugin
 
 SANDBOX = "POD"
 """What a kubelet calls the process that only holds a pod together; no container may be named so."""
@@ -166,7 +167,7 @@ class Answers:
     `registered` is the checkpoint's list: the IDs that were healthy when it was written.
     `unasked` says why others were not asked. `is_silent` is set when a kubelet accepts connections
     and let `waited` seconds pass without an answer. `checkpoint` is None when it could not be
-    opened.
+    opened. `proxied` is what a proxy says of the plugins behind it.
     """
 
     source: str = ""
@@ -181,6 +182,7 @@ class Answers:
     unasked: tuple[str, ...] = ()
     is_silent: bool = False
     waited: float = 0
+    proxied: tuple[ProxiedPlugin, ...] = ()
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ class Step(enum.StrEnum):
     KUBELET_SOCKET = "kubelet.sock"
     PATH_LENGTH = "path length"
     PLUGIN_SOCKET = "plugin socket"
+    PROXY = "proxy"
     REGISTRATION = "registration"
     DEVICE_LIST = "device list"
     HEALTH = "health"

@@ -28,6 +28,7 @@ class Places:
     """Where to look; every one of them may be somewhere else in a test or a container.
 
     `pod_resources` and `plugin_registry` are by default those of the kubelet's root directory.
+    A proxy keeps its state in `proxy_state_dir`, by default in `state_dir`.
     `host_root` is where the host's files are, for what is known by its path there.
     """
 
@@ -42,6 +43,7 @@ class Places:
     kubelet_roots: tuple[Path, ...] = KUBELET_ROOTS
     pod_logs: Path = POD_LOGS
     host_root: Path = HOST_ROOT
+    proxy_state_dir: Path | None = None
 
     @classmethod
     def below(cls, host_root: Path, **given: Any) -> Self:

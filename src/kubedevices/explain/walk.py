@@ -31,6 +31,7 @@ from kubedevices.explain.judge_directory import (
     judge_registry,
 )
 from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host_file, judge_inside
+from kubedevices.explain.judge_proxy import judge_proxy
 from kubedevices.explain.judge_resource import (
     judge_health,
     judge_held,
@@ -125,6 +126,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         places.state_dir,
         places.pod_resources or below_kubelet_root(places.socket_dir, own_roots, POD_RESOURCES),
         places.socket_dir / CHECKPOINT_NAME,
+        places.proxy_state_dir,
     )
     watched = await ask.ask_registry(
         places.plugin_registry
@@ -224,6 +226,7 @@ def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
     plugins = _plugins_of(name, seen.directory, seen.watched)
     state = completed(name, plugins, answers)
     findings = [judge_name(name), *judge_path_length(seen.places.socket_dir, name)]
+    findings += judge_proxy(name, answers.proxied)
     findings += judge_registration(name, answers, plugins, state)
     if state is not None:
         source = answers.source or str(answers.checkpoint)

@@ -90,6 +90,11 @@ class Maintained(Middleware):
         self._problem = ""
         self._known: frozenset[tuple[str, str, str]] = frozenset()
 
+    @property
+    def cordoned(self) -> frozenset[tuple[str, str, str]]:
+        """What is out of all resources of the domain: `(resource, ID, reason)`."""
+        return self._known
+
     def line(self) -> str:
         """Return what is out, if anything is."""
         return f"maintenance: {self.file} takes devices out" if self.out else ""

@@ -9,6 +9,7 @@ rules              the rules in force, followed as their file changes
 proxy_config       what may stand in this file
 rule_keys          the values of its keys, each with its checks
 inside_directory   the directory of the plugins: where they register, and who is known from before
+state_service      what is behind the proxy and what the kubelet gets, for those who ask
 known_sockets      which resource has which socket, kept over our own restarts
 plugin_scanner     one plugin as a scanner: its lists as device trees
 plugin_calls       one plugin's calls as abilities, each with a deadline

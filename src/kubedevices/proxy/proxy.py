@@ -24,6 +24,7 @@ from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.state_service import telling_state
 
 STATE_DIR = Path("/var/lib/kubedevices")
 PLUGIN_DIR = STATE_DIR / "plugins"
@@ -166,7 +167,10 @@ class Proxy:
         if self._is_stopped:
             return
         try:
-            async with self.inside.serving():
+            async with (
+                self.inside.serving(),
+                telling_state(self._state_dir, self.resources, self.rules.of),
+            ):
                 for name in self.rules.kept_over_reboot():
                     self.inside.expect(name)
                 rules = asyncio.create_task(self.rules.follow(self.resources), name="rules")

@@ -4,6 +4,7 @@ From the values down to the bytes; each line uses only lines below it:
 
 services           offer one of our objects as a gRPC service
 clients            call the other side: values in, values out
+proxy_client       asks a proxy of ours what is behind it
 kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
 dra                what a kubelet asks of a DRA driver
 pod_resources      the podresources API: values, messages, service and client

@@ -1,0 +1,66 @@
+"""A proxy between plugin and kubelet: whose plugin is behind a resource, what changes. Pure."""
+
+from collections.abc import Iterable, Iterator
+
+from kubedevices.explain.finding import Finding, Step, ok, problem, warning
+from kubedevices.proxied_plugin import ProxiedPlugin
+from kubedevices.words import counted, some_of
+
+
+def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding]:
+    """Follow `resource` from the plugins behind the proxy; nothing where none has to do with it."""
+    findings: list[Finding] = []
+    for plugin in proxied:
+        if plugin.serves(resource):
+            findings += _judge_served(resource, plugin)
+        elif plugin.resource == resource:
+            findings.append(_judge_elsewhere(plugin))
+    return findings
+
+
+def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
+    at = f"proxy, {plugin.resource}"
+    (outside,) = [each for each in plugin.outside if each.resource == resource]
+    total = outside.healthy + outside.unhealthy
+    served = f"the kubelet gets {counted(total, 'device')}, {outside.healthy} healthy"
+    words = [_rules(plugin), served]
+    if plugin.is_here:
+        listed = counted(plugin.healthy + plugin.unhealthy, "device")
+        first = f"its plugin at {plugin.socket} lists {listed}, {plugin.healthy} healthy"
+        yield ok(Step.PROXY, at, "; ".join([first, *words]))
+    else:
+        judge = warning if outside.healthy else problem
+        yield judge(
+            Step.PROXY,
+            at,
+            "; ".join(["its plugin is not connected to the proxy", *words]),
+            "start the plugin: it registers in the proxy's --plugin-dir",
+        )
+    for each in plugin.cordoned:
+        if each.resource == resource:
+            yield warning(
+                Step.PROXY,
+                at,
+                f"{each.id} is out of service: {each.reason}",
+                "put it back when that is over",
+                f"kubedevices uncordon {each.resource}/{each.id}",
+            )
+
+
+def _judge_elsewhere(plugin: ProxiedPlugin) -> Finding:
+    at = f"proxy, {plugin.resource}"
+    names = [each.resource for each in plugin.outside]
+    if not names:
+        advice = "see the proxy's configuration file and its log"
+        return problem(Step.PROXY, at, f"the proxy does not serve it: {_rules(plugin)}", advice)
+    return problem(
+        Step.PROXY,
+        at,
+        f"only the plugin calls it so; the kubelet gets it as {some_of(names)}",
+        "ask for that name",
+        f"kubedevices explain {names[0]}",
+    )
+
+
+def _rules(plugin: ProxiedPlugin) -> str:
+    return f"rules: {'; '.join(plugin.rules)}" if plugin.rules else "no rule changes it"

@@ -1,0 +1,97 @@
+"""What a proxy says of the plugins behind it: values, and their JSON. Pure."""
+
+from typing import Any, NamedTuple, Self, TypeVar
+
+from kubedevices.errors import ProtocolError
+
+_CONNECTED, _MISSING = "connected", "missing"
+
+_Kind = TypeVar("_Kind")
+
+
+class OutsideResource(NamedTuple):
+    """A resource that the kubelet gets, with how many devices of each health."""
+
+    resource: str
+    healthy: int
+    unhealthy: int
+
+
+class CordonedDevice(NamedTuple):
+    """A device that is out of service, by the names outside."""
+
+    resource: str
+    id: str
+    reason: str
+
+
+class ProxiedPlugin(NamedTuple):
+    """One resource inside: its plugin, its devices as they were listed last, the rules in words.
+
+    `socket` is empty while the plugin is away.
+    """
+
+    resource: str
+    socket: str
+    is_here: bool
+    healthy: int
+    unhealthy: int
+    rules: tuple[str, ...] = ()
+    outside: tuple[OutsideResource, ...] = ()
+    cordoned: tuple[CordonedDevice, ...] = ()
+
+    def serves(self, resource: str) -> bool:
+        """Whether the kubelet gets `resource` from this plugin."""
+        return any(each.resource == resource for each in self.outside)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON; the keys are a promise of `kubedevices devices`."""
+        return {
+            "resource": self.resource,
+            "plugin": _CONNECTED if self.is_here else _MISSING,
+            "socket": self.socket,
+            "healthy": self.healthy,
+            "unhealthy": self.unhealthy,
+            "rules": [*self.rules],
+            "outside": [each._asdict() for each in self.outside],
+            "cordoned": [each._asdict() for each in self.cordoned],
+        }
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Self:
+        """Read what `as_dict` returned; raises `ProtocolError`."""
+        try:
+            return cls(
+                _text(document["resource"]),
+                _text(document["socket"]),
+                _text(document["plugin"]) == _CONNECTED,
+                _is(int, document["healthy"]),
+                _is(int, document["unhealthy"]),
+                tuple(map(_text, _is(list, document["rules"]))),
+                tuple(
+                    OutsideResource(
+                        _text(each["resource"]),
+                        _is(int, each["healthy"]),
+                        _is(int, each["unhealthy"]),
+                    )
+                    for each in _is(list, document["outside"])
+                ),
+                tuple(
+                    CordonedDevice(*(_text(each[key]) for key in CordonedDevice._fields))
+                    for each in _is(list, document["cordoned"])
+                ),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"this is no plugin behind a proxy: {error!r}") from error
+
+
+def _is(kind: type[_Kind], value: Any) -> _Kind:
+    if type(value) is not kind:  # True is no count
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _text(value: Any) -> str:
+    text = _is(str, value)
+    text.encode()  # JSON can name half a character, which nobody can print
+    return text

@@ -1,0 +1,80 @@
+"""Says what is behind the proxy and what the kubelet gets of it; on a socket for its owner only.
+
+For `kubedevices devices` and `explain`, which ask by `wire.proxy_client`.
+"""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kubedevices.device import Device
+from kubedevices.errors import CannotAsk
+from kubedevices.middleware.maintenance import Maintained
+from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.proxy.proxied_resource import ProxiedResource
+from kubedevices.proxy.proxy_config import ResourceRule, served_names
+from kubedevices.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
+from kubedevices.wire.proxy_client import METHOD, SERVICE
+from kubedevices.wire.services import json_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+
+RuleOf = Callable[[str], ResourceRule | None]
+
+_log = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def telling_state(
+    state_dir: Path, resources: Mapping[str, ProxiedResource], rule_of: RuleOf
+) -> AsyncIterator[None]:
+    """Answer while the context lasts. Where that is impossible the log says so, and all goes on."""
+
+    async def answer(_: dict[str, Any]) -> dict[str, Any]:
+        plugins = [describe(each, rule_of) for _, each in sorted(resources.items())]
+        return {"plugins": [each.as_dict() for each in plugins]}
+
+    server = GrpcServer(json_methods(SERVICE, {METHOD: answer}, {}), name=PROXY_SOCKET_NAME)
+    try:
+        await server.start(check_socket_path(state_dir / PROXY_SOCKET_NAME, SHORTER_STATE_DIR))
+    except CannotAsk as error:
+        _log.warning("`kubedevices devices` and `explain` cannot ask this proxy: %s", error)
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+def describe(resource: ProxiedResource, rule_of: RuleOf) -> ProxiedPlugin:
+    """Return one resource as it is now."""
+    plugin, chain, name = resource.plugin, resource.chain, str(resource.plugin.resource)
+    rules: list[str] = []
+    names: tuple[str, ...] = ()
+    cordoned: list[tuple[str, str, str]] = []
+    if chain is None:
+        is_hidden = rule_of(name) is None
+        rules.append("hidden from the kubelet" if is_hidden else "not served, its log says why")
+    else:
+        names = served_names(name, chain.rule)
+        for layer in chain.layers.values():
+            if isinstance(layer, Maintained):
+                cordoned += [each for each in layer.cordoned if each[0] in names]
+            elif line := layer.line():
+                rules.append(line)
+    servers = resource.runner.servers.values() if resource.runner is not None else ()
+    listed = {each.resource: each.devices for each in servers}
+    return ProxiedPlugin(
+        name,
+        str(plugin.socket or ""),
+        plugin.is_here,
+        *_count(plugin.list.devices),
+        tuple(rules),
+        tuple(OutsideResource(each, *_count(listed.get(each, {}))) for each in names),
+        tuple(CordonedDevice(*each) for each in sorted(cordoned)),
+    )
+
+
+def _count(devices: Mapping[str, Device]) -> tuple[int, int]:
+    healthy = sum(each.is_healthy for each in devices.values())
+    return healthy, len(devices) - healthy

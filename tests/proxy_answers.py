@@ -1,0 +1,33 @@
+"""A socket that says what a proxy says, or something else."""
+
+from pathlib import Path
+from typing import Any
+
+from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.wire.proxy_client import METHOD, SERVICE
+from kubedevices.wire.services import json_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from tests.fake_plugin import RESOURCE
+
+PLUGIN = ProxiedPlugin(
+    "vendor.org/card",
+    "/in/card.sock",
+    is_here=True,
+    healthy=1,
+    unhealthy=1,
+    rules=("calls card widget", "hold: a minute"),
+    outside=(OutsideResource(RESOURCE, 2, 1),),
+    cordoned=(CordonedDevice(RESOURCE, "w1", "fan"),),
+)
+"""As a proxy tells of it."""
+
+
+async def start_answering(path: Path, plugins: list[Any]) -> GrpcServer:
+    """Answer with `plugins` as they are at each question."""
+
+    async def answer(_: dict[str, Any]) -> dict[str, Any]:
+        return {"plugins": plugins}
+
+    server = GrpcServer(json_methods(SERVICE, {METHOD: answer}, {}), name="proxy.sock")
+    await server.start(path)
+    return server
