@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
+from kubedevices.cli import main
 from kubedevices.errors import RpcError, StatusCode, UsageError
 from kubedevices.proxy.replay import Replay
 from kubedevices.testing import Bench, Replayer, conformance
@@ -121,6 +122,30 @@ def test_a_plugin_has_one_domain(tmp_path: Path) -> None:
         Replay(record(tmp_path / "e"))
     with pytest.raises(UsageError, match="speed must be more than 0"):
         Replay(path, speed=0)
+
+
+def test_a_dry_run_of_a_record_shows_its_last_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all its domains, by the rules of a file; that the plugin is gone at the end is no list."""
+    disk = {**listed(1, "d0"), "resource": "other.example/disk"}
+    gone = said(9, call="ListAndWatch", gone=True)
+    path = record(tmp_path / "r", listed(0, "g0"), listed(5, "g0", "g1"), disk, gone)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("resources: {example.com/gpu: {filter: {ids: [g0]}, share: {replicas: 2}}}")
+    words = ["proxy", "--state-dir", str(tmp_path), "--config", str(rules), "--record", str(path)]
+    assert main([*words, "--dry-run", "-o", "json"]) == 0
+    found = [
+        (each["plugin"], each["resource"], each["id"])
+        for each in json.loads(capsys.readouterr().out)
+    ]
+    assert found == [
+        (GPU, GPU, "g1::0"),
+        (GPU, GPU, "g1::1"),
+        ("other.example/disk", "other.example/disk", "d0"),
+    ]
+    assert main(words) == 2
+    assert "--record needs --dry-run" in capsys.readouterr().err
 
 
 class Good(Widgets, kd.Allocator, kd.PreferredAllocator, kd.ContainerPreStarter):

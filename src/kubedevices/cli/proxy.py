@@ -33,6 +33,7 @@ examples:
   kubedevices proxy
   kubedevices proxy --config proxy.yaml
   kubedevices proxy --config proxy.yaml --check
+  kubedevices proxy --config proxy.yaml --dry-run --record gpu.jsonl
   kubedevices proxy --plugin-dir /tmp/inside --socket-dir /tmp/kd --state-dir /tmp/state
 """
 LOG_LEVEL = "info"
@@ -59,6 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="ask the plugins that are known from --state-dir for their lists, and print what "
         "would be served",
+    )
+    group.add_argument(
+        "--record",
+        nargs="+",
+        type=some_path,
+        metavar="FILE",
+        help="with --dry-run: take the last lists of this record, and ask no plugin",
     )
     add_output_argument(parser)
     only.add_argument(
@@ -126,6 +134,8 @@ def keeps_running(args: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop, or do what is asked for instead."""
+    if args.record and not args.dry_run:
+        raise UsageError("--record needs --dry-run; `kubedevices replay` serves a record")
     if args.schema:
         print_schema()
     elif args.dry_run:

@@ -1,8 +1,12 @@
-"""`kubedevices proxy --dry-run`: what would be served of the plugins that a proxy knows."""
+"""`kubedevices proxy --dry-run`: what would be served of the plugins that a proxy knows.
+
+Or of those that a record has: then of their last lists.
+"""
 
 import argparse
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +14,13 @@ from typing import TYPE_CHECKING
 from kubedevices.cli.output import Column, Row, print_listing
 from kubedevices.cli.scan import scan_once
 from kubedevices.errors import KubedevicesError
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.scanner import Scanner
 from kubedevices.proxy.chain import make_chain
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_scanner import PluginScanner
+from kubedevices.proxy.recording import Change, read_recording
+from kubedevices.proxy.replay import tree_of
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
@@ -21,6 +29,8 @@ if TYPE_CHECKING:
 
 _PATIENCE = 5.0
 """Seconds for a plugin to answer."""
+
+_log = logging.getLogger(__name__)
 
 _COLUMNS = (
     Column("plugin", "BEHIND THE PROXY"),
@@ -31,40 +41,74 @@ _COLUMNS = (
 )
 
 
+class _LastList(Scanner):
+    """The last list of a record. When the recording ends, the plugin is gone: that
+    is no list.
+    """
+
+    def __init__(self, device_type: str, changes: Sequence[Change]) -> None:
+        listed = [each for each in changes if each.entries is not None]
+        self._tree = tree_of({device_type: listed[-1]} if listed else {})
+
+    async def scan(self, notifier: Notifier) -> None:
+        """Report it."""
+        notifier.notify(self._tree)
+        await notifier.wait_stopped()
+
+
 def print_dry_run(args: argparse.Namespace, rules: "Rules") -> None:
-    """Ask every known plugin for its list, and print what becomes of it; serve nothing."""
-    known = KnownSockets(args.state_dir.absolute()).load()
-    rows = asyncio.run(_rows(known.items(), rules, args.state_dir.absolute()))
-    empty = f"no plugin has registered at a proxy with --state-dir {args.state_dir} yet"
-    print_listing(rows, _COLUMNS, args.output, document=rows, empty=empty)
+    """Print what becomes of the list of every known plugin, or of a record; serve nothing.
+
+    Raises `CannotRead` for a file that is no record.
+    """
+    state_dir = args.state_dir.absolute()
+    sources: dict[str, Path | _LastList] = {}
+    if args.record:
+        recording = read_recording(args.record)
+        for problem in recording.problems:
+            _log.warning("%s", problem)
+        for name, each in recording.resources.items():
+            sources[name] = _LastList(ResourceName.parse(name).device_type, each.changes)
+        empty = "the record has no resource"
+    else:
+        sources |= KnownSockets(state_dir).load()
+        empty = f"no plugin has registered at a proxy with --state-dir {args.state_dir} yet"
+    rows = asyncio.run(_rows(sources, rules, state_dir))
+    print_listing(rows, _COLUMNS, args.output, empty=empty)
 
 
-async def _rows(known: Iterable[tuple[str, Path]], rules: "Rules", state_dir: Path) -> list[Row]:
+async def _rows(
+    sources: Mapping[str, Path | _LastList], rules: "Rules", state_dir: Path
+) -> list[Row]:
     found = await asyncio.gather(
-        *(_rows_of(name, socket, rules.of(name), state_dir) for name, socket in known)
+        *(_rows_of(name, source, rules.of(name), state_dir) for name, source in sources.items())
     )
     return [row for rows in found for row in rows]
 
 
 async def _rows_of(
-    name: str, socket: Path, rule: "ResourceRule | None", state_dir: Path
+    name: str, source: Path | _LastList, rule: "ResourceRule | None", state_dir: Path
 ) -> list[Row]:
     blank: Row = {"plugin": name, "resource": None, "id": None, "health": None, "note": ""}
     if rule is None:
         return [{**blank, "note": "hidden: no rule names it"}]
-    plugin = PluginScanner(ResourceName.parse(name))
+    inside = ResourceName.parse(name)
+    plugin = PluginScanner(inside)
+    plugin.is_mended = rule.mend
     # Only what changes the list; nothing is written.
     looking = replace(rule, record=None, hold=None, inject=None, faults=None)
     try:
-        chain = make_chain(plugin, looking, state_dir)
-        await plugin.connect(socket, dial=_PATIENCE)
-        async with asyncio.timeout(_PATIENCE):
-            await plugin.presence.wait_here()
+        scanner = source if isinstance(source, _LastList) else plugin
+        chain = make_chain(scanner, inside, looking, state_dir)
+        if isinstance(source, Path):
+            await plugin.connect(source, dial=_PATIENCE)
+            async with asyncio.timeout(_PATIENCE):
+                await plugin.presence.wait_here()
         tree = await scan_once(chain.scanner, _PATIENCE)
     except KubedevicesError as error:
         return [{**blank, "note": str(error)}]
     except TimeoutError:
-        return [{**blank, "note": f"{socket} sent no list within {_PATIENCE:g} s"}]
+        return [{**blank, "note": f"{source} sent no list within {_PATIENCE:g} s"}]
     finally:
         await plugin.close()
     return [

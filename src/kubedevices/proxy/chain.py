@@ -26,7 +26,6 @@ from kubedevices.middleware.rename import Renamed
 from kubedevices.middleware.share import Shared, ShareOf, ShareRule
 from kubedevices.middleware.split import Split, SplitPart, SplitRule
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ResourceRule, renamed
 from kubedevices.proxy.rule_keys import (
     CheckKey,
@@ -86,9 +85,11 @@ class _Layer(NamedTuple):
     use: Callable[[Any, Any], None] | None = None
 
 
-def make_chain(plugin: PluginScanner, rule: ResourceRule, state_dir: Path) -> Chain:
-    """Return the chain over `plugin` that `rule` asks for; raises `UsageError`."""
-    inside = plugin.resource
+def make_chain(plugin: Scanner, inside: ResourceName, rule: ResourceRule, state_dir: Path) -> Chain:
+    """Return the chain that `rule` asks for over `plugin`, which lists `inside`.
+
+    Raises `UsageError`.
+    """
     domain = renamed(inside, inside.device_type, rule.rename).domain
     place = Place(domain, inside, state_dir)
     scanner: Scanner = plugin
@@ -97,7 +98,6 @@ def make_chain(plugin: PluginScanner, rule: ResourceRule, state_dir: Path) -> Ch
         value = layer.value(rule)
         if value is not None:
             scanner = layers[layer.name] = layer.make(scanner, value, place)
-    plugin.is_mended = "mend" in layers
     return Chain(scanner, domain, rule, layers)
 
 

@@ -200,7 +200,8 @@ class Proxy:
         rule = self.rules.of(name)
         if rule is None:
             return None
-        chain = make_chain(plugin, rule, self._state_dir)
+        chain = make_chain(plugin, plugin.resource, rule, self._state_dir)
+        plugin.is_mended = rule.mend
         self.rules.claim(name, rule)
         return chain
 

@@ -101,7 +101,7 @@ class Replay(Scanner):
             following = changes[number + 1][0].time if number + 1 < len(changes) else None
             if following is not None and self._due(began, zero, following) <= loop.time():
                 continue  # several at once, or late: only the last of them counts
-            notifier.notify(_tree(lists))
+            notifier.notify(tree_of(lists))
             if following is not None:
                 await asyncio.sleep(self._due(began, zero, following) - loop.time())
         if changes:
@@ -126,7 +126,8 @@ class Replay(Scanner):
             )  # fmt: skip
 
 
-def _tree(lists: Mapping[str, Change]) -> DeviceTree:
+def tree_of(lists: Mapping[str, Change]) -> DeviceTree:
+    """Return what the plugin listed, by device type; a resource that is gone is not there."""
     tree = DeviceTree()
     for name, change in lists.items():
         if change.entries is not None:
