@@ -23,6 +23,7 @@ from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.proxy_rig import ask, first_list, proxied, ruled
 from tests.waiting import until
+from tests.widgets import QUICK
 
 ODD = (
     *healthy("z", "a", numa=(1, 0)),
@@ -286,10 +287,12 @@ async def test_a_restarted_proxy_finds_a_plugin_that_registered_once(short_dir: 
 
 
 async def test_a_restarted_kubelet_gets_everything_again(short_dir: Path) -> None:
-    """The plugin inside notices nothing of it."""
-    async with proxied(short_dir) as rig:
+    """The plugin inside notices nothing of it. The new kubelet's socket is told by a file event,
+    and not found by the next look, which would come too late.
+    """
+    async with proxied(short_dir, timing=QUICK._replace(look_interval=3600.0)) as rig:
         plugin = await rig.plugin(*healthy("a"))
         await rig.served(1)
         await rig.kubelet.restart()
         await rig.kubelet.wait_for(RESOURCE, 1)
-        assert plugin.streams_opened == 1
+        assert (plugin.streams_opened, len(rig.kubelet.requests)) == (1, 2)
