@@ -17,6 +17,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
     RegisterRequest,
 )
 from kubedevices.device import DeviceSpec, ReportedDevice
@@ -202,9 +203,12 @@ class FakePlugin:
             tuple(tuple(self.preferred_answer(container)) for container in request.containers)
         )
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         self.pre_starts.append(request.device_ids)
         await self._behave("pre_start")
+        return PreStartContainerResponse(request.unknown)
 
     async def _behave(self, method: str) -> None:
         if method in self._gates:

@@ -101,6 +101,12 @@ class PreStartContainerRequest(NamedTuple):
     unknown: bytes = b""
 
 
+class PreStartContainerResponse(NamedTuple):
+    """Says nothing but that the devices are ready."""
+
+    unknown: bytes = b""
+
+
 class ClaimReference(NamedTuple):
     """A ResourceClaim as a kubelet names it to a DRA driver."""
 

@@ -14,6 +14,7 @@ from kubedevices.allocation import (
     AllocateResponse,
     ContainerAllocateResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import (
@@ -292,11 +293,14 @@ async def test_pre_start_is_part_of_allocate(short_dir: Path) -> None:
 class FirstStartFails(FakePlugin):
     """Prepares devices once its gate is open, and fails to the first time."""
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         self.pre_starts.append(request.device_ids)
         if len(self.pre_starts) == 1:
             await self.hang("first start").wait()
             raise RpcError(StatusCode.INTERNAL, "reset failed")
+        return PreStartContainerResponse()
 
 
 async def test_a_repeated_allocate_keeps_its_pod(short_dir: Path) -> None:

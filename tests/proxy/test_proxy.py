@@ -52,9 +52,9 @@ async def test_fields_of_a_later_api_pass(short_dir: Path) -> None:
     """In options, lists, requests, answers; 16 calls at once. `test_convert` has every message."""
     later = b"\xba\x01\x03new"  # the field 23
     async with proxied(short_dir) as rig:
-        plugin = await rig.plugin(*healthy("a"))
+        plugin = await rig.plugin(*healthy("a"), pre_start=True)
         await rig.served(1)
-        plugin.options = PluginOptions(unknown=later)
+        plugin.options = PluginOptions(pre_start_required=True, unknown=later)
         message = as_list([*healthy("b"), carrying(healthy("a")[0], later)]) + later
         await plugin.send_bytes(message)
         await plugin.register()
@@ -86,6 +86,8 @@ async def test_fields_of_a_later_api_pass(short_dir: Path) -> None:
             convert.allocate_response_to_wire(plugin.allocate_answer(each)) for each in requests
         ]
         assert answers[3].endswith(later * 3)
+        starts = convert.pre_start_request_to_wire(PreStartContainerRequest(("a",), later))
+        assert await ask(served, services.PRE_START_CONTAINER, starts) == later
 
 
 @pytest.mark.parametrize("prefers", [False, True])

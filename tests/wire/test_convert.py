@@ -19,6 +19,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
     RegisterRequest,
 )
 from kubedevices.device import Device, DeviceSpec, Health, Mount, ReportedDevice
@@ -180,7 +181,8 @@ def named(value: Any) -> dict[str, Any]:
             return {**names, "supported_versions": versions}
         case (bool(registered), str(error)):
             return {"plugin_registered": registered, "error": error}
-    raise AssertionError(value)
+    assert isinstance(value, PreStartContainerResponse), value
+    return {}
 
 
 Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]
@@ -218,6 +220,10 @@ MESSAGES: dict[str, Codec] = {
     "v1beta1.PreStartContainerRequest": (
         st.builds(PreStartContainerRequest, texts, NOTHING),
         convert.pre_start_request_to_wire, convert.pre_start_request_from_wire,
+    ),
+    "v1beta1.PreStartContainerResponse": (
+        st.builds(PreStartContainerResponse, NOTHING),
+        convert.pre_start_response_to_wire, convert.pre_start_response_from_wire,
     ),
     "pluginregistration.PluginInfo": (
         st.builds(PluginInfo, text, text, text, texts),

@@ -18,6 +18,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device import Health
 from kubedevices.device_tree import DeviceTree
@@ -290,15 +291,18 @@ class FaultyRelay(Relay):
             tuple(tuple(f"wrong-{i}" for i in range(each.size)) for each in request.containers)
         )
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Ask the inner type, take a while, and fail now and then."""
-        await super().pre_start_container(request)
+        answer = await super().pre_start_container(request)
         rule = self._rule.pre_start or PreStart()
         self._starts += 1
         await asyncio.sleep(rule.delay)
         if _is_turn(self._starts, rule.fail_every):
             self._faulty.count("failed_starts", self.device_type)
             raise RpcError(StatusCode.INTERNAL, f"simulated failure of start {self._starts}")
+        return answer
 
 
 def _is_turn(number: int, every: int) -> bool:

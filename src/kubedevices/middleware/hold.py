@@ -21,6 +21,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device import Health
 from kubedevices.device_tree import DeviceTree
@@ -229,9 +230,11 @@ class HeldRelay(Relay):
         """Ask the plugin when it is there."""
         return await self._ask(lambda: super(HeldRelay, self).allocate(request))
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Let the plugin prepare the devices when it is there."""
-        await self._ask(lambda: super(HeldRelay, self).pre_start_container(request))
+        return await self._ask(lambda: super(HeldRelay, self).pre_start_container(request))
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest

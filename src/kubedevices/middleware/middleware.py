@@ -23,6 +23,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
@@ -74,9 +75,11 @@ class Relay(StandIn):
         """Ask the inner type."""
         return await self.inner.get_preferred_allocation(request)
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Let the inner type prepare the devices."""
-        await self.inner.pre_start_container(request)
+        return await self.inner.pre_start_container(request)
 
     async def on_type_added(self, device_type: str) -> None:
         """Tell the inner type, by the name that it knows."""

@@ -14,6 +14,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.middleware import Middleware, Relay
@@ -162,11 +163,14 @@ class Recording(Relay):
         self._answer(PREFER, number, answer)
         return answer
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Note request and answer."""
         number = self._ask(PRE_START, request)
-        await self._hear(PRE_START, number, self.inner.pre_start_container(request))
-        self._answer(PRE_START, number, None)
+        answer = await self._hear(PRE_START, number, self.inner.pre_start_container(request))
+        self._answer(PRE_START, number, answer)
+        return answer
 
     def _ask(self, call: str, request: Any) -> int:
         number = next(self._record.numbers)

@@ -57,8 +57,8 @@ CALLS: Mapping[str, Call] = {
         message_json.PRE_START_RESPONSE,
         convert.pre_start_request_to_wire,
         convert.pre_start_request_from_wire,
-        lambda _: convert.EMPTY,
-        lambda _: None,
+        convert.pre_start_response_to_wire,
+        convert.pre_start_response_from_wire,
     ),
 }
 """The calls of a container's life."""

@@ -9,11 +9,11 @@ from typing import NamedTuple, cast
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
-    ContainerAllocateRequest,
     ContainerPreferredRequest,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
@@ -281,10 +281,12 @@ class _SharingRelay(Relay):
         """Let the plugin edit the answer; it hears of devices."""
         await super().post_allocate(response, _of_devices(request) if self._rule else request)
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Let the plugin prepare each device once."""
         ids = _unique_devices(request.device_ids) if self._rule else request.device_ids
-        await super().pre_start_container(PreStartContainerRequest(ids))
+        return await super().pre_start_container(request._replace(device_ids=ids))
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
@@ -339,12 +341,10 @@ class _SharingRelay(Relay):
 
 
 def _of_devices(request: AllocateRequest) -> AllocateRequest:
-    return AllocateRequest(
-        tuple(
-            ContainerAllocateRequest(_unique_devices(container.device_ids))
-            for container in request.containers
-        )
-    )
+    asked = [
+        each._replace(device_ids=_unique_devices(each.device_ids)) for each in request.containers
+    ]
+    return request._replace(containers=tuple(asked))
 
 
 def _unique_devices(ids: Iterable[str]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import (
@@ -252,9 +253,9 @@ class Endpoint:
             lambda: self._client.get_preferred_allocation(request, timeout=self._timeouts.preferred)
         )
 
-    async def relay_pre_start(self, request: PreStartContainerRequest) -> None:
-        """Return when the plugin has answered."""
-        await self._call(
+    async def relay_pre_start(self, request: PreStartContainerRequest) -> PreStartContainerResponse:
+        """Return the answer as it is."""
+        return await self._call(
             lambda: self._client.pre_start_container(request, timeout=self._timeouts.pre_start)
         )
 

@@ -73,8 +73,8 @@ class ContainerPreStarter(ABC):
     """Is called before each start of a container that holds devices."""
 
     @abstractmethod
-    def pre_start_container(self, request: PreStartContainerRequest) -> Awaitable[None] | None:
-        """Make the devices ready; an exception fails the container start.
+    def pre_start_container(self, request: PreStartContainerRequest) -> Awaitable[object] | None:
+        """Make the devices ready; an exception fails the container start. Returns nothing.
 
         A kubelet waits for 30 seconds.
         """

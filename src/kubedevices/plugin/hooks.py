@@ -17,6 +17,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.errors import BadHookAnswer, HookFailed, KubedevicesError
 from kubedevices.plugin import hook_threads
@@ -45,6 +46,7 @@ _METHODS: dict[str, type] = {
 }
 
 _ANSWERS = (AllocateResponse, UseDefault)
+_STARTED = PreStartContainerResponse()
 
 _log = logging.getLogger(__name__)
 
@@ -135,10 +137,13 @@ class Hooks:
 
     async def pre_start_container(
         self, request: PreStartContainerRequest, deadline: Deadline | None = None
-    ) -> None:
+    ) -> PreStartContainerResponse:
         """Let the plugin prepare the devices, if it wants to (see `can_pre_start`)."""
+        answer = None
         if self._pre_start is not None:
-            await hook_threads.call(self._pre_start, request, deadline=deadline)
+            answer = await hook_threads.call(self._pre_start, request, deadline=deadline)
+        # Authors return nothing; a plugin behind the proxy has an answer.
+        return answer if isinstance(answer, PreStartContainerResponse) else _STARTED
 
     async def on_type_added(self, device_type: str) -> None:
         """Let the plugin make ready what a device type needs; raises `HookFailed`."""

@@ -22,6 +22,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device import Device
 from kubedevices.errors import (
@@ -317,7 +318,9 @@ class PluginServer:
                 self.resource, problem,
             )  # fmt: skip
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Let the plugin prepare the devices of a container about to start."""
         if not self._hooks.can_pre_start:
             raise RpcError(
@@ -331,7 +334,7 @@ class PluginServer:
         )
         try:
             deadline = self._deadline("pre_start", self._timeouts.pre_start)
-            await self._hooks.pre_start_container(request, deadline)
+            response = await self._hooks.pre_start_container(request, deadline)
         except Exception as error:
             self.counts["failed_pre_starts"] += 1
             self._count_late("pre_start", error)
@@ -340,6 +343,7 @@ class PluginServer:
             slow.cancel()
         self.counts["pre_starts"] += 1
         _log.info("%s: prepared %s", self.resource, ids)
+        return response
 
     def _warn_of_slow_pre_start(self, ids: str) -> None:
         _log.warning(

@@ -17,6 +17,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.errors import EndpointStopped, PluginAway, PluginLate, WireError
 from kubedevices.node.endpoint import Endpoint
@@ -106,9 +107,11 @@ class PluginCalls(CallsOnly):
             _log.warning("%s; answering without preference", error.message)
             return PreferredAllocationResponse(tuple(() for _ in request.containers))
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
-        """Return when the plugin has answered."""
-        await self._ask(
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
+        """Return the plugin's answer."""
+        return await self._ask(
             "PreStartContainer",
             lambda plugin: plugin.relay_pre_start(request),
             self._limits.pre_start,

@@ -14,6 +14,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import RpcError, StatusCode, UsageError
@@ -159,9 +160,13 @@ class RecordedAnswers(CallsOnly):
             tuple(part for each in answers for part in each.containers)
         )
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse:
         """Answer as the plugin did."""
-        await self._answers(PRE_START, request)
+        (answer,) = await self._answers(PRE_START, request)
+        assert isinstance(answer, PreStartContainerResponse)
+        return answer
 
     async def _answers(self, call: str, request: Any) -> Sequence[Any]:
         """Return the answer to the request, or those to its containers if they were asked alone."""

@@ -15,6 +15,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
     RegisterRequest,
 )
 from kubedevices.device import ReportedDevice
@@ -64,10 +65,11 @@ class DevicePluginClient:
 
     async def pre_start_container(
         self, request: PreStartContainerRequest, *, timeout: float
-    ) -> None:
+    ) -> PreStartContainerResponse:
         """Let the plugin prepare devices before their container starts."""
         payload = convert.pre_start_request_to_wire(request)
-        await self.channel.unary(services.PRE_START_CONTAINER, payload, timeout=timeout)
+        answer = await self.channel.unary(services.PRE_START_CONTAINER, payload, timeout=timeout)
+        return convert.pre_start_response_from_wire(answer)
 
 
 class RegistrationClient:

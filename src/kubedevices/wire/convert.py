@@ -18,6 +18,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
     RegisterRequest,
 )
 from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
@@ -281,6 +282,20 @@ def pre_start_request_from_wire(data: bytes) -> PreStartContainerRequest:
         return PreStartContainerRequest(message.texts(1), message.unknown(_ONLY_BLOCK_1))
 
     return read("v1beta1.PreStartContainerRequest", data, value)
+
+
+def pre_start_response_to_wire(response: PreStartContainerResponse) -> bytes:
+    """PreStartContainerResponse."""
+    return response.unknown
+
+
+def pre_start_response_from_wire(data: bytes) -> PreStartContainerResponse:
+    """PreStartContainerResponse."""
+
+    def value(message: Fields) -> PreStartContainerResponse:
+        return PreStartContainerResponse(message.unknown(frozenset()))
+
+    return read("v1beta1.PreStartContainerResponse", data, value)
 
 
 # ---------------------------------------------------------------- plugins found by a watcher

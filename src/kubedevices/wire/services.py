@@ -14,6 +14,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
+    PreStartContainerResponse,
     RegisterRequest,
 )
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
@@ -52,8 +53,10 @@ class DevicePluginService(Protocol):
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
         """Say what containers get with their devices."""
 
-    async def pre_start_container(self, request: PreStartContainerRequest) -> None:
-        """Prepare devices right before their container starts."""
+    async def pre_start_container(
+        self, request: PreStartContainerRequest
+    ) -> PreStartContainerResponse | None:
+        """Prepare devices right before their container starts; None is an empty answer."""
 
 
 class RegistrationService(Protocol):
@@ -107,8 +110,9 @@ def device_plugin_methods(
         return convert.allocate_response_to_wire(await service.allocate(request))
 
     async def pre_start(payload: bytes) -> bytes:
-        await service.pre_start_container(_decode(convert.pre_start_request_from_wire, payload))
-        return convert.EMPTY
+        request = _decode(convert.pre_start_request_from_wire, payload)
+        response = await service.pre_start_container(request)
+        return convert.EMPTY if response is None else convert.pre_start_response_to_wire(response)
 
     return {
         GET_DEVICE_PLUGIN_OPTIONS: UnaryMethod(options),
