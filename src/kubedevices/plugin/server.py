@@ -323,15 +323,11 @@ class PluginServer:
     ) -> PreStartContainerResponse:
         """Let the plugin prepare the devices of a container about to start."""
         if not self._hooks.can_pre_start:
-            raise RpcError(
-                StatusCode.UNIMPLEMENTED,
-                "PreStartContainer() should not be called as this device plugin "
-                "doesn't implement it",
-            )
+            reason = "should not be called as this device plugin doesn't implement it"
+            raise RpcError(StatusCode.UNIMPLEMENTED, f"PreStartContainer() {reason}")
         ids = " ".join(request.device_ids)
-        slow = asyncio.get_running_loop().call_later(
-            self._timing.slow_pre_start, self._warn_of_slow_pre_start, ids
-        )
+        loop = asyncio.get_running_loop()
+        slow = loop.call_later(self._timing.slow_pre_start, self._warn_of_slow_pre_start, ids)
         try:
             deadline = self._deadline("pre_start", self._timeouts.pre_start)
             response = await self._hooks.pre_start_container(request, deadline)
