@@ -84,7 +84,8 @@ class CdiFiles:
     def _uses_cdi(self, tree: DeviceTree) -> bool:
         if self._inject == "cdi":
             return len(tree) > 0
-        return any(any(map(_HAS_CDI, tree.devices(kind).values())) for kind in tree)
+        ours = (kind for kind in tree if not tree.sent(kind))  # no list that is sent on has any
+        return any(any(map(_HAS_CDI, tree.devices(kind).values())) for kind in ours)
 
     # ------------------------------------------------------------ in threads
 

@@ -169,7 +169,10 @@ class ServedType:
             _log.debug("%s: updated, %r", self.resource, server)
 
     async def _build(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
-        """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long."""
+        """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long.
+
+        A list as another plugin sent it is passed on, for which no thread is worth its start.
+        """
         self._updated.clear()
         given, sent = self._devices, self._sent
 
@@ -182,7 +185,8 @@ class ServedType:
                 devices = self._answer_form.complete(devices)
             return builder.build(devices)
 
-        made = await hook_threads.call(build)
+        is_made = 0 < len(sent) <= self._settings.max_list_size
+        made = build() if is_made else await hook_threads.call(build)
         if made.too_large and not self.too_large:
             _log.error(
                 "%s; %d are offered as before, %d are left out until all fit again",
