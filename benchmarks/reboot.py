@@ -59,8 +59,9 @@ def pod(number: int) -> object:
 @contextlib.contextmanager
 def host_process(cluster: Cluster, devices: int) -> Iterator[None]:
     """Run the plugin as a service of the host, which is there when the kubelet starts."""
-    command = [sys.executable, "-m", "kubedevices.cli", "simulate", "--resource-name", RESOURCE]
-    command += ["--number-devices", str(devices), "--socket-dir", str(cluster.plugin_dir)]
+    command = ["nice", "-n", "-10", sys.executable, "-m", "kubedevices.cli", "simulate"]
+    command += ["--resource-name", RESOURCE, "--number-devices", str(devices)]
+    command += ["--socket-dir", str(cluster.plugin_dir)]
     with (cluster.directory / "plugin.log").open("a") as log:
         process = subprocess.Popen(command, stderr=log)
     try:

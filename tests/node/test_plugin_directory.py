@@ -204,4 +204,4 @@ def test_a_file_system_without_locks_is_a_clear_error(
     before = len([*Path("/proc/self/fd").iterdir()])
     with pytest.raises(CannotAsk, match=r"cannot lock .*/lock: No locks available"):
         StateLock(short_dir).acquire()
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before

@@ -65,6 +65,8 @@ def plugin_unit(program: str, arguments: Sequence[str], env: Mapping[str, str]) 
         "RestartSec=1",
         "# A mistake in the configuration: trying again would not mend it.",
         "RestartPreventExitStatus=2",
+        "# A busy kubelet refuses the pods for which it registers too late.",
+        "Nice=-10",
     ]
     about = [
         "Description=Kubernetes device plugin, kubedevices " + arguments[0],
