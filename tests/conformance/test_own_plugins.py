@@ -13,7 +13,7 @@ from tests.conformance.rig import FAST, found, hot_plug, skipped
 
 pytestmark = pytest.mark.timeout(400)
 
-OURS = replace(FAST, noticed_soon=15, registered_at_all=20)
+OURS = replace(FAST, noticed_soon=15, registered_at_all=20, change=8)
 """Our registrar waits 10 s before it believes that a stream is gone for good."""
 
 KUBEDEVICES = (sys.executable, "-m", "kubedevices.cli")
