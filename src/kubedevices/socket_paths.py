@@ -15,6 +15,9 @@ POD_RESOURCES_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 STATE_DIR = Path("/var/lib/kubedevices")
 """Default of `--state-dir`: the node's ledger and its control socket, mode 0700."""
 
+INSIDE_DIR = STATE_DIR / "plugins"
+"""Where the plugins behind a proxy register."""
+
 KUBELET_SOCKET_NAME = "kubelet.sock"
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 CONTROL_SOCKET_NAME = "control.sock"

@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kubedevices import __version__
+from kubedevices import __version__, socket_paths
 from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
@@ -24,7 +24,7 @@ IMAGE = f"localhost/kubedevices:{__version__}"
 """What `make image` builds: a name by which no cluster pulls an image of somebody else."""
 PROGRAM = "/usr/local/bin/kubedevices"
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
-INSIDE_DIR = "/var/lib/kubedevices/plugins"
+INSIDE_DIR = str(socket_paths.INSIDE_DIR)
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 _GO_WITH = {
     "config": ("simulate", "expose", "proxy"),

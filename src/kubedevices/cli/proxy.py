@@ -3,13 +3,12 @@
 import argparse
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import add_output_argument
 from kubedevices.cli.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, INSIDE_DIR, STATE_DIR
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ examples:
   kubedevices proxy --plugin-dir /tmp/inside --socket-dir /tmp/kd --state-dir /tmp/state
 """
 LOG_LEVEL = "info"
-
-_STATE_DIR = Path("/var/lib/kubedevices")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,9 +76,9 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plugin-dir",
         type=some_path,
-        default=_STATE_DIR / "plugins",
+        default=INSIDE_DIR,
         metavar="DIR",
-        help=f"directory in which plugins register (default: {_STATE_DIR / 'plugins'})",
+        help=f"directory in which plugins register (default: {INSIDE_DIR})",
     )
     parser.add_argument(
         "--plugin-registry",
@@ -99,9 +96,9 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
         type=some_path,
-        default=_STATE_DIR,
+        default=STATE_DIR,
         metavar="DIR",
-        help=f"what the proxy keeps over a restart (default: {_STATE_DIR})",
+        help=f"what the proxy keeps over a restart (default: {STATE_DIR})",
     )
     _add_limits(parser)
     parser.add_argument(

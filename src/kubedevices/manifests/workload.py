@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from kubedevices import socket_paths
 from kubedevices.manifests import memory
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
@@ -24,8 +25,8 @@ NAME = "kubedevices"
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 PLUGIN_DIR = str(DEVICE_PLUGIN_DIR)
 """Where every kubelet looks for plugins: its `--root-dir` moves podresources, but not this."""
-STATE_DIR = "/var/lib/kubedevices"
-INSIDE_DIR = f"{STATE_DIR}/plugins"
+STATE_DIR = str(socket_paths.STATE_DIR)
+INSIDE_DIR = str(socket_paths.INSIDE_DIR)
 """Where the plugins behind a proxy register, on the host."""
 CDI_DIR = "/var/run/cdi"
 CONFIG_DIR = "/etc/kubedevices"

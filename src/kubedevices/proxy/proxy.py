@@ -25,9 +25,7 @@ from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.proxy.rules import Rules
 from kubedevices.proxy.state_service import telling_state
-
-STATE_DIR = Path("/var/lib/kubedevices")
-PLUGIN_DIR = STATE_DIR / "plugins"
+from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ class Proxy:
         self,
         *,
         socket_dir: Path,
-        plugin_dir: Path = PLUGIN_DIR,
+        plugin_dir: Path = INSIDE_DIR,
         state_dir: Path = STATE_DIR,
         registry_dir: Path | None = None,
         rules: Rules | None = None,
