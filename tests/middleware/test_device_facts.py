@@ -56,9 +56,10 @@ def test_a_device_file_leads_to_its_function(tmp_path: Path) -> None:
     assert function.is_dir()
 
     def address_of(path: str) -> str | None:
-        return pci.address_of_file(
+        found = pci.place_of_file(
             path, sysfs_root=host.sys, dev_root=host.dev, stat_device=host.stat
         )
+        return found and found.address
 
     assert address_of(card) == "0000:3b:00.0"
     assert address_of(group) == "0000:3b:00.1"

@@ -3,7 +3,8 @@
 The keys of `-o json` and `-o yaml` are a promise: a list of resources, each with `device_type`,
 `resource` (null without a domain) and `devices`, each of these with `id`, `health`, `numa_nodes`,
 `devices` (`host_path`, `container_path`, `permissions`), `mounts` (`host_path`, `container_path`,
-`read_only`), `env`, `annotations`, `cdi`, `attributes` and `capacity`.
+`read_only`), `env`, `annotations`, `cdi`, `attributes` and `capacity`. With `--mode dra` they are
+those of a Kubernetes List of ResourceSlices.
 """
 
 import argparse
@@ -45,6 +46,7 @@ examples:
   kubedevices scan widgets.py:Widgets
   kubedevices scan widgets.py:Widgets --arg dev=/tmp/dev -o json
   kubedevices scan --config host-devices.yaml
+  kubedevices scan --config host-devices.yaml --mode dra -o yaml
 """
 
 _TIMEOUT = 30.0
@@ -54,7 +56,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_scanner_argument(parser, nargs="?")
     add_host_arguments(parser)
-    parser.add_argument("--domain", help="print full resource names, DOMAIN/TYPE")
+    parser.add_argument(
+        "--domain",
+        help="print full resource names, DOMAIN/TYPE; with --mode dra the name of the driver",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("device-plugin", "dra"),
+        default="device-plugin",
+        help="dra: print the ResourceSlices that a driver would publish",
+    )
+    parser.add_argument(
+        "--kube-node",
+        metavar="NAME",
+        help="with --mode dra: the name of the node (default: the variable NODE_NAME, then the "
+        "host's name)",
+    )
     parser.add_argument(
         "--timeout",
         type=float,
@@ -69,9 +86,15 @@ def run(args: argparse.Namespace) -> int:
     """Print one device tree."""
     if not args.timeout > 0:
         raise UsageError(f"--timeout {args.timeout:g} must be a number of seconds above 0")
+    if args.kube_node is not None and args.mode != "dra":
+        raise UsageError("--kube-node means nothing without --mode dra")
     scanner, domain = _choose_scanner(args)
     tree = asyncio.run(scan_once(scanner, args.timeout, dev_root=args.dev_root))
     check_tree(tree, domain)
+    if args.mode == "dra":
+        from kubedevices.cli.scan_slices import print_slices
+
+        return print_slices(tree, domain, args)
     resources = [_describe_type(tree, device_type, domain) for device_type in tree]
     rows = list(_rows(resources))
     empty = ", ".join(

@@ -3,6 +3,7 @@
 names      names of drivers, devices and CDI devices
 limits     what an API server accepts as a device
 slices     a device tree as the devices of ResourceSlices
+tree_lookup  where devices are in the machine
 reconcile  what to write so that the API server has the slices that are wanted
 claims     what a ResourceClaim asks of us, and whether it can have it
 claim_cdi  what a container gets with a claim, in the words of CDI

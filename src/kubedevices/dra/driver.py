@@ -21,14 +21,13 @@ from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import describe_refused, offer_of
+from kubedevices.dra.tree_lookup import TreeLookup
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.file_watch import FileWatch
-from kubedevices.host.sysfs import NumaReader
 from kubedevices.plugin import hook_threads, scanning
 from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
-from kubedevices.plugin.numa_lookup import NumaLookup
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.timing import HookTimeouts, back_off
@@ -144,7 +143,7 @@ class DraDriver:
         )
         publisher = Publisher(self._api, self.domain, settings.node_name)
         await hook_threads.call(preparation.start)
-        lookup = NumaLookup(NumaReader(sysfs_root=settings.sysfs_root, dev_root=settings.dev_root))
+        lookup = TreeLookup(settings.sysfs_root, settings.dev_root)
         tree, _ = await updates.next()
         await self._take(tree, lookup, service, publisher)
         names = (*PLUGIN_SERVICES, *HEALTH_SERVICES)
@@ -167,14 +166,14 @@ class DraDriver:
         raise AssertionError("unreachable: all run until cancelled or until one raises")
 
     async def _follow(
-        self, updates: TreeUpdates, lookup: NumaLookup, service: ClaimService, publisher: Publisher
+        self, updates: TreeUpdates, lookup: TreeLookup, service: ClaimService, publisher: Publisher
     ) -> NoReturn:
         while True:
             tree, _ = await updates.next()
             await self._take(tree, lookup, service, publisher)
 
     async def _take(
-        self, tree: DeviceTree, lookup: NumaLookup, service: ClaimService, publisher: Publisher
+        self, tree: DeviceTree, lookup: TreeLookup, service: ClaimService, publisher: Publisher
     ) -> None:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:

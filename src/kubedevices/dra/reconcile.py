@@ -19,11 +19,14 @@ _INDEX_DIGITS = 5
 
 @dataclass(frozen=True)
 class Pool:
-    """Whose slices these are. The pool has the name of the node."""
+    """Whose slices these are. The pool has the name of the node.
+
+    Without the UID of the node, which only the API server knows, slices have no owner.
+    """
 
     driver: str
     node_name: str
-    node_uid: str
+    node_uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ def _created(
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceSlice",
-        "metadata": {"generateName": prefix, "ownerReferences": [owner | {"controller": True}]},
+        "metadata": {"generateName": prefix}
+        | ({"ownerReferences": [owner | {"controller": True}]} if pool.node_uid else {}),
         "spec": {
             "driver": pool.driver,
             "nodeName": pool.node_name,

@@ -14,7 +14,10 @@ from kubedevices.dra import limits
 from kubedevices.dra.limits import device_problem
 from kubedevices.dra.names import DeviceKey, device_labels
 
-NUMA_NODE = "resource.kubernetes.io/numaNode"
+STANDARD = "resource.kubernetes.io"
+NUMA_NODE = f"{STANDARD}/numaNode"
+PCI_BUS_ID = f"{STANDARD}/pciBusID"
+PCIE_ROOT = f"{STANDARD}/pcieRoot"
 DeviceObject = dict[str, Any]
 """An element of `spec.devices` of a ResourceSlice."""
 

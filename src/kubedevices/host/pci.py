@@ -4,18 +4,19 @@ For scanners: `pci.devices(vendor="8086", driver="vfio-pci")`. The device files 
 found by `device_files.device_files_below(function.directory)`, those of vfio by `host.vfio`.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kubedevices.host.sysfs import (
     DEV_ROOT,
     SYSFS_ROOT,
     DeviceNumber,
-    device_number,
     list_entries,
+    own_device_number,
     read_attribute,
 )
 
@@ -24,6 +25,8 @@ Sriov = Literal["pf", "vf", "undivided"]
 
 A physical function whose virtual ones are handed out must not be handed out itself.
 """
+
+_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 Wanted = str | Collection[str] | None
 """One word or several of which one must fit; None fits everything. `*` and `?` are wildcards."""
@@ -90,14 +93,26 @@ def find(address: str, *, sysfs_root: Path = SYSFS_ROOT) -> PciDevice | None:
     return _read(sysfs_root / "bus/pci/devices" / address)
 
 
-def address_of_file(
+class PciPlace(NamedTuple):
+    """Where a device file is among PCI functions.
+
+    `address`: the nearest function above it. `root`: its PCI root, such as `pci0000:3a`, if there
+    is one. `is_behind_bus`: the file belongs to a device on another bus there, as a USB stick does.
+    """
+
+    address: str
+    root: str | None
+    is_behind_bus: bool
+
+
+def place_of_file(
     path: str,
     *,
     sysfs_root: Path = SYSFS_ROOT,
     dev_root: Path = DEV_ROOT,
-    stat_device: Callable[[Path], DeviceNumber] = device_number,
-) -> str | None:
-    """Return the address of the function that a device file belongs to, None where none does.
+    stat_device: Callable[[Path], DeviceNumber | None] = own_device_number,
+) -> PciPlace | None:
+    """Return where a device file is, None where no PCI function is above it.
 
     Of an IOMMU group of vfio it is the first function.
     """
@@ -105,15 +120,34 @@ def address_of_file(
     if place.is_relative_to(DEV_ROOT):
         place = dev_root / place.relative_to(DEV_ROOT)
     try:
-        number = stat_device(place)
+        if (number := stat_device(place)) is None:
+            return None
         directory = (sysfs_root / f"dev/{number.kind}/{number.major}:{number.minor}").resolve()
+        group = sysfs_root / "kernel/iommu_groups" / directory.name / "devices"
+        members = list_entries(group) if directory.parent.name == "vfio" else ()
+        known = sysfs_root / "bus/pci/devices"
+        is_behind = False
+        for each in (*members, directory, *directory.parents):
+            if each.name and (known / each.name).exists():
+                return PciPlace(each.name, _root_of(each.resolve()), is_behind)
+            is_behind = is_behind or _is_on_another_bus(each)
     except (OSError, RuntimeError):  # gone, or a loop of links
-        return None
-    group = sysfs_root / "kernel/iommu_groups" / directory.name / "devices"
-    members = list_entries(group) if directory.parent.name == "vfio" else ()
-    known = sysfs_root / "bus/pci/devices"
-    names = [each.name for each in (*members, directory, *directory.parents)]
-    return next((name for name in names if name and (known / name).exists()), None)
+        pass
+    return None
+
+
+def _root_of(directory: Path) -> str | None:
+    """Return the root that a function is below: the outermost, for one behind a VMD has two."""
+    return next(filter(_ROOT.fullmatch, directory.parts), None)
+
+
+def _is_on_another_bus(directory: Path) -> bool:
+    """Whether a device is on a bus of its own; virtio is how the functions of a VM are driven."""
+    try:
+        subsystem = (directory / "subsystem").readlink()
+    except OSError:
+        return False
+    return subsystem.parent.name == "bus" and subsystem.name not in ("pci", "virtio")
 
 
 def fits(text: str, wanted: Wanted) -> bool:

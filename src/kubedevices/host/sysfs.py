@@ -47,12 +47,23 @@ class DeviceNumber(NamedTuple):
     minor: int
 
 
-def device_number(path: Path) -> DeviceNumber:
-    """Return the number of a device file, or of the disk that any other file lives on."""
-    status = path.stat()
+def own_device_number(path: Path) -> DeviceNumber | None:
+    """Return the number of a device file, None for any other file."""
+    return _own_number(path.stat())
+
+
+def _own_number(status: os.stat_result) -> DeviceNumber | None:
     if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
         kind = "char" if stat.S_ISCHR(status.st_mode) else "block"
         return DeviceNumber(kind, os.major(status.st_rdev), os.minor(status.st_rdev))
+    return None
+
+
+def device_number(path: Path) -> DeviceNumber:
+    """Return the number of a device file, or of the disk that any other file lives on."""
+    status = path.stat()
+    if (number := _own_number(status)) is not None:
+        return number
     return DeviceNumber("block", os.major(status.st_dev), os.minor(status.st_dev))
 
 

@@ -51,11 +51,11 @@ class DeviceFacts:
         if address := pci_address_in(device.id):
             return address
         for spec in device.all_specs:
-            found = pci.address_of_file(
+            found = pci.place_of_file(
                 spec.host_path, sysfs_root=self._sysfs_root, dev_root=self._dev_root
             )
             if found is not None:
-                return found
+                return found.address
         return None
 
 

@@ -75,7 +75,7 @@ class NumaLookup:
     ) -> Device:
         if device.numa_nodes is not None:
             return device
-        paths = _paths_of(device)
+        paths = files_of(device)
         if not paths:
             return replace(device, numa_nodes=())
         if before is not None and _counts_still(before[0], device, paths):
@@ -91,11 +91,11 @@ def _counts_still(before: Device, now: Device, paths: tuple[str, ...]) -> bool:
     Not for a device that recovered: its file may have been missing, or it may be elsewhere now.
     """
     has_recovered = now.is_healthy and not before.is_healthy
-    return before.numa_nodes is None and paths == _paths_of(before) and not has_recovered
+    return before.numa_nodes is None and paths == files_of(before) and not has_recovered
 
 
-def _paths_of(device: Device) -> tuple[str, ...]:
-    """Return the device files that say where a device is; in CDI if nowhere else."""
+def files_of(device: Device) -> tuple[str, ...]:
+    """Return the device files that say where a device is; those of its CDI edits if no others."""
     if device.specs or device.paths or device.cdi is None or isinstance(device.cdi, str):
         return tuple(spec.host_path for spec in device.all_specs)
     edits = getattr(device.cdi, "container_edits", device.cdi)

@@ -1,0 +1,106 @@
+"""`kubedevices scan --mode dra`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+
+SCANNERS = """\
+import kubedevices as kd
+
+class Widgets(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree({"widget": [
+            kd.Device("GPU:1", numa_nodes=[1], attributes={"model": "T4"},
+                      capacity={"memory": "1Gi"}),
+            kd.Device("w2", numa_nodes=(), health="Unhealthy"),
+        ]})
+
+class Many(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree({"widget": [kd.Device(f"w{i}", numa_nodes=()) for i in range(129)]})
+
+class Nothing(kd.PolledScanner):
+    def list_devices(self):
+        return kd.DeviceTree()
+
+class Bad(kd.PolledScanner):
+    def list_devices(self):
+        bad = kd.Device("bad", numa_nodes=(), attributes={"a-b": 1})
+        return kd.DeviceTree({"widget": [bad, kd.Device("good", numa_nodes=())]})
+"""
+
+TABLE = """\
+SLICE  DEVICE          ATTRIBUTES                                                         \
+CAPACITY    TAINTS
+0      gpu-1-494fa941  type=widget,id=GPU:1,resource.kubernetes.io/numaNode=1,model=T4    \
+memory=1Gi  -
+0      w2              type=widget,id=w2                                                  \
+-           example.com/unhealthy:NoSchedule
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work beside a module with scanners."""
+    (tmp_path / "scanners.py").write_text(SCANNERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NODE_NAME", "node1")
+
+
+def scan(name: str, *more: str) -> int:
+    return main(["scan", f"scanners.py:{name}", "--mode", "dra", "--domain", "example.com", *more])
+
+
+def test_devices_as_a_driver_would_publish_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """For people: slice, label, attributes."""
+    assert scan("Widgets") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [line.split() for line in TABLE.splitlines()]
+
+
+def test_slices_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `kubectl create` takes them: a list of objects, of one generation."""
+    assert scan("Many", "-o", "json", "--kube-node", "node2") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["apiVersion"], document["kind"]) == ("v1", "List")
+    first, second = document["items"]
+    assert (first["apiVersion"], first["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
+    assert second["metadata"] == {"generateName": "00001-example.com-node2-"}
+    assert [len(each["spec"]["devices"]) for each in (first, second)] == [128, 1]
+    pool = {"name": "node2", "generation": 1, "resourceSliceCount": 2}
+    assert first["spec"]["pool"] == second["spec"]["pool"] == pool
+
+
+def test_a_driver_without_devices_has_a_slice(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which says that the driver runs."""
+    assert scan("Nothing", "-o", "json") == 0
+    (only,) = json.loads(capsys.readouterr().out)["items"]
+    assert only["spec"]["devices"] == []
+
+
+def test_a_device_that_no_server_takes_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are printed; the exit code says that something is wrong."""
+    assert scan("Bad") == 1
+    captured = capsys.readouterr()
+    assert "good" in captured.out
+    assert "kubedevices: widget: device bad is not offered: the attribute 'a-b'" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode", "dra"], "--mode dra needs --domain"),
+        (["--mode", "dra", "--domain", "x" * 61 + ".de"], "at most 63 characters"),
+        (["--mode", "dra", "--domain", "a.com", "--kube-node", "N 1"], "cannot be the name of a"),
+        (["--kube-node", "n1"], "--kube-node means nothing without --mode dra"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And exit code 2."""
+    assert main(["scan", "scanners.py:Widgets", *arguments]) == 2
+    assert message in capsys.readouterr().err
