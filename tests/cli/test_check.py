@@ -2,13 +2,16 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from kubedevices.cli import main
+from kubedevices.conformance import view
 from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.processes import Keeper, KeeperRefused
 from tests.cli.commands import run
 from tests.conformance.rig import GOOD_PLUGIN, MUTANT, widgets
 
@@ -93,6 +96,8 @@ def test_a_plugin_that_cannot_be_started_exits_3() -> None:
         (["--bind", "/tmp", "--", "x"], "it must read HOST:INSIDE"),
         (["--bind", "/tmp:/run/cdi/x", "--", "x"], "gets a /var/run/cdi of its own already"),
         (["--bind", "/tmp:/x", "/tmp"], "--bind is for plugins that check starts"),
+        (["--in-place", "/tmp"], "--in-place is for plugins that check starts"),
+        (["--in-place", "--bind", "/tmp:/x", "--", "x"], "--in-place makes none"),
         (["--explain", "list.ordr"], "did you mean 'list.order'?"),
     ],
 )
@@ -113,13 +118,96 @@ def test_a_fixture_that_is_missing_exits_3(capsys: pytest.CaptureFixture[str]) -
 def test_without_root_it_says_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plugin with fixed paths needs root; the message names both ways out."""
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    """A plugin with fixed paths needs a mount; the message names all ways out."""
+
+    async def refused(keeper: Keeper, binds: object) -> None:
+        raise KeeperRefused("Operation not permitted: unshare")
+
+    monkeypatch.setattr(Keeper, "enter_private_view", refused)
     assert main(["check", "--", "true"]) == 3
     error = capsys.readouterr().err
-    assert "only root may mount" in error
-    assert "sudo" in error
-    assert "{socket_dir}" in error
+    for words in ("Operation not permitted", "sudo", "{socket_dir}", "--in-place"):
+        assert words in error
+
+
+@pytest.mark.needs_host("user namespaces for everybody")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_without_root_a_user_namespace_gives_the_view(short_dir: Path) -> None:
+    """Somebody else finds the plugin directory at its fixed path, and the host's stays as it is."""
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    try_out = [*nobody, "unshare", "-Urm", sys.executable, "-c", "import kubedevices"]
+    if subprocess.run(try_out, capture_output=True, check=False).returncode:
+        pytest.skip("this host gives user namespaces to root only, or hides our sources")
+    script = "from kubedevices.probe.mounts import *; enter_private_view([Bind(*sys.argv[1:])]); "
+    script += "print(*os.listdir(sys.argv[2]))"
+    (short_dir / "seen").touch()
+    short_dir.chmod(0o755)
+    command = [sys.executable, "-c", f"import os, sys; {script}", short_dir, "/var/lib/kubelet/x"]
+    done = subprocess.run([*nobody, *command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("seen\n", "")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_in_place_needs_no_mount_and_leaves_nothing(
+    there: bool,
+    short_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The check acts at the fixed paths themselves; what it made is gone afterwards."""
+    fixed = {name: short_dir / "lib" / name for name in ("plugins", "registry", "cdi")}
+    if there:
+        fixed["plugins"].mkdir(parents=True)
+    for name, kind in (
+        ("DEVICE_PLUGIN_DIR", "plugins"),
+        ("PLUGIN_REGISTRY_DIR", "registry"),
+        ("CDI_DIR", "cdi"),
+    ):
+        monkeypatch.setattr(view, name, fixed[kind])
+    with widgets() as devices:
+        command = [sys.executable, str(GOOD_PLUGIN), "--device-dir", str(devices)]
+        command += ["--socket-dir", str(fixed["plugins"]), "--cdi-dir", str(fixed["cdi"])]
+        checks = ["--only", "list.order", "allocate.answers", "life.stop-code", "-o", "json"]
+        assert main(["check", *UNHURRIED, "--in-place", *checks, "--", *command]) == 0
+    statuses = {each["status"] for each in json.loads(capsys.readouterr().out)["checks"]}
+    assert statuses == {"pass"}
+    left = sorted(path.name for path in short_dir.rglob("*"))
+    assert left == (["lib", "plugins"] if there else [])
+
+
+def test_in_place_refuses_a_directory_in_use(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine with a kubelet is no place for it, and what is there stays."""
+    (short_dir / "kubelet.sock").touch()
+    monkeypatch.setattr(view, "DEVICE_PLUGIN_DIR", short_dir)
+    assert main(["check", "--in-place", "--", "true"]) == 3
+    assert f"cannot use {short_dir}: it has files: kubelet.sock" in capsys.readouterr().err
+    assert (short_dir / "kubelet.sock").exists()
+
+
+def known(directory: Path, text: str) -> list[str]:
+    file = directory / "known.yaml"
+    file.write_text(text)
+    return ["--expect", str(file)]
+
+
+def test_a_known_failure_exits_0_and_a_new_one_1(short_dir: Path) -> None:
+    """Findings of the file do not fail the run, in any report; what is gone is told."""
+    entries = "findings:\n- {check: list.id-unique, reason: bug 7}\n"
+    entries += "- {check: list.order, reason: bug 8}\n"
+    markdown = short_dir / "summary.md"
+    with widgets() as devices:
+        options = [*QUICK, "--only", "list", "--markdown", str(markdown)]
+        command = mutant(devices, "double-id")
+        done = run("check", *options, *known(short_dir, entries), *command)
+        assert done.returncode == 0, done.stdout
+        assert "known       bug 7" in done.stdout
+        assert "no longer found: list.order; remove it" in done.stdout
+        assert "## kubedevices check: passed" in markdown.read_text()
+        other = "findings:\n- {check: list.id-unique, resource: a.b/c, reason: bug 7}\n"
+        assert run("check", *options, *known(short_dir, other), *command).returncode == 1
+        assert "## kubedevices check: failed" in markdown.read_text()
 
 
 def test_the_list_has_every_check(capsys: pytest.CaptureFixture[str]) -> None:

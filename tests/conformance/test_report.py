@@ -1,19 +1,26 @@
 """Reports: the same results as text, JSON, JUnit and HTML."""
 
 import json
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from markdown_it import MarkdownIt
 
 from kubedevices.conformance.board import Result
 from kubedevices.conformance.check import Check, Phase, Severity, Status, Verdict
 from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.document import as_document
+from kubedevices.conformance.report.expected import Expected, load_expected
 from kubedevices.conformance.report.junit import as_junit
+from kubedevices.conformance.report.markdown import as_markdown
 from kubedevices.conformance.report.page import as_page
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import print_report, report_lines
+from kubedevices.errors import ConfigError
 
 
 async def nothing(stage: object) -> str:
@@ -166,6 +173,76 @@ def test_junit_has_failures_skips_and_warnings() -> None:
     assert "The mending." in (failure.text or "")
     assert cases["life.lost-updates a.b/c"].find("skipped") is not None
     assert (cases["list.order a.b/c"].findtext("system-out") or "").startswith("warning")
+
+
+BUG = Expected("list.id-unique", "bug 7", "a.b/c")
+
+
+@pytest.mark.parametrize(
+    ("expected", "fail_on", "new"),
+    [
+        ([], "fail", ["list.id-unique"]),
+        ([], "warn", ["list.id-unique", "list.order"]),
+        ([], "never", []),
+        ([BUG], "fail", []),
+        ([BUG], "warn", ["list.order"]),
+        ([Expected("list.id-unique", "x", "a.b/other")], "fail", ["list.id-unique"]),
+        ([Expected("list.id-unique", "x", status="warn")], "fail", ["list.id-unique"]),
+        ([Expected("list.order", "x", status="warn"), BUG], "warn", []),
+    ],
+)
+def test_only_new_findings_fail_a_run(
+    expected: list[Expected], fail_on: str, new: list[str]
+) -> None:
+    """A known finding covers its check, its resource and its status; `--fail-on` says the rest."""
+    run = replace(RUN, expected=expected, fail_on=fail_on)
+    assert run.new == new
+    assert run.fails == bool(new)
+    assert as_document(run)["new"] == new
+    assert ET.fromstring(as_junit(run)).attrib["failures"] == str(len(new))
+
+
+def test_a_known_finding_that_is_gone_is_told_if_it_was_looked_for() -> None:
+    """A check that passed is gone; one that was skipped, or left out, says nothing."""
+    names = ("grpc.ping", "life.lost-updates", "life.dies", "list.order")
+    run = replace(RUN, expected=[Expected(name, "why") for name in names])
+    assert [each.check for each in run.vanished] == ["grpc.ping"]
+    assert as_document(run)["vanished"] == [{"check": "grpc.ping", "resource": "", "reason": "why"}]
+    assert "no longer found: grpc.ping; remove it from the known findings" in run.remarks()
+
+
+def test_a_known_finding_has_its_reason_in_every_report() -> None:
+    """And it is no failure for a CI server."""
+    run = replace(RUN, expected=[BUG])
+    assert "known       bug 7" in "\n".join(report_lines(run))
+    assert "<dt>known</dt><dd>bug 7</dd>" in as_page(run, "today")
+    assert "| known | bug 7 |" in as_markdown(run)
+    skipped = ET.fromstring(as_junit(run)).find("./testsuite/testcase/skipped")
+    assert skipped is not None
+    assert skipped.attrib["message"].startswith("known: bug 7: more than once")
+    assert as_document(run)["checks"][0]["known"] == "bug 7"
+
+
+def test_markdown_shows_what_a_plugin_says_and_nothing_else() -> None:
+    """No text of a plugin makes a link, a heading, a row or a tag; a long one is cut."""
+    evil = "# [x](http://y) | <img src=z> `c`\n## new\n| row |" + "a" * 5000
+    text = as_markdown(Run("p", [result("list.order", Status.WARN, evil)], 1))
+    page = MarkdownIt("commonmark").enable("table").render(text)
+    tags = set(re.findall(r"<(\w+)", page))
+    assert not tags & {"a", "img", "h1"}
+    assert page.count("<h2>") == 1
+    assert len(text) < 10000
+
+
+def test_a_file_of_known_findings_is_checked(short_dir: Path) -> None:
+    """Every mistake is told with its place: an unknown check, no reason, a wrong status."""
+    file = short_dir / "known.yaml"
+    file.write_text("findings:\n- {check: list.ordr, status: bad}\n- {check: list.order, x: 1}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_expected(file)
+    problems = "\n".join(map(str, caught.value.problems))
+    for words in ("did you mean 'list.order'?", "it must be fail or warn", "reason", "unknown key"):
+        assert words in problems
 
 
 class Tags(HTMLParser):

@@ -165,7 +165,7 @@ class Bench:
         `{socket_dir}` in `command` and in `env`, which is added to our own environment, stands for
         the directory of kubelet.sock. With `kubelet_paths` the plugin, and nobody else, also finds
         it at /var/lib/kubelet/device-plugins, and a directory of the bench, `cdi_dir`, at
-        /var/run/cdi; that needs root, else `NoPrivateView` is raised.
+        /var/run/cdi; that needs root or user namespaces, else `NoPrivateView` is raised.
         """
         directory = str(self.socket_dir)
         words = [os.fspath(word).replace("{socket_dir}", directory) for word in command]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
-from kubedevices.cli.serving import some_path
+from kubedevices.cli.check_arguments import add_arguments
+from kubedevices.cli.output import Column, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 from kubedevices.unblocked_output import unblocked_output
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kubedevices.conformance.timing import Timing
     from kubedevices.probe.mounts import Bind
 
+__all__ = ["EXAMPLES", "HELP", "NAME", "add_arguments", "run"]
+
 NAME = "check"
 HELP = """\
 find the mistakes of a device plugin in any language
@@ -35,10 +37,12 @@ find the mistakes of a device plugin in any language
 `-- COMMAND` starts the plugin. SOCKET_DIR is for a plugin that you start yourself; checks that must
 start or end the plugin are then skipped. The host's kubelet is not touched. With root, the plugin
 sees directories of the check at /var/lib/kubelet/device-plugins, /var/lib/kubelet/plugins_registry
-and /var/run/cdi. Without root, give the directories to the plugin: {socket_dir}, {registry_dir} and
-{cdi_dir} in COMMAND are replaced by their paths.
+and /var/run/cdi; without root it does in a user namespace, where the host allows these. Where it
+does not, give the directories to the plugin: {socket_dir}, {registry_dir} and {cdi_dir} in COMMAND
+are replaced by their paths. In a container without kubelet, --in-place needs neither.
 
-Exit codes: 0 no failure, 1 a failure, 2 wrong usage, 3 the plugin could not be started.
+Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage, 3 the plugin could
+not be started.
 """
 EXAMPLES = """\
 examples:
@@ -46,102 +50,19 @@ examples:
   kubedevices check -- ./my-plugin --dir {socket_dir}      without root
   kubedevices check --trigger 'touch /tmp/d/{n}' -- …      also looks for lost updates
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
+  kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
   kubedevices check --explain life.stream-cancelled        what a check is about
 """
 
 _TERMINATED = 128 + signal.SIGTERM
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "target", nargs="*", metavar="SOCKET_DIR | -- COMMAND ARG", help="what to check"
-    )
-    parser.add_argument("--resource", default="", metavar="NAME", help="only this resource")
-    for option, text in (("--only", "run only these"), ("--skip", "leave these out")):
-        parser.add_argument(
-            option,
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="ID",
-            help=f"{text}: IDs of checks or themes",
-        )
-    parser.add_argument(
-        "--bind",
-        action="append",
-        default=[],
-        metavar="HOST:INSIDE",
-        help="show the directory HOST to the plugin at INSIDE, for example test files at /dev "
-        "(needs root)",
-    )
-    parser.add_argument(
-        "--timeout-scale",
-        type=_scale,
-        default=1.0,
-        metavar="X",
-        help="multiply all limits and pauses, for a slow machine",
-    )
-    _add_trigger_arguments(parser)
-    _add_manner_arguments(parser)
-    parser.add_argument("--junit", type=some_path, metavar="FILE", help="also write JUnit XML")
-    parser.add_argument("--html", type=some_path, metavar="FILE", help="also write an HTML page")
-    parser.add_argument("--list", action="store_true", help="list all checks and exit")
-    parser.add_argument("--explain", metavar="ID", help="describe a check and exit")
-    add_output_argument(parser)
-
-
-def _add_trigger_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare how devices are made to change."""
-    parser.add_argument(
-        "--trigger",
-        default="",
-        metavar="[RESOURCE=]CMD",
-        help="a shell command that changes the devices; {n} and $KUBEDEVICES_TRIGGER_NUMBER are "
-        "1, 2, 3 …",
-    )
-    parser.add_argument(
-        "--undo",
-        default="",
-        metavar="CMD",
-        help="a shell command that undoes the --trigger with the same {n}",
-    )
-    parser.add_argument(
-        "--change-timeout",
-        type=float,
-        metavar="SECONDS",
-        help="how long a change may take to arrive (default: 15)",
-    )
-
-
-def _add_manner_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare for whom and in which manner a plugin is judged."""
-    parser.add_argument(
-        "--kubelet",
-        default="",
-        metavar="VERSION",
-        help="judge for these kubelets: 1.36, or 1.34-1.36 (default: the supported versions)",
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="skip checks that wait for a long time, and name them",
-    )
-    parser.add_argument(
-        "--one-at-a-time",
-        action="store_true",
-        help="do not start several copies of the plugin at the same time",
-    )
-    parser.add_argument(
-        "--no-registry",
-        action="store_true",
-        help="offer no plugin registry, for a plugin that registers in both ways",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Check a plugin, or tell about checks."""
+    from dataclasses import replace
+
     from kubedevices.conformance import checks
+    from kubedevices.conformance.report.expected import load_expected
 
     if args.explain:
         return _explain(checks.find(args.explain), args.output)
@@ -150,15 +71,17 @@ def run(args: argparse.Namespace) -> int:
         return _list(chosen, args.output)
     if not chosen:
         raise UsageError("--only and --skip leave no check")
-    for path in filter(None, (args.junit, args.html)):
+    for path in filter(None, (args.junit, args.html, args.markdown)):
         if not path.absolute().parent.is_dir():
             raise UsageError(f"the directory of {path} does not exist")
     target = _target(args)
+    expected = load_expected(args.expect) if args.expect else ()
     outcome = _check(target, chosen, _timing(args), args)
     if outcome is None:
         return _TERMINATED
+    outcome = replace(outcome, expected=expected, fail_on=args.fail_on)
     _report(outcome, args)
-    return 1 if outcome.counts["fail"] else 0
+    return int(outcome.fails)
 
 
 # ---------------------------------------------------------------- telling about checks
@@ -204,10 +127,14 @@ def _target(args: argparse.Namespace) -> "Target":
     if args.undo and not args.trigger:
         raise UsageError("--undo needs --trigger")
     trigger = Trigger.parse(args.trigger, args.undo)
+    if binds and args.in_place:
+        raise UsageError("--bind needs a mount, and --in-place makes none")
     if len(words) == 1 and Path(words[0]).is_dir():
         directory = Path(words[0]).absolute()
-        if binds:
-            raise UsageError("--bind is for plugins that check starts: -- COMMAND")
+        for option in ("bind", "in_place"):
+            if getattr(args, option):
+                name = option.replace("_", "-")
+                raise UsageError(f"--{name} is for plugins that check starts: -- COMMAND")
         return Target(
             directory=directory,
             resource=args.resource,
@@ -219,8 +146,9 @@ def _target(args: argparse.Namespace) -> "Target":
         binds=binds,
         resource=args.resource,
         trigger=trigger,
-        side_by_side=not args.one_at_a_time,
+        side_by_side=not (args.one_at_a_time or args.in_place),
         registry=not args.no_registry,
+        in_place=args.in_place,
     )
 
 
@@ -298,7 +226,7 @@ def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
         "bind": " ".join(args.bind),
         "options": " ".join(
             f"--{name.replace('_', '-')}"
-            for name in ("quick", "one_at_a_time", "no_registry")
+            for name in ("quick", "one_at_a_time", "in_place", "no_registry")
             if getattr(args, name)
         ),
         "time": "" if args.timeout_scale == 1 else f"all times × {args.timeout_scale:g}",
@@ -333,11 +261,14 @@ async def _run(
 def _report(outcome: "Run", args: argparse.Namespace) -> None:
     from kubedevices.conformance.report.document import as_document
     from kubedevices.conformance.report.junit import as_junit
+    from kubedevices.conformance.report.markdown import as_markdown
     from kubedevices.conformance.report.page import as_page
     from kubedevices.conformance.report.text import print_report
 
     if args.junit:
         _write(args.junit, as_junit(outcome))
+    if args.markdown:
+        _write(args.markdown, as_markdown(outcome))
     if args.html:
         now = dt.datetime.now(dt.UTC)
         _write(args.html, as_page(outcome, f"{now:%Y-%m-%d %H:%M} UTC"))
@@ -356,10 +287,3 @@ def _write(path: Path, text: str) -> None:
 
 def _split(names: Sequence[str]) -> list[str]:
     return [part for name in names for part in name.split(",") if part]
-
-
-def _scale(text: str) -> float:
-    value = float(text)
-    if not 0.001 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0.001 and 1000")
-    return value

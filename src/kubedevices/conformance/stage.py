@@ -21,7 +21,7 @@ from kubedevices.conformance.processes import Keeper, KeeperRefused, Process
 from kubedevices.conformance.target import Target, registry_beside
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Changes
-from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, View, Workplace
+from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, InPlace, View, Workplace
 from kubedevices.errors import NoPrivateView, PluginNotStarted
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.kubelet import Probe
@@ -41,10 +41,10 @@ async def open_stage(
 
     Raises `NoPrivateView` when the plugin needs one and we may not make it.
     """
-    private = bool(target.command) and os.geteuid() == 0
-    if not private and (target.needs_private_view or target.binds):
-        raise NoPrivateView("only root may mount" + (", --bind too" if target.binds else ""))
-    place, notes = Workplace.choose(), notes or Notes(Changes(target.trigger))
+    needed = target.needs_private_view or bool(target.binds)
+    private = bool(target.command) and not target.in_place and (needed or os.geteuid() == 0)
+    place = InPlace.choose() if target.in_place else Workplace.choose()
+    notes = notes or Notes(Changes(target.trigger))
     binds = [*target.binds, *place.binds()] if private else []
     keeper = await Keeper.open(place.root)
     try:
@@ -52,7 +52,7 @@ async def open_stage(
         try:
             await keeper.enter_private_view(binds)
         except KeeperRefused as error:
-            if target.needs_private_view or target.binds:
+            if needed:
                 raise NoPrivateView(str(error)) from error
             # A container's root may not mount, and the plugin was told where to go.
             await keeper.close()
@@ -89,6 +89,7 @@ async def open_stage(
                 stage.keep_logs()
     finally:
         await keeper.close()
+        place.leave()
 
 
 class Stage:

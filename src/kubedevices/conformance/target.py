@@ -13,7 +13,8 @@ class Target:
 
     `resource` limits the checks to one; `trigger` is what makes devices change; `side_by_side`
     allows several plugins at once, each in directories of its own; `registry` is whether there is
-    a plugin watcher.
+    a plugin watcher. `in_place`: the plugin finds the directories of the check at the usual paths
+    without a mount, on a machine that has no kubelet.
     """
 
     command: tuple[str, ...] = ()
@@ -23,14 +24,14 @@ class Target:
     trigger: Trigger = NO_TRIGGER
     side_by_side: bool = False
     registry: bool = True
+    in_place: bool = False
 
     @property
     def needs_private_view(self) -> bool:
         """Whether nothing in the command tells the plugin where its directories are."""
         told = ("{socket_dir}", "{registry_dir}")
-        return bool(self.command) and not any(
-            name in word for name in told for word in self.command
-        )
+        is_told = any(name in word for name in told for word in self.command)
+        return bool(self.command) and not is_told and not self.in_place
 
 
 def registry_beside(socket_dir: Path | None) -> Path | None:

@@ -1,14 +1,19 @@
 """Where a plugin's paths are for us: a plugin in a private view sees our directories elsewhere."""
 
+import contextlib
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
+from kubedevices.errors import NotInPlace
 from kubedevices.probe.mounts import Bind
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
+from kubedevices.words import some_of
 
 CDI_DIR = Path("/var/run/cdi")
 STATIC_CDI_DIR = Path("/etc/cdi")
@@ -23,7 +28,7 @@ class Workplace:
     root: Path
 
     @classmethod
-    def choose(cls) -> "Workplace":
+    def choose(cls) -> Self:
         """Choose where they will be: a path short enough for the sockets of any plugin."""
         parent = tempfile.gettempdir()
         if len(parent) > _LONGEST_PARENT:
@@ -35,6 +40,9 @@ class Workplace:
         self.root.mkdir(mode=0o755)  # a plugin may run as somebody else
         for directory in (self.sockets, self.registry, self.cdi):
             directory.mkdir()
+
+    def leave(self) -> None:
+        """Leave what the end of the keeper does not remove as it was before."""
 
     @property
     def sockets(self) -> Path:
@@ -70,6 +78,57 @@ class Workplace:
             Bind(str(self.registry), str(PLUGIN_REGISTRY_DIR)),
             Bind(str(self.cdi), str(CDI_DIR)),
         ]
+
+
+@dataclass(frozen=True)
+class InPlace(Workplace):
+    """Directories of a run at the paths that are built into plugins. Nobody else may use them."""
+
+    made: list[Path] = field(default_factory=list)  # by us, the innermost last
+    ours: list[Path] = field(default_factory=list)  # empty when we came
+
+    def create(self) -> None:
+        """Create what is missing; raises `NotInPlace` where something lies or nothing can."""
+        self.root.mkdir(mode=0o755)
+        for directory in (self.sockets, self.registry, self.cdi):
+            try:
+                for each in (*reversed(directory.parents), directory):
+                    if not each.exists():
+                        each.mkdir()
+                        self.made.append(each)
+                if not os.access(directory, os.W_OK):
+                    raise NotInPlace(str(directory), "you may not write there")
+                if names := sorted(each.name for each in directory.iterdir()):
+                    raise NotInPlace(str(directory), f"it has files: {some_of(names, 3)}")
+                self.ours.append(directory)
+            except OSError as error:
+                raise NotInPlace(str(directory), error.strerror or str(error)) from error
+
+    def leave(self) -> None:
+        """Remove what the plugin left, and the directories that were not there before."""
+        for entry in (entry for each in self.ours for entry in each.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        for directory in reversed(self.made):
+            with contextlib.suppress(OSError):  # gone already, or others use it
+                directory.rmdir()
+
+    @property
+    def sockets(self) -> Path:
+        """The device plugin directory."""
+        return DEVICE_PLUGIN_DIR
+
+    @property
+    def registry(self) -> Path:
+        """The plugin registry directory."""
+        return PLUGIN_REGISTRY_DIR
+
+    @property
+    def cdi(self) -> Path:
+        """The directory of generated CDI files."""
+        return CDI_DIR
 
 
 @dataclass(frozen=True)

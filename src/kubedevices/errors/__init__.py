@@ -24,7 +24,7 @@
     │   ├── ApiUnreachable                 no answer from a Kubernetes API server
     │   ├── NotADeviceFile
     │   ├── NoVfioGroup
-    │   └── PluginNotStarted, NoPrivateView    of a plugin under check
+    │   └── PluginNotStarted, NoPrivateView, NotInPlace    of a plugin under check
     ├── CommandNotStarted                  exit_code 126, or 127 where there is no such command
     ├── UnresolvableCdiDevices             names that no CDI file defines, with the reasons
     ├── CdiInjectionFailed                 an edit that is impossible on this host
@@ -70,7 +70,7 @@ proxy      a plugin behind the proxy
 check      a plugin under check
 """
 
-from kubedevices.errors.check import NoPrivateView, PluginNotStarted
+from kubedevices.errors.check import NoPrivateView, NotInPlace, PluginNotStarted
 from kubedevices.errors.container import (
     CdiInjectionFailed,
     CdiProblem,
@@ -238,6 +238,7 @@ __all__ = [
     "NotADeviceFile",
     "NotADeviceTree",
     "NotExpressible",
+    "NotInPlace",
     "NotInTime",
     "NotPermitted",
     "NothingAllocated",

@@ -23,7 +23,12 @@ class Bind(NamedTuple):
 
 
 def enter_private_view(binds: Iterable[Bind]) -> None:
-    """Leave the host's mounts and put each bind in place, in order; raises OSError."""
+    """Leave the host's mounts and put each bind in place, in order; raises OSError.
+
+    Who is not root becomes root of a user namespace for it.
+    """
+    if os.geteuid():
+        linux.become_root_here()
     linux.leave_shared_mounts()
     root = Path("/").stat().st_dev
     for bind in binds:

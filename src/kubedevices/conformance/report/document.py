@@ -11,7 +11,8 @@ def as_document(run: Run) -> dict[str, Any]:
     """Return the run: `checks` has one object per check and resource.
 
     `logs` has one object per process of the plugin that printed anything: during which check it
-    was started, how it ended, and all it printed.
+    was started, how it ended, and all it printed. `known` is the reason in the file of `--expect`;
+    `new` are the IDs of the findings that fail the run.
     """
     return {
         "plugin": run.plugin,
@@ -21,6 +22,12 @@ def as_document(run: Run) -> dict[str, Any]:
         "left_out": [*run.left_out],
         "summary": run.counts,
         "verdict": run.verdict(),
+        "fails": run.fails,
+        "new": run.new,
+        "vanished": [
+            {"check": each.check, "resource": each.resource, "reason": each.reason}
+            for each in run.vanished
+        ],
         "checks": [
             {
                 "id": result.check.id,
@@ -30,6 +37,7 @@ def as_document(run: Run) -> dict[str, Any]:
                 "evidence": result.verdict.evidence,
                 "story": result.verdict.story,
                 "seconds": round(result.seconds, 3),
+                "known": run.reason(result),
                 **words_of(result.check),
             }
             for result in run.results

@@ -1,20 +1,26 @@
-"""The report as JUnit XML. A warning is no failure there: it passes and says so in its output."""
+"""The report as JUnit XML.
 
+A finding that does not fail the run is no failure there. A warning passes and says so in its
+output, a known finding is skipped with the reason why it is known.
+"""
+
+from collections import Counter
 from xml.etree import ElementTree as ET
 
 from kubedevices.conformance.board import Result
 from kubedevices.conformance.check import Status
+from kubedevices.conformance.report.expected import LEVELS
 from kubedevices.conformance.report.summary import Run, alone, words_about
 
 
 def as_junit(run: Run) -> str:
     """Return the text of the file."""
-    counts = run.counts
+    states = Counter(_state(run, result) for result in run.results)
     numbers = {
         "tests": str(len(run.results)),
-        "failures": str(counts["fail"]),
+        "failures": str(states["failure"]),
         "errors": "0",
-        "skipped": str(counts["skip"]),
+        "skipped": str(states["skipped"]),
         "time": f"{run.seconds:.3f}",
     }
     root = ET.Element("testsuites", numbers)
@@ -23,14 +29,14 @@ def as_junit(run: Run) -> str:
     for title, words in run.about.items():
         ET.SubElement(properties, "property", {"name": title, "value": _clean(words)})
     for result in run.results:
-        _add_case(suite, result)
+        _add_case(suite, run, result)
     for log in run.logs[:1]:  # of the process that most checks met
         ET.SubElement(suite, "system-err").text = _clean(log.text)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_case(suite: ET.Element, result: Result) -> None:
+def _add_case(suite: ET.Element, run: Run, result: Result) -> None:
     case = ET.SubElement(
         suite,
         "testcase",
@@ -42,13 +48,27 @@ def _add_case(suite: ET.Element, result: Result) -> None:
     )
     evidence = _clean(result.verdict.evidence)
     text = "\n".join(f"{title}: {_clean(words)}" for title, words in words_about(alone(result)))
-    if result.status is Status.FAIL:
-        ET.SubElement(case, "failure", {"message": evidence, "type": "fail"}).text = text
-    elif result.status is Status.SKIP:
-        ET.SubElement(case, "skipped", {"message": evidence})
+    state, reason = _state(run, result), run.reason(result)
+    if state == "failure":
+        kind = {"message": evidence, "type": result.status.value}
+        ET.SubElement(case, "failure", kind).text = text
+    elif state == "skipped":
+        message = f"known: {_clean(reason)}: {evidence}" if reason else evidence
+        ET.SubElement(case, "skipped", {"message": message})
     else:
-        warned = result.status is Status.WARN
+        warned = result.status in (Status.WARN, Status.FAIL)
         ET.SubElement(case, "system-out").text = f"warning\n{text}" if warned else evidence
+
+
+def _state(run: Run, result: Result) -> str:
+    """Return the element of a case, an empty text for a test that passes."""
+    if result.status is Status.SKIP:
+        return "skipped"
+    if result.status not in (Status.FAIL, Status.WARN):
+        return ""
+    if run.reason(result):
+        return "skipped"
+    return "failure" if result.status in LEVELS[run.fail_on] else ""
 
 
 def _clean(text: str) -> str:

@@ -5,7 +5,7 @@ from html import escape
 from kubedevices import __version__
 from kubedevices.conformance.board import Result
 from kubedevices.conformance.notes import Log
-from kubedevices.conformance.report.summary import FindingOf, Run, words_about
+from kubedevices.conformance.report.summary import FindingOf, Run
 
 _STYLE = """
 :root { --ink:#1d2433; --soft:#5b6472; --line:#dfe3e8; --back:#f6f7f9; --card:#fff;
@@ -89,7 +89,8 @@ def _finding(run: Run, finding: FindingOf) -> str:
     status = finding.status.value
     of = f" · {escape(', '.join(finding.resources))}" if len(run.resources) > 1 else ""
     words = "".join(
-        f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in words_about(finding)
+        f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>"
+        for title, text in run.words_about(finding)
     )
     return (
         f'<section class="finding {status}"><h3>{status} <span class="id">'

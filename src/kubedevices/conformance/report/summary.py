@@ -9,6 +9,7 @@ from kubedevices.conformance.board import PLUGIN, Result
 from kubedevices.conformance.check import Check, Status
 from kubedevices.conformance.checks import THEMES
 from kubedevices.conformance.notes import Log
+from kubedevices.conformance.report.expected import LEVELS, Expected, vanished
 from kubedevices.words import counted, some_of
 
 
@@ -26,7 +27,8 @@ class Run:
     """Everything a report is made of.
 
     `about` is what one must know to repeat the run, by title; `logs` are what the plugin printed;
-    `left_out` are the IDs of checks that a quick run does not try.
+    `left_out` are the IDs of checks that a quick run does not try; `expected` are the findings that
+    are known; `fail_on` says which new findings make the run fail, a key of `LEVELS`.
     """
 
     plugin: str
@@ -35,6 +37,8 @@ class Run:
     about: Mapping[str, str] = field(default_factory=dict)
     logs: Sequence[Log] = ()
     left_out: Sequence[str] = ()
+    expected: Sequence[Expected] = ()
+    fail_on: str = "fail"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -56,6 +60,42 @@ class Run:
                 for each in checks.values()
             ]
         return found
+
+    @property
+    def new(self) -> list[str]:
+        """The IDs of the checks whose findings fail the run."""
+        failing = LEVELS[self.fail_on]
+        return list(
+            dict.fromkeys(
+                finding.check.id
+                for finding in self.findings
+                if finding.status in failing and not self.is_known(finding)
+            )
+        )
+
+    @property
+    def fails(self) -> bool:
+        """Whether there is a finding that fails the run."""
+        return bool(self.new)
+
+    @property
+    def vanished(self) -> list[Expected]:
+        """The known findings that were looked for and not found."""
+        return vanished(self.expected, self.results)
+
+    def reason(self, result: Result) -> str:
+        """Return why a result was to be expected, an empty text where it was not."""
+        return next((each.reason for each in self.expected if each.covers(result)), "")
+
+    def is_known(self, finding: FindingOf) -> bool:
+        """Whether a finding is known of every resource that has it."""
+        return all(self.reason(result) for result in finding.results)
+
+    def words_about(self, finding: FindingOf) -> list["Line"]:
+        """Return all there is to know about a finding of this run."""
+        reasons = dict.fromkeys(filter(None, map(self.reason, finding.results)))
+        known = [Line("known", "\n".join(reasons))] if reasons else []
+        return [*known, *words_about(finding)]
 
     @property
     def resources(self) -> list[str]:
@@ -80,7 +120,20 @@ class Run:
         """Return the lines that stand above the verdict."""
         left_out = some_of(self.left_out, limit=len(self.left_out))
         left_out = f"left out by --quick: {left_out}" if left_out else ""
-        return [line for line in (self.noted(), left_out, self.legend()) if line]
+        return [line for line in (self.noted(), left_out, self.legend(), *self.judged()) if line]
+
+    def judged(self) -> list[str]:
+        """Return which findings decide, where that is not every failure."""
+        if not self.expected and self.fail_on == "fail":
+            return []
+        known = list(dict.fromkeys(f.check.id for f in self.findings if self.is_known(f)))
+        lines = [f"known: {some_of(known, limit=len(known))}"] if known else []
+        gone = "no longer found: {}; remove it from the known findings"
+        lines += [gone.format(each) for each in self.vanished]
+        new = some_of(self.new, limit=len(self.new))
+        decides = f"--fail-on {self.fail_on}"
+        lines.append(f"{decides}: new: {new}" if new else f"{decides}: nothing new")
+        return lines
 
     def noted(self) -> str:
         """Return what most plugins do in one line, an empty one where this one does not."""

@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from kubedevices import terminal
 from kubedevices.conformance.board import Result
-from kubedevices.conformance.report.summary import FindingOf, Run, words_about
+from kubedevices.conformance.report.summary import FindingOf, Run
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
 _TITLE_WIDTH = 10
@@ -29,7 +29,7 @@ def report_lines(run: Run, width: int = 0) -> Iterator[str]:
     for finding in run.findings:
         status = terminal.styled(finding.status.upper(), STYLES[finding.status.value])
         yield f"{status} {finding.check.id}{terminal.styled(_of(run, finding), 'dim')}"
-        for title, text in words_about(finding):
+        for title, text in run.words_about(finding):
             first, *others = _wrapped(text, width - _TITLE_WIDTH - 4) or [""]
             yield f"  {terminal.styled(title.ljust(_TITLE_WIDTH), 'dim')}  {first}".rstrip()
             for line in others:

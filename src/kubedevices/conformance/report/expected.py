@@ -1,0 +1,74 @@
+"""The findings that are known already: a file of `--expect`, and which findings it accounts for.
+
+findings:
+  - check: life.stop-code
+    resource: example.com/gpu   # default: every resource
+    status: warn                # default: fail; a finding that is worse is a new one
+    reason: the vendor corrects it in 2.4
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubedevices.config.yaml_config import key, load_config
+from kubedevices.conformance.board import Result
+from kubedevices.conformance.check import Status
+from kubedevices.conformance.checks import ALL
+from kubedevices.words import did_you_mean
+
+LEVELS = {"fail": (Status.FAIL,), "warn": (Status.FAIL, Status.WARN), "never": ()}
+"""By the value of `--fail-on`: a finding with such a status makes the exit code 1."""
+
+_COVERED = {"fail": (Status.FAIL, Status.WARN, Status.NOTE), "warn": (Status.WARN, Status.NOTE)}
+_IDS = [check.id for check in ALL]
+
+
+def _wrong_id(name: str) -> str:
+    return "" if name in _IDS else f"there is no check {name!r}{did_you_mean(name, _IDS)}"
+
+
+def _wrong_status(name: str) -> str:
+    return "" if name in _COVERED else "it must be fail or warn"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One finding that is known, and why nobody mends it now."""
+
+    check: str = key(check=_wrong_id)
+    reason: str = key(not_empty=True)
+    resource: str = key(default="")
+    status: str = key(default="fail", check=_wrong_status)
+
+    def concerns(self, result: Result) -> bool:
+        """Whether it speaks of the check and the resource of `result`."""
+        return self.check == result.check.id and self.resource in ("", result.resource)
+
+    def covers(self, result: Result) -> bool:
+        """Whether `result` is what it announces."""
+        return self.concerns(result) and result.status in _COVERED[self.status]
+
+    def __str__(self) -> str:
+        return self.check + (f" of {self.resource}" if self.resource else "")
+
+
+@dataclass(frozen=True)
+class _File:
+    findings: tuple[Expected, ...] = key(default=())
+
+
+def load_expected(file: Path) -> tuple[Expected, ...]:
+    """Read a file of known findings; raises `CannotRead`, and `ConfigError` with its mistakes."""
+    config, _ = load_config(file, _File)
+    return config.findings
+
+
+def vanished(expected: Sequence[Expected], results: Sequence[Result]) -> list[Expected]:
+    """Return the known findings that were looked for and not found."""
+    gone = []
+    for each in expected:
+        tried = [r for r in results if each.concerns(r) and r.status is not Status.SKIP]
+        if tried and not any(r.status in _COVERED["fail"] for r in tried):
+            gone.append(each)
+    return gone

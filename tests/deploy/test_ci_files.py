@@ -1,0 +1,85 @@
+"""The files for CI servers: GitHub's action, GitLab's job, the test in Go."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kubedevices.cli import Parser
+from kubedevices.cli.check_arguments import add_arguments
+from tests.containers import need
+from tests.docs.pages import ROOT
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+CHECK: dict[str, Any] = ACTION["runs"]["steps"][-1]
+
+
+def test_the_action_hands_every_input_to_its_script_as_a_variable() -> None:
+    """An input in the text of a script would be code: it is only in `env`."""
+    used = " ".join(
+        str(value) for step in ACTION["runs"]["steps"] for value in step["env"].values()
+    )
+    assert all(f"inputs.{name} " in used for name in ACTION["inputs"])
+    assert not any("${{" in step["run"] for step in steps)
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_the_action_reports_and_ends_as_the_check_does(code: int, short_dir: Path) -> None:
+    """The summary is shown even if the check fails, and the words of the command stay together."""
+    program = short_dir / "kubedevices" / "bin" / "kubedevices"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        f'#!{sys.executable}\nimport sys\nprint(*sys.argv[1:], sep="\\n")\n'
+        'open(sys.argv[sys.argv.index("--markdown") + 1], "w").write("## summary\\n")\n'
+        f"sys.exit({code})\n"
+    )
+    program.chmod(0o755)
+    summary = short_dir / "step-summary"
+    given = {
+        "RUNNER_TEMP": str(short_dir),
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "COMMAND": "./plugin --name 'a b'",
+        "EXPECT": "known findings.yaml",
+        "FAIL_ON": "warn",
+        "ARGUMENTS": "--quick --only list",
+        "REPORT": "my reports",
+    }
+    # As GitHub runs `shell: bash`.
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", CHECK["run"]]
+    done = subprocess.run(
+        command, env=os.environ | given, cwd=short_dir, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert summary.read_text() == "## summary\n"
+    words = done.stdout.splitlines()
+    assert words[-3:] == ["bash", "-c", "exec ./plugin --name 'a b'"]
+    parser = Parser()
+    add_arguments(parser)
+    args = parser.parse_args(words[1 : words.index("--")])
+    assert (str(args.expect), args.fail_on) == ("known findings.yaml", "warn")
+    assert (args.quick, args.only) == (True, ["list"])
+
+
+def test_the_job_of_gitlab_uses_options_that_exist() -> None:
+    """Its script is a command line of `kubedevices check`."""
+    job = yaml.safe_load((ROOT / "examples/ci/gitlab.yml").read_text())["check-device-plugin"]
+    words = job["script"][-1].split()
+    parser = Parser()
+    add_arguments(parser)
+    args = parser.parse_args(words[2 : words.index("--")])
+    assert args.in_place
+    assert str(args.junit) == job["artifacts"]["reports"]["junit"]
+    assert str(args.html) in job["artifacts"]["paths"]
+
+
+def test_the_test_in_go_is_go() -> None:
+    """gofmt reads it and has nothing to change."""
+    need(shutil.which("gofmt"), "golang-go")
+    file = ROOT / "examples/ci/conformance_test.go"
+    done = subprocess.run(["gofmt", "-l", "-e", file], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("", "")
