@@ -142,8 +142,9 @@ def test_without_root_a_user_namespace_gives_the_view(short_dir: Path) -> None:
     script += "print(*os.listdir(sys.argv[2]))"
     (short_dir / "seen").touch()
     short_dir.chmod(0o755)
-    command = [sys.executable, "-c", f"import os, sys; {script}", short_dir, "/var/lib/kubelet/x"]
-    done = subprocess.run([*nobody, *command], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", f"import os, sys; {script}", str(short_dir)]
+    command = [*nobody, *command, "/var/lib/kubelet/x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("seen\n", "")
 
 

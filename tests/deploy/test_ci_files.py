@@ -21,9 +21,8 @@ CHECK: dict[str, Any] = ACTION["runs"]["steps"][-1]
 
 def test_the_action_hands_every_input_to_its_script_as_a_variable() -> None:
     """An input in the text of a script would be code: it is only in `env`."""
-    used = " ".join(
-        str(value) for step in ACTION["runs"]["steps"] for value in step["env"].values()
-    )
+    steps = ACTION["runs"]["steps"]
+    used = " ".join(str(value) for step in steps for value in step["env"].values())
     assert all(f"inputs.{name} " in used for name in ACTION["inputs"])
     assert not any("${{" in step["run"] for step in steps)
 
