@@ -23,7 +23,7 @@ from benchmarks.node_rig import (
     milliseconds,
     node,
 )
-from kubedevices.node.pod import Pod
+from kubedevices.node.pods.pod import Pod
 from kubedevices.wire.clients import DevicePluginClient
 
 WIDGET, OTHER = "widget", "other"

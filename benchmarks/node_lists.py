@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from benchmarks import measure
 from benchmarks.node_rig import DEADLINE, DOMAIN, Node, milliseconds, node
-from kubedevices.node.ledger import LEDGER_NAME
-from kubedevices.node.pod_resources import PodResourcesServer
+from kubedevices.node.doors.pod_resources import PodResourcesServer
+from kubedevices.node.ledger.ledger import LEDGER_NAME
 from kubedevices.wire.pod_resources import LIST, LIST_V1ALPHA1
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, UnaryMethod
 

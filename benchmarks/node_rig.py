@@ -20,8 +20,8 @@ from benchmarks import measure
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import NotInTime
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.topology_options import check_settings
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.topology.options import check_settings
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.convert import container_response_to_wire
 from kubedevices.wire.unix_grpc import GrpcChannel

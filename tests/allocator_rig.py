@@ -9,9 +9,9 @@ from kubedevices.allocation import (
     PluginOptions,
 )
 from kubedevices.device import ReportedDevice
-from kubedevices.node.allocator import AskPlugin, Chosen, DeviceRequest, Plan, plan
-from kubedevices.node.inventory import Inventory
-from kubedevices.node.pod_devices import HeldDevices, PodDevices
+from kubedevices.node.admission.allocator import AskPlugin, Chosen, DeviceRequest, Plan, plan
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
 
 R = "v.example/r"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from kubedevices.allocation import PluginOptions
 from kubedevices.device import ReportedDevice
-from kubedevices.node.inventory import Inventory
+from kubedevices.node.inventory.inventory import Inventory
 
 R, S = "v.example/r", "v.example/s"
 OPTIONS = PluginOptions()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.device import DeviceSpec, Mount
-from kubedevices.node.ledger_file import LedgerFile
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.pod_devices import HeldDevices, Holding
-from kubedevices.node.pod_devices_store import AdmittedPod
+from kubedevices.node.ledger.ledger_file import LedgerFile
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import HeldDevices, Holding
+from kubedevices.node.pods.pod_devices_store import AdmittedPod
 
 BOOT = "boot-1"
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"

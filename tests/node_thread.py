@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kubedevices.node.control import ControlService
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.doors.control import ControlService
 from tests.fake_plugin import FakePlugin
 
 Result = TypeVar("Result")

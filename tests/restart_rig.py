@@ -15,7 +15,7 @@ import pytest
 from kubedevices.allocation import ContainerOptions
 from kubedevices.errors import AdmissionRejected
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 

@@ -30,7 +30,7 @@ from kubedevices.errors import (
     UnregisteredResource,
     UsageError,
 )
-from kubedevices.node.topology_options import TopologySettings
+from kubedevices.node.topology.options import TopologySettings
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 from tests.plugin_process import ROOT
 from tests.waiting import until_sync

@@ -12,7 +12,7 @@ import yaml
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.cli import main
 from kubedevices.device import Mount
-from kubedevices.node.checkpoint import Checkpoint, CheckpointEntry, format_checkpoint
+from kubedevices.node.checkpoint.text import Checkpoint, CheckpointEntry, format_checkpoint
 from kubedevices.wire.convert import container_response_to_wire
 from tests.cli.commands import run
 from tests.golden_data import GOLDEN, load

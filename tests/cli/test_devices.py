@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire import proxy_client
 from tests.cli.commands import running

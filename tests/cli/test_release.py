@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 

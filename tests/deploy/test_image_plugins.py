@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kubedevices.manifests.workload import KUBELET_DIR, METRICS_PORT, Deployment, documents
-from kubedevices.node import pod as pods
+from kubedevices.node.pods import pod as pods
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 from tests.node_process import NodeProcess, node_process

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.endpoint import PluginTimeouts
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.interop.go_client import GoStatusError

@@ -13,10 +13,10 @@ from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.errors import DirectoryInUse, LedgerUnusable, NotInTime, SocketInUse
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind
-from kubedevices.node.inventory import Capacity
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.pod_devices import HeldDevices, Holding
-from kubedevices.node.pod_devices_store import AdmittedPod, Kept, PodDevicesInMemory
+from kubedevices.node.inventory.inventory import Capacity
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import HeldDevices, Holding
+from kubedevices.node.pods.pod_devices_store import AdmittedPod, Kept, PodDevicesInMemory
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.golden_data import load
 from tests.waiting import until

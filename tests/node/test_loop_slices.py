@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.node import list_plan, loop_slices
+from kubedevices.node import loop_slices
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.inventory import list_plan
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.overview import encode_node
 from kubedevices.wire import device_lists

@@ -16,10 +16,10 @@ from kubedevices.errors import (
 )
 from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.node_status import ResourceHealth, ResourceStatus
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.topology_hints import TopologyHint
-from kubedevices.node.topology_options import check_settings
+from kubedevices.node.inventory.node_status import ResourceHealth, ResourceStatus
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.topology.hints import TopologyHint
+from kubedevices.node.topology.options import check_settings
 from kubedevices.numa import NumaNodes
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.socket_metadata import change_everything

@@ -10,9 +10,9 @@ import pytest
 
 from kubedevices.errors import AdmissionRejected, GivenUp, KubedevicesError
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.ledger import Ledger
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.pod_devices import Holding
+from kubedevices.node.ledger.ledger import Ledger
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import Holding
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until
 

@@ -16,8 +16,8 @@ from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerA
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError
 from kubedevices.host.device_files import read_device_files
-from kubedevices.node.control_client import ControlClient
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.doors.control_client import ControlClient
+from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.runtimes import oci
 from kubedevices.socket_paths import default_state_dir
 from tests.cli.commands import run, running

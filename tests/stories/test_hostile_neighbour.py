@@ -10,8 +10,8 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk, RegistrationServerFailed
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming
 from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_kubelet import FakeKubelet

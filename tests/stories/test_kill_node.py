@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import KubedevicesError
-from kubedevices.node.checkpoint import Checkpoint, parse_checkpoint
-from kubedevices.node.control_client import ControlClient
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint
+from kubedevices.node.doors.control_client import ControlClient
+from kubedevices.node.pods.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.node_process import COMMAND, NodeProcess, node_process
 from tests.waiting import until
@@ -33,7 +33,7 @@ DEVICES = [f"d{number}" for number in range(12)]
 MOST_REPLIES = 60
 
 _SHORTEN = """\
-import sys, kubedevices.node.ledger as ledger
+import sys, kubedevices.node.ledger.ledger as ledger
 from kubedevices.cli import main
 ledger._CHANGES_PER_LOG = ledger._LONG_LOG = 10
 sys.exit(main(sys.argv[1:]))

@@ -11,12 +11,12 @@ import pytest
 
 from kubedevices.allocation import ContainerPreferredRequest
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.endpoint import PluginTimeouts
 from kubedevices.node.events import EventKind, NodeEvent
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.pod_devices_store import PodDevicesInMemory
-from kubedevices.node.topology_options import check_settings
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.topology.options import check_settings
 from tests.fake_plugin import FakePlugin, healthy
 from tests.waiting import until
 

@@ -13,8 +13,8 @@ import pytest
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import PluginNotBack
 from kubedevices.node.overview import describe_pods
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.topology_options import check_settings
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.topology.options import check_settings
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.restart_rig import ENDS, End, RestartRig, ids, kubelet_rejection, pod
 from tests.waiting import until
@@ -343,7 +343,7 @@ async def test_a_runtime_that_cannot_be_asked_is_no_empty_runtime(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error, or no answer: the pods of this boot count as running, and that is logged."""
-    monkeypatch.setattr("kubedevices.node.after_restart._RUNTIME_TIMEOUT", 0.05)
+    monkeypatch.setattr("kubedevices.node.admission.after_restart._RUNTIME_TIMEOUT", 0.05)
 
     def fail() -> set[tuple[str, str]]:
         raise ConnectionRefusedError("containerd is not there")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import AdmissionRejected, DevicesNoLongerHealthy, PluginNotBack
-from kubedevices.node.inventory import Capacity
+from kubedevices.node.inventory.inventory import Capacity
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.restart_rig import RestartRig, kubelet_rejection, pod
 from tests.waiting import until

@@ -9,9 +9,9 @@ import pytest
 from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import PluginNotBack
-from kubedevices.node.checkpoint import Checkpoint, parse_checkpoint, restore
-from kubedevices.node.inventory import Capacity
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint, restore
+from kubedevices.node.inventory.inventory import Capacity
+from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.wire.convert import container_response_from_wire
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import GOLDEN

@@ -10,9 +10,9 @@ import pytest
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.endpoint import PluginTimeouts
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
 from tests.waiting import until
 

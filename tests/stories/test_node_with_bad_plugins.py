@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.endpoint import PluginTimeouts
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy
 from tests.waiting import until
 

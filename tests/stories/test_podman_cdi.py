@@ -11,7 +11,7 @@ from kubedevices.device import DeviceSpec, Mount
 from kubedevices.host.cdi_inventory import CdiInventory
 from kubedevices.host.cdi_specs import read_registry, write_spec
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.runtimes import cdi, podman
 from tests.containers import try_to_open, two_devices
 from tests.podman_judge import Podman, podman_judge

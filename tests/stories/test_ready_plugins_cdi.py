@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.runtimes import podman
 from tests.cli.commands import running
 from tests.containers import two_devices

@@ -9,7 +9,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import DialPluginFailed, RegistrationRefused, UsageError
-from kubedevices.node.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
 from kubedevices.plugin.options import Settings
 from kubedevices.plugin.timing import Timing
 from kubedevices.socket_paths import PLUGIN_REGISTRY_DIR

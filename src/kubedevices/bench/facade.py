@@ -28,10 +28,10 @@ from kubedevices.errors import (
     UnregisteredResource,
     UsageError,
 )
-from kubedevices.node.container_options import container_options
-from kubedevices.node.inventory import GRACE_PERIOD
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.topology_options import TopologySettings
+from kubedevices.node.inventory.inventory import GRACE_PERIOD
+from kubedevices.node.pods.container_options import container_options
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.topology.options import TopologySettings
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.probe.manner import KIND, Manner

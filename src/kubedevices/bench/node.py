@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from kubedevices.errors import RegistrationError
+from kubedevices.node.arrival.plugin_directory import clean_plugin_directory, make_directory
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.plugin_directory import clean_plugin_directory, make_directory
 from kubedevices.probe.manner import KIND, Manner
 
 Wipe = Literal["everything", "sockets", "nothing"]

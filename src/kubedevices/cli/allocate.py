@@ -21,8 +21,8 @@ from kubedevices.resource_name import ResourceName
 from kubedevices.runtimes import FORMATS
 
 if TYPE_CHECKING:
-    from kubedevices.node.control_client import ControlClient
-    from kubedevices.node.pod import Pod
+    from kubedevices.node.doors.control_client import ControlClient
+    from kubedevices.node.pods.pod import Pod
 
 NAME = "allocate"
 HELP = """\
@@ -162,7 +162,7 @@ def requested_pod(
 
     Without a name it gets one that is not taken, which begins with `prefix`.
     """
-    from kubedevices.node.pod import Container, Pod
+    from kubedevices.node.pods.pod import Container, Pod
 
     name = _name("--pod-name", pod_name, f"{prefix}-{secrets.token_hex(4)}")
     return Pod(
@@ -200,7 +200,7 @@ def _read_pod(file: Path) -> "Pod":
 
     from kubedevices.config.yaml_source import find, parse_yaml, read_yaml, refuse_double_keys
     from kubedevices.errors import ConfigError, ConfigProblem
-    from kubedevices.node.pod import parse_pod
+    from kubedevices.node.pods.pod import parse_pod
 
     if str(file) == "-":
         file = Path("standard input")

@@ -17,13 +17,13 @@ from typing import Any
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
 from kubedevices.errors import CannotRead, ProtocolError
-from kubedevices.node.checkpoint import (
+from kubedevices.node.checkpoint.reader import read
+from kubedevices.node.checkpoint.text import (
     BadCheckpoint,
     Checkpoint,
     CheckpointEntry,
     parse_checkpoint,
 )
-from kubedevices.node.checkpoint_reader import read
 from kubedevices.wire.convert import container_response_from_wire
 
 NAME = "checkpoint"

@@ -30,7 +30,7 @@ from kubedevices.errors import NoNode, UsageError
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
-    from kubedevices.node.control_client import ControlClient
+    from kubedevices.node.doors.control_client import ControlClient
 
 NAME = "devices"
 HELP = """\

@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace) -> None:
     from kubedevices.cli.node_services import node_services
     from kubedevices.metrics import NO_METRICS, NODE_BEGINNINGS, PrometheusMetrics
-    from kubedevices.node.control import ControlService
     from kubedevices.node.device_manager import DeviceManager
+    from kubedevices.node.doors.control import ControlService
 
     metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
     manager = DeviceManager(

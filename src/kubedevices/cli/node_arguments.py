@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from kubedevices.cli.asking import absolute_path
 
 if TYPE_CHECKING:
-    from kubedevices.node.topology_options import TopologySettings
+    from kubedevices.node.topology.options import TopologySettings
 
 
 def add_service_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def add_service_arguments(parser: argparse.ArgumentParser) -> None:
 def topology_settings(args: argparse.Namespace) -> "TopologySettings":
     """Return the checked settings; raises `UsageError`."""
     from kubedevices.errors import UsageError
-    from kubedevices.node import topology_options
+    from kubedevices.node.topology import options as topology_options
 
     options: dict[str, str] = {}
     for option in args.topology_option:

@@ -19,8 +19,8 @@ from kubedevices.metrics import (
 
 if TYPE_CHECKING:
     from kubedevices.http_pages import PageServer
+    from kubedevices.node.arrival.plugin_watcher import PluginWatcher
     from kubedevices.node.device_manager import DeviceManager
-    from kubedevices.node.plugin_watcher import PluginWatcher
 
 
 @contextlib.asynccontextmanager
@@ -31,7 +31,7 @@ async def node_services(
     ready: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as running:
         if args.pod_resources:
-            from kubedevices.node.pod_resources import PodResourcesServer
+            from kubedevices.node.doors.pod_resources import PodResourcesServer
 
             server = PodResourcesServer(manager, args.pod_resources, count=_counter(metrics))
             await server.start()
@@ -55,7 +55,7 @@ async def node_services(
 
 
 def _watcher(manager: "DeviceManager", directory: Path) -> "PluginWatcher":
-    from kubedevices.node.plugin_watcher import PluginWatcher
+    from kubedevices.node.arrival.plugin_watcher import PluginWatcher
 
     handler = manager.get_watcher_handler()
     return PluginWatcher(directory, handler.connect, handler.disconnect)

@@ -15,7 +15,7 @@ from kubedevices.device import DeviceSpec, Mount
 from kubedevices.errors import CannotRead, UsageError
 
 if TYPE_CHECKING:
-    from kubedevices.node.pod import Pod
+    from kubedevices.node.pods.pod import Pod
 
 CDI_KIND = "kubedevices.local/allocation"
 """The kind of the one device in a file that stands for an allocation."""

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Wait, then print the number of devices."""
     ResourceName.parse(args.resource)
-    import kubedevices.node.control_client
+    import kubedevices.node.doors.control_client
     import kubedevices.wire.kubelet_devices  # noqa: F401 - loaded before the timeout begins
 
     number = asyncio.run(_wait(args))
@@ -107,7 +107,7 @@ def _is_wanted(number: int, wanted: int | None) -> bool:
 
 async def _ask(args: argparse.Namespace) -> Mapping[str, int]:
     """Return the number of allocatable devices of each resource."""
-    from kubedevices.node.control_client import ControlClient
+    from kubedevices.node.doors.control_client import ControlClient
     from kubedevices.wire.kubelet_devices import ask_kubelet
 
     socket = args.pod_resources

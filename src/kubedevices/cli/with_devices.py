@@ -23,9 +23,9 @@ from kubedevices.errors import KubedevicesError, NodeError, UsageError
 if TYPE_CHECKING:
     from kubedevices.allocation import ContainerOptions
     from kubedevices.cli.foreground import Foreground
-    from kubedevices.node.control_client import ControlClient
-    from kubedevices.node.hold_owner import OwnedHold
-    from kubedevices.node.pod import Pod
+    from kubedevices.node.doors.control_client import ControlClient
+    from kubedevices.node.pods.hold_owner import OwnedHold
+    from kubedevices.node.pods.pod import Pod
 
 NAME = "with"
 HELP = """\
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     """Allocate, run, release."""
     from kubedevices.cli.allocate import requested_pod
     from kubedevices.cli.foreground import Foreground, end_like
-    from kubedevices.node.hold_owner import OwnedHold
+    from kubedevices.node.pods.hold_owner import OwnedHold
 
     kind = chosen_format(args.command, args.format)
     pod = requested_pod(args.requests, args.pod_name, None, prefix="with")

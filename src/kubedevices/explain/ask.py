@@ -30,10 +30,10 @@ from kubedevices.explain.facts import (
     ResourceState,
     Watched,
 )
-from kubedevices.node.checkpoint import BadCheckpoint, parse_checkpoint, restore
-from kubedevices.node.checkpoint_file import read_bytes
-from kubedevices.node.control_client import ControlClient
-from kubedevices.node.plugin_watcher import find_sockets
+from kubedevices.node.arrival.plugin_watcher import find_sockets
+from kubedevices.node.checkpoint.file import read_bytes
+from kubedevices.node.checkpoint.text import BadCheckpoint, parse_checkpoint, restore
+from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.wire.convert import container_response_from_wire

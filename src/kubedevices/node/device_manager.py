@@ -29,32 +29,32 @@ from kubedevices.metrics import (
     TOPOLOGY_MILLISECONDS,
     Metrics,
 )
-from kubedevices.node.admission import UNEXPECTED, Admission
-from kubedevices.node.admitted_pods import AdmittedPods
-from kubedevices.node.after_restart import START_WAIT, AfterRestart, RunningContainers
-from kubedevices.node.checkpoint_writer import CheckpointWriter
-from kubedevices.node.container_start import ContainerStart
-from kubedevices.node.endpoint import RECEIVE_LIMIT, PluginTimeouts
-from kubedevices.node.endpoint_table import EndpointTable
-from kubedevices.node.events import EventKind, NodeEvent
-from kubedevices.node.inventory import GRACE_PERIOD, Inventory
-from kubedevices.node.ledger import Ledger
-from kubedevices.node.node_view import HEALTH_CHECK, Allocation, NodeView
-from kubedevices.node.plugin_directory import (
+from kubedevices.node.admission.admission import UNEXPECTED, Admission
+from kubedevices.node.admission.admitted_pods import AdmittedPods
+from kubedevices.node.admission.after_restart import START_WAIT, AfterRestart, RunningContainers
+from kubedevices.node.admission.container_start import ContainerStart
+from kubedevices.node.admission.turns import Turns, to_its_end
+from kubedevices.node.admission.under_way import UnderWay
+from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, PluginTimeouts
+from kubedevices.node.arrival.endpoint_table import EndpointTable
+from kubedevices.node.arrival.plugin_directory import (
     StateLock,
     claim_plugin_directory,
     make_directory,
     prepare_plugin_directory,
 )
-from kubedevices.node.pod import Container, Pod
-from kubedevices.node.pod_devices_store import PodDevicesStore
-from kubedevices.node.registration import RegistrationServer
-from kubedevices.node.topology_hints import Hints
-from kubedevices.node.topology_manager import HintProvider, TopologyManager
-from kubedevices.node.topology_options import TopologySettings
-from kubedevices.node.topology_policy import TopologyAffinityError
-from kubedevices.node.turns import Turns, to_its_end
-from kubedevices.node.under_way import UnderWay
+from kubedevices.node.arrival.registration import RegistrationServer
+from kubedevices.node.checkpoint.writer import CheckpointWriter
+from kubedevices.node.events import EventKind, NodeEvent
+from kubedevices.node.inventory.inventory import GRACE_PERIOD, Inventory
+from kubedevices.node.ledger.ledger import Ledger
+from kubedevices.node.node_view import HEALTH_CHECK, Allocation, NodeView
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices_store import PodDevicesStore
+from kubedevices.node.topology.hints import Hints
+from kubedevices.node.topology.manager import HintProvider, TopologyManager
+from kubedevices.node.topology.options import TopologySettings
+from kubedevices.node.topology.policy import TopologyAffinityError
 from kubedevices.socket_paths import CHECKPOINT_NAME, default_state_dir
 
 logger = logging.getLogger(__name__)

@@ -14,14 +14,14 @@ from kubedevices.device import ReportedDevice
 from kubedevices.errors import NotInTime
 from kubedevices.metrics import ALLOCATABLE, CAPACITY, HELD, Sample
 from kubedevices.node.events import BACKLOG, EventKind, EventSource, EventStream, NodeEvent
-from kubedevices.node.health_updates import HealthUpdates
-from kubedevices.node.inventory import Capacity, Inventory
-from kubedevices.node.node_status import (
+from kubedevices.node.inventory.health_updates import HealthUpdates
+from kubedevices.node.inventory.inventory import Capacity, Inventory
+from kubedevices.node.inventory.node_status import (
     ResourceStatus,
     allocatable_with_held,
     allocated_resources_status,
 )
-from kubedevices.node.pod_devices import PodDevices
+from kubedevices.node.pods.pod_devices import PodDevices
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any
 from kubedevices.allocation import ContainerOptions
 from kubedevices.device import natural_key
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.node.hold_owner import HoldOwner
-from kubedevices.node.list_plan import parts
-from kubedevices.node.pod import Container, Pod
+from kubedevices.node.inventory.list_plan import parts
+from kubedevices.node.pods.hold_owner import HoldOwner
+from kubedevices.node.pods.pod import Container, Pod
 
 Document = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
-from kubedevices.node.plugin_directory import accepts_connections, clean_plugin_directory
+from kubedevices.node.arrival.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.probe.arrival import Arrival, Asking, Reception, by_the_clock
 from kubedevices.probe.bell import Bell
 from kubedevices.probe.manner import KIND, Manner

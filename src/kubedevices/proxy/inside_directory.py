@@ -11,10 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from kubedevices.errors import RegistrationError, TooManyPlugins
-from kubedevices.node.endpoint_table import PLUGIN_LIMIT
-from kubedevices.node.plugin_directory import StateLock, claim_plugin_directory, make_directory
-from kubedevices.node.plugin_watcher import PluginWatcher
-from kubedevices.node.registration import RegistrationServer, registration_socket
+from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT
+from kubedevices.node.arrival.plugin_directory import (
+    StateLock,
+    claim_plugin_directory,
+    make_directory,
+)
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher
+from kubedevices.node.arrival.registration import RegistrationServer, registration_socket
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner

@@ -20,7 +20,7 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
 )
 from kubedevices.errors import EndpointStopped, PluginAway, PluginLate, WireError
-from kubedevices.node.endpoint import Endpoint
+from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.plugin.capabilities import (
     Allocator,
     ContainerPreStarter,

@@ -14,7 +14,7 @@ from kubedevices.allocation import PluginOptions
 from kubedevices.device import ReportedDevice
 from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.presence import Presence
-from kubedevices.node.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
+from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier

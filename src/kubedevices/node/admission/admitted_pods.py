@@ -1,0 +1,85 @@
+"""The pods that were admitted: in memory and in the store, always the same in both.
+
+Between the device manager, which decides, and a `PodDevicesStore`, which makes it last. What is
+begun here is finished even when the caller is cancelled, and then answered: what is on disk must be
+in memory, and known to whoever asked.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kubedevices.node.admission.turns import to_its_end
+from kubedevices.node.events import EventKind, EventSource, NodeEvent
+from kubedevices.node.pods.pod import Pod
+from kubedevices.node.pods.pod_devices import Holding, PodDevices
+from kubedevices.node.pods.pod_devices_store import Kept, PodDevicesStore
+
+
+class AdmittedPods:
+    """Every pod from its admission to its release, with what it holds."""
+
+    def __init__(
+        self, pod_devices: PodDevices, store: PodDevicesStore, events: EventSource
+    ) -> None:
+        self._pod_devices, self._store, self._events = pod_devices, store, events
+        self._pods: dict[str, Pod] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[Pod]:
+        """Iterate over the pods in the order in which they were admitted."""
+        return iter([*self._pods.values()])
+
+    def __contains__(self, pod_uid: object) -> bool:
+        return pod_uid in self._pods
+
+    def get(self, pod_uid: str) -> Pod | None:
+        """Return the pod with this uid."""
+        return self._pods.get(pod_uid)
+
+    async def load(self) -> Kept:
+        """Take over what the store remembers from before our start, and return it."""
+        kept = await self._store.load()
+        for pod, holdings, _ in kept.pods:
+            self._pods[pod.uid] = pod
+            for holding in holdings:
+                self._pod_devices.insert(*holding)
+        return kept
+
+    async def add(self, pod: Pod, holdings: Sequence[Holding]) -> None:
+        """Acknowledge a pod that holds `holdings` already; when that fails it holds them no more.
+
+        Raises what the store raises.
+        """
+        if holdings or self._pods.get(pod.uid) != pod:
+            try:
+                await to_its_end(self._store.commit(pod, holdings))
+            except BaseException:
+                for pod_uid, container, resource, _ in holdings:
+                    self._pod_devices.remove(pod_uid, container, resource)
+                raise
+        self._pods[pod.uid] = pod
+        containers: dict[str, dict[str, list[str]]] = {}
+        for _, container, resource, held in holdings:
+            containers.setdefault(container, {})[resource] = [*held.device_ids]
+        if containers:
+            self._tell(EventKind.ALLOCATED, pod, containers=containers)
+
+    async def remove(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
+        """Forget a pod and return what it held, by resource; when that fails it is as before."""
+        pod = self._pods.get(pod_uid)
+        if pod is None:
+            return {}
+        await to_its_end(self._store.release([pod_uid]))
+        del self._pods[pod_uid]
+        released: dict[str, dict[str, None]] = {}
+        for _, _, resource, held in self._pod_devices.remove_pod(pod_uid):
+            released.setdefault(resource, {}).update(dict.fromkeys(held.device_ids))
+        devices = {resource: tuple(ids) for resource, ids in released.items()}
+        if devices:
+            listed = {resource: [*ids] for resource, ids in devices.items()}
+            self._tell(EventKind.RELEASED, pod, devices=listed)
+        return devices
+
+    def _tell(self, kind: EventKind, pod: Pod, **details: object) -> None:
+        self._events.publish(NodeEvent(kind, pod=pod.full_name, details=details))

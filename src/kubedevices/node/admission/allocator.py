@@ -1,0 +1,198 @@
+"""Which devices a container gets: decides, calls nobody, changes nothing.
+
+`plan` is asked per container and resource. When the plugin wants to be asked for its preference the
+plan says so; the caller asks it and calls `plan` again with the answer, on the state as it is then.
+Taking what was chosen is for `reservation`, everything that awaits for the admission.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kubedevices.allocation import ContainerPreferredRequest
+from kubedevices.device import natural_key
+from kubedevices.errors import (
+    DevicesNoLongerHealthy,
+    DevicesUnavailable,
+    NoHealthyDevices,
+    RequestChanged,
+    UnexpectedlyFewDevices,
+    UnregisteredResource,
+)
+from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
+from kubedevices.node.inventory.list_plan import mask_of_device
+from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.numa import mask_of
+from kubedevices.words import counted, some_of
+
+
+@dataclass(frozen=True)
+class DeviceRequest:
+    """A container wants `count` devices of a resource.
+
+    `reusable` are devices that plain init containers of the pod have done with. `affinity` is the
+    set of NUMA nodes the topology manager decided on, None for no decision. `is_running`: the
+    container runs since before our start, so nothing about it may change.
+    """
+
+    pod_uid: str
+    container: str
+    resource: str
+    count: int
+    reusable: Collection[str] = ()
+    affinity: Iterable[int] | None = None
+    is_running: bool = False
+
+
+class Chosen(NamedTuple):
+    """The devices to take, `()` when there is nothing to do.
+
+    `missed` are those of the plugin's preference that cannot be had, or not any more.
+    """
+
+    device_ids: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+
+
+class AskPlugin(NamedTuple):
+    """Ask the plugin what it would rather give away, then plan again with its answer."""
+
+    request: ContainerPreferredRequest
+
+
+Plan = Chosen | AskPlugin
+
+NumaPart = Callable[[int], bool]
+"""Whether devices on the NUMA nodes of a mask belong to one part of a `NumaSplit`."""
+
+
+def plan(
+    request: DeviceRequest,
+    inventory: Inventory,
+    pod_devices: PodDevices,
+    *,
+    answer: Sequence[str] | None = None,
+) -> Plan:
+    """Decide on the devices of one container and resource; raises `AllocationError`.
+
+    `answer` is what the plugin said when asked, `()` for no preference, None when it was not asked.
+    """
+    held = pod_devices.device_ids(request.pod_uid, request.container, request.resource)
+    if held and len(held) != request.count:
+        raise RequestChanged(
+            request.pod_uid, request.container, request.resource, len(held), request.count
+        )
+    if request.count == 0:
+        return Chosen()
+    record = inventory.record(request.resource)
+    unverified = record is None or not record.has_reported
+    if request.is_running or (held and unverified):
+        return Chosen()
+    if record is None or not record.is_listed:
+        raise UnregisteredResource(request.resource)
+    healthy = record.devices.healthy
+    if not healthy:
+        raise NoHealthyDevices(request.resource)
+    if not healthy.issuperset(held):
+        raise DevicesNoLongerHealthy(request.resource)
+    return Chosen() if held else _choose(request, record, answer)
+
+
+def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str] | None) -> Plan:
+    devices, free = record.devices, record.devices.free
+    reusable = devices.healthy.intersection(request.reusable)
+    chosen = dict.fromkeys(sorted(reusable, key=natural_key)[: request.count])
+    needed = request.count - len(chosen)
+    if not needed:
+        return Chosen(tuple(chosen))
+    if len(free) < needed:
+        raise DevicesUnavailable(request.resource, needed, len(free))
+    split = NumaSplit(request.affinity, devices.counts)
+    aligned = free.count(split.is_aligned)
+    if needed < aligned:
+        allowed = [split.is_aligned]
+    else:
+        chosen.update(dict.fromkeys(free.all(split.is_aligned) if aligned else ()))
+        allowed = [split.is_unaligned, split.is_without_numa]
+    if len(chosen) < request.count and answer is None and _wants_to_be_asked(record):
+        offered = free.all(split.is_aligned) if needed < aligned else free.all()
+        available = sorted({*offered, *chosen}, key=natural_key)
+        return AskPlugin(ContainerPreferredRequest(tuple(available), tuple(chosen), request.count))
+    _fill(chosen, request.count, (each for each in answer or () if _is_free(record, each, allowed)))
+    few = len(chosen) < request.count
+    missed = tuple(each for each in answer or () if few and each not in chosen)
+    for part in allowed:
+        if len(chosen) < request.count:
+            _fill(chosen, request.count, free.first(request.count, part))
+    if len(chosen) < request.count:
+        raise UnexpectedlyFewDevices(request.count, len(chosen))
+    return Chosen(tuple(chosen), missed)
+
+
+def _wants_to_be_asked(record: ResourceRecord) -> bool:
+    options = record.endpoint.options if record.endpoint is not None else None
+    return options is not None and options.get_preferred_allocation_available
+
+
+def _fill(chosen: dict[str, None], count: int, candidates: Iterable[str]) -> None:
+    for device_id in candidates:
+        if len(chosen) >= count:
+            return
+        chosen[device_id] = None
+
+
+def _is_free(record: ResourceRecord, device_id: str, allowed: Iterable[NumaPart]) -> bool:
+    device = record.devices.devices.get(device_id)
+    if device is None:
+        return False
+    mask = mask_of_device(device)
+    return record.devices.free.contains(device_id, mask) and any(part(mask) for part in allowed)
+
+
+def check_preference(
+    resource: str, asked: ContainerPreferredRequest, answer: Sequence[str]
+) -> tuple[str, ...]:
+    """Return what is wrong with a plugin's preference; it is used as far as it makes sense."""
+    told = set(answer)
+    if not told:
+        return ()
+    problems = []
+    if len(told) < len(answer):
+        problems.append("names a device twice")
+    if unusable := told.difference(asked.available):
+        problems.append(f"names devices that are not available: {_listed(unusable)}")
+    if missing := set(asked.must_include) - told:
+        problems.append(f"leaves out devices it must include: {_listed(missing)}")
+    if len(told) != asked.size:
+        problems.append(f"names {counted(len(told), 'device')} instead of {asked.size}")
+    return tuple(f"{resource}: the preferred allocation {problem}" for problem in problems)
+
+
+def _listed(device_ids: Iterable[str]) -> str:
+    return some_of(sorted(device_ids, key=natural_key))
+
+
+# ---------------------------------------------------------------- affinity
+
+
+class NumaSplit:
+    """Sorts devices, by the bit mask of their NUMA nodes, into what the affinity makes of them.
+
+    Nothing is to be aligned without a decision about NUMA nodes, or when no device of the resource
+    has one; `masks` are those of all its devices.
+    """
+
+    def __init__(self, affinity: Iterable[int] | None, masks: Iterable[int]) -> None:
+        self._wanted = None if affinity is None or not any(masks) else mask_of(tuple(affinity))
+
+    def is_aligned(self, mask: int) -> bool:
+        """On at least one of the wanted nodes."""
+        return self._wanted is not None and bool(mask & self._wanted)
+
+    def is_unaligned(self, mask: int) -> bool:
+        """On other nodes only."""
+        return self._wanted is not None and mask != 0 and not mask & self._wanted
+
+    def is_without_numa(self, mask: int) -> bool:
+        """On no node, or nothing is to be aligned."""
+        return self._wanted is None or mask == 0

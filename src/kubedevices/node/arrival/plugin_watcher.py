@@ -1,0 +1,214 @@
+"""Registers the plugins whose sockets appear in the plugin registry directory.
+
+The other way in: here the node comes to the plugin, so that a plugin need not notice a restart of
+the node. Nothing in the directory is ever removed by us. `registry_state` decides what to do.
+"""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubedevices.allocation import API_VERSION, PluginInfo
+from kubedevices.errors import (
+    BadEndpoint,
+    BadPluginName,
+    DialError,
+    GetInfoFailed,
+    KubedevicesError,
+    NoHandlerForPlugin,
+    NotifyFailed,
+    PluginRegistrationFailed,
+    PluginValidationFailed,
+    RegistrationError,
+    VersionNotSupportedByPlugin,
+    WatchedSocketNotDialled,
+    WireError,
+)
+from kubedevices.node.arrival.plugin_directory import make_directory
+from kubedevices.node.arrival.registry_state import RegisteredPlugin, RegistryState
+from kubedevices.resource_name import is_resource_name
+from kubedevices.wire.clients import PluginRegistrationClient
+from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
+
+logger = logging.getLogger(__name__)
+
+DEVICE_PLUGIN = "DevicePlugin"
+
+
+@dataclass(frozen=True)
+class WatcherTiming:
+    """Seconds. The kubelet gives GetInfo one second, which is too short on a busy node."""
+
+    interval: float = 1.0
+    dial: float = 10.0
+    get_info: float = 5.0
+    notify: float = 5.0
+
+
+class PluginWatcher:
+    """Watches `directory` and what is below it.
+
+    `connect` and `disconnect` are the endpoint table's.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        connect: Callable[[str, Path], Awaitable[None]],
+        disconnect: Callable[[str, Path], None],
+        *,
+        timing: WatcherTiming | None = None,
+    ) -> None:
+        self.directory = directory
+        self._connect, self._disconnect = connect, disconnect
+        self._timing = timing or WatcherTiming()
+        self._state = RegistryState()
+        self._loop_task: asyncio.Task[None] | None = None
+        self._operations: set[asyncio.Task[None]] = set()
+
+    def counts(self) -> dict[Path, tuple[int, int]]:
+        """Return per socket path whether it is desired and whether it is registered, as 1 or 0."""
+        return self._state.counts()
+
+    async def start(self) -> None:
+        """Make the directory and look for plugins from now on; raises `CannotAsk`."""
+        make_directory(self.directory, 0o750)
+        self._loop_task = asyncio.create_task(self._watch(), name=f"plugins in {self.directory}")
+
+    async def stop(self) -> None:
+        """Stop looking; the plugins that are registered stay so."""
+        tasks = [*self._operations, *([self._loop_task] if self._loop_task else [])]
+        self._loop_task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                self._act_on(find_sockets(self.directory))
+            except OSError as error:  # which says nothing about the plugins
+                logger.warning("%s cannot be read now: %s", self.directory, error.strerror)
+            await asyncio.sleep(self._timing.interval)
+
+    def _act_on(self, found: dict[Path, FileIdentity]) -> None:
+        plan = self._state.plan(found, asyncio.get_running_loop().time())
+        for path in plan.unregister:
+            self._unregister(path)
+        for path in plan.register:
+            name = f"registering {path}"
+            task = asyncio.create_task(self._register(path, found[path]), name=name)
+            self._operations.add(task)
+            task.add_done_callback(self._operations.discard)
+
+    def _unregister(self, path: Path) -> None:
+        plugin = self._state.unregistered(path)
+        if plugin is not None:
+            logger.info("%s: its socket %s is gone", plugin.resource, path)
+            self._disconnect(plugin.resource, plugin.socket)
+
+    # ------------------------------------------------------------ one plugin
+
+    async def _register(self, path: Path, file: FileIdentity) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            plugin = await self._introduce(path)
+        except (RegistrationError, WireError) as error:
+            pause = self._state.failed(path, loop.time())
+            logger.warning("%s (again in %.1f s)", error, pause)
+        except Exception:  # a bug of ours must not leave the plugin behind for ever
+            logger.exception("registering %s failed", path)
+            self._state.failed(path, loop.time())
+        else:
+            self._state.registered(path, plugin, file)
+
+    async def _introduce(self, path: Path) -> RegisteredPlugin:
+        """Ask the socket what it is, connect to the plugin, and tell it; undo that on failure."""
+        try:
+            channel = await GrpcChannel.dial(path, timeout=self._timing.dial, follow_links=False)
+        except DialError as error:
+            raise WatchedSocketNotDialled(str(path), error.reason) from error
+        async with channel:
+            client = PluginRegistrationClient(channel)
+            try:
+                info = await client.get_info(timeout=self._timing.get_info)
+            except KubedevicesError as error:
+                raise GetInfoFailed(str(path), str(error)) from error
+            plugin = RegisteredPlugin(info.name, Path(info.endpoint) if info.endpoint else path)
+            try:
+                await self._accept(path, info, plugin)
+            except RegistrationError as error:
+                with suppress(NotifyFailed):
+                    await self._notify(client, path, str(error))
+                raise
+            try:
+                await self._notify(client, path, "")
+            except NotifyFailed:
+                self._disconnect(plugin.resource, plugin.socket)
+                raise
+        return plugin
+
+    async def _accept(self, path: Path, info: PluginInfo, plugin: RegisteredPlugin) -> None:
+        if info.type != DEVICE_PLUGIN:
+            raise NoHandlerForPlugin(info.type, str(path))
+        if problem := explain_plugin(info):
+            raise PluginValidationFailed(str(problem))
+        try:
+            await self._connect(plugin.resource, plugin.socket)
+        except RegistrationError as error:
+            raise PluginRegistrationFailed(str(error)) from error
+
+    async def _notify(self, client: PluginRegistrationClient, path: Path, error: str) -> None:
+        try:
+            await client.notify_registration_status(
+                registered=not error, error=error, timeout=self._timing.notify
+            )
+        except KubedevicesError as problem:
+            raise NotifyFailed(str(path), str(problem)) from problem
+
+
+def explain_plugin(info: PluginInfo) -> RegistrationError | None:
+    """Return why a device plugin that says `info` is not accepted, or None."""
+    if API_VERSION not in info.supported_versions:
+        return VersionNotSupportedByPlugin(API_VERSION, info.supported_versions)
+    if not is_resource_name(info.name):
+        return BadPluginName(info.name)
+    if "\0" in info.endpoint:
+        return BadEndpoint(info.endpoint, "no path holds a NUL character")
+    return None
+
+
+def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
+    """Return every socket in `directory` and below, with which file it is.
+
+    Names that begin with a dot are somebody's unfinished business. Links are not followed. Raises
+    `OSError` when it could not look; a folder that is gone or not for us has no sockets.
+    """
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            raise error
+
+    found: dict[Path, FileIdentity] = {}
+    for folder, folders, names in os.walk(directory, onerror=failed):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(folder, name)
+            if name.startswith(".") or not _is_socket(path):
+                continue
+            identity = FileIdentity.of(path)
+            if identity is not None:
+                found[path] = identity
+    return found
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False

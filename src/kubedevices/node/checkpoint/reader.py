@@ -1,0 +1,203 @@
+"""The JSON of a kubelet's checkpoint into values, by the rules of the kubelet's own reader.
+
+For `checkpoint`. The rules are Go's: field names match in any case, unknown fields are skipped,
+null leaves a text or number as it is and makes a list or mapping nil, of two fields with one name
+the later counts. The checksum is over the values, so these rules decide which files are good.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from kubedevices.node.checkpoint.checksum import V1_NUMA_NODE
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"})
+_INT64, _UINT64, _BYTE = range(-(2**63), 2**63), range(2**64), range(256)
+
+Value = TypeVar("Value")
+Key = TypeVar("Key")
+Ids = tuple[str, ...] | None
+
+
+class CheckpointEntry(NamedTuple):
+    """One container's devices of one resource, as stored; the response is left as bytes.
+
+    None is a null of the file, which is not the same as empty: the checksum knows the difference.
+    """
+
+    pod_uid: str = ""
+    container: str = ""
+    resource: str = ""
+    device_ids: dict[int, Ids] | None = None
+    response: bytes | None = None
+
+
+class Content(NamedTuple):
+    """What a file says, whether or not its checksum is right."""
+
+    entries: tuple[CheckpointEntry, ...] | None = None
+    registered: dict[str, Ids] | None = None
+    checksum: int = 0
+    boot_id: str | None = None
+    is_v1: bool = False
+
+
+class ReadError(Exception):
+    """The text is no JSON, or no checkpoint; the message says where and why."""
+
+
+class _Number(NamedTuple):
+    text: str
+
+
+class _Object(list[tuple[str, Any]]):
+    """The fields of a JSON object in their order, equal names included."""
+
+
+def read(data: bytes) -> Content:
+    """Return the content of a checkpoint; raises `ReadError` and nothing else."""
+    content: dict[str, Any] = {}
+    forms: set[bool] = set()
+
+    def entry(value: Any, place: str) -> CheckpointEntry:
+        return _entry(value, place, forms)
+
+    for name, value in _fields(_document(data), "the file"):
+        field = _known(name, "Data", "Checksum", "BootID")
+        if field == "Checksum" and value is not None:
+            content["checksum"] = _integer(value, field, _UINT64)
+        elif field == "BootID" and isinstance(value, str):
+            content["boot_id"] = _text(value, field)
+        for inner, listed in _fields(value, field) if field == "Data" else ():
+            known = _known(inner, "PodDeviceEntries", "RegisteredDevices")
+            if known == "PodDeviceEntries":
+                content["entries"] = _list(listed, known, entry)
+            elif known:
+                content["registered"] = _mapping(listed, known, _text, content.get("registered"))
+    if len(forms) > 1:
+        raise ReadError("DeviceIDs: some entries have a list, as before 1.20, others a mapping")
+    return Content(**content, is_v1=True in forms)
+
+
+def _document(data: bytes) -> Any:
+    """Parse JSON keeping numbers as text; broken UTF-8 becomes replacement characters."""
+    try:
+        return json.loads(
+            data.decode(errors="surrogateescape"),
+            object_pairs_hook=_Object,
+            parse_int=_Number,
+            parse_float=_Number,
+            parse_constant=_no_constant,
+        )
+    except (ValueError, RecursionError) as error:
+        raise ReadError(f"it is no JSON: {error}") from None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value")
+
+
+def _entry(value: Any, place: str, forms: set[bool]) -> CheckpointEntry:
+    found: dict[str, Any] = {}
+    texts = {"PodUID": "pod_uid", "ContainerName": "container", "ResourceName": "resource"}
+    for name, inner in _fields(value, place):
+        field = _known(name, *texts, "DeviceIDs", "AllocResp")
+        here = f"{place}.{field}"
+        if field in texts and inner is not None:
+            found[texts[field]] = _text(inner, here)
+        elif field == "AllocResp":
+            found["response"] = _bytes(inner, here)
+        elif field == "DeviceIDs":
+            forms.update({_is_list(inner)} if inner is not None else ())
+            found["device_ids"] = (
+                {V1_NUMA_NODE: _list(inner, here, _element)}
+                if _is_list(inner)
+                else _mapping(inner, here, _node, found.get("device_ids"))
+            )
+    return CheckpointEntry(**found)
+
+
+# ---------------------------------------------------------------- values
+
+
+def _fields(value: Any, place: str) -> Iterable[tuple[str, Any]]:
+    return () if value is None else _expect(value, place, "an object", isinstance(value, _Object))
+
+
+def _known(name: str, *known: str) -> str:
+    """Return the field that `name` means, an empty string for none of the known."""
+    folded = name.lower().translate(_FOLDED)
+    return next((each for each in known if each.lower() == folded), "")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and not isinstance(value, _Object)
+
+
+def _list(value: Any, place: str, element: Callable[[Any, str], Value]) -> tuple[Value, ...] | None:
+    if value is None:
+        return None
+    _expect(value, place, "a list", _is_list(value))
+    return tuple(element(each, f"{place}.{index}") for index, each in enumerate(value))
+
+
+def _mapping(
+    value: Any, place: str, key: Callable[[str, str], Key], before: dict[Key, Ids] | None
+) -> dict[Key, Ids] | None:
+    if value is None:
+        return None
+    found = dict(before or {})
+    for name, inner in _fields(value, place):
+        here = f"{place}.{_text(name, place)}"
+        found[key(name, here)] = _list(inner, here, _element)
+    return found
+
+
+def _element(value: Any, place: str) -> str:
+    return "" if value is None else _text(value, place)
+
+
+def _text(value: Any, place: str) -> str:
+    return _SURROGATE.sub("\ufffd", _expect(value, place, "a text", isinstance(value, str)))
+
+
+def _node(name: str, place: str) -> int:
+    return _integer(_Number(name), place, _INT64)
+
+
+def _integer(value: Any, place: str, allowed: range) -> int:
+    fits = isinstance(value, _Number) and _INTEGER.fullmatch(value.text) is not None
+    number = int(_expect(value, place, "an integer", fits).text)
+    if number not in allowed:
+        raise ReadError(f"{place}: {number} is not from {allowed[0]} to {allowed[-1]}")
+    return number
+
+
+def _bytes(value: Any, place: str) -> bytes | None:
+    if not isinstance(value, str):
+        numbers = _list(value, place, lambda each, here: each and _integer(each, here, _BYTE))
+        return None if numbers is None else bytes(number or 0 for number in numbers)
+    try:
+        return base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True)
+    except ValueError as error:
+        raise ReadError(f"{place}: it is no base64: {error}") from None
+
+
+def _expect(value: Any, place: str, wanted: str, fits: bool) -> Any:
+    if fits:
+        return value
+    raise ReadError(f"{place}: {wanted} is expected, not {_kind(value)}")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, _Object):
+        return "an object"
+    if isinstance(value, _Number):
+        return f"the number {value.text:.40}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else "a text" if isinstance(value, str) else "a list"

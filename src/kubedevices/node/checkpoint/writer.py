@@ -1,0 +1,132 @@
+"""Keeps kubelet_internal_checkpoint up to date behind every answer, for tools that read that file.
+
+Nobody waits for it and nothing is lost without it: our own state is the ledger. It is written when
+its content has changed, at most once a second, in the order of the changes, and at the stop.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from kubedevices.errors import CannotRead, KubedevicesError
+from kubedevices.node.checkpoint.file import read_bytes, replace
+from kubedevices.node.events import EventSource
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod_devices import Holding, PodDevices
+from kubedevices.wire.convert import container_response_to_wire
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 1.0
+"""Seconds between two writes, at least."""
+
+_SHARE = 20
+_RETRY = 10.0
+
+
+class _Content(NamedTuple):
+    holdings: tuple[Holding, ...]
+    registered: dict[str, list[str]]
+
+
+class CheckpointWriter:
+    """Writes one file for as long as it is started. `keep_resources` is told what has a list."""
+
+    def __init__(
+        self,
+        path: Path,
+        inventory: Inventory,
+        pod_devices: PodDevices,
+        events: EventSource,
+        keep_resources: Callable[[Collection[str]], Awaitable[None]],
+        *,
+        interval: float = INTERVAL,
+    ) -> None:
+        self.path, self._interval = path, interval
+        self._inventory, self._pod_devices, self._events = inventory, pod_devices, events
+        self._keep_resources = keep_resources
+        self._thread: ThreadPoolExecutor | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._written: _Content | None = None
+        self._kept: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<CheckpointWriter {self.path}>"
+
+    def start(self, resources: Collection[str]) -> None:
+        """Begin; the store keeps `resources` already."""
+        self._written, self._kept = None, frozenset(resources)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kubedevices checkpoint")
+        self._task = asyncio.create_task(self._follow(), name=f"writing {self.path.name}")
+
+    async def stop(self) -> None:
+        """Write what is left to write; harmless when repeated."""
+        task, self._task = self._task, None
+        if task is None or self._thread is None:
+            return
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await self._update()
+        self._thread.shutdown(wait=False)
+
+    async def _follow(self) -> None:
+        loop = asyncio.get_running_loop()
+        with self._events.subscribe(backlog=1) as changes:
+            with contextlib.suppress(TimeoutError):  # what the file said before may be too old
+                async with asyncio.timeout(self._interval):
+                    await anext(changes)
+            while True:
+                began = loop.time()
+                if not await self._update():
+                    await asyncio.sleep(_RETRY)
+                    continue
+                # However much there is to write, it stays a small share of what the node does.
+                await asyncio.sleep(max(self._interval, _SHARE * (loop.time() - began)))
+                await anext(changes)
+
+    def _content(self) -> _Content:
+        return _Content(tuple(self._pod_devices), self._inventory.registered_devices())
+
+    async def _update(self) -> bool:
+        """Write what has changed; say whether everything is written."""
+        content = self._content()
+        is_done = True
+        for step in (self._put_file, self._put_resources):
+            try:
+                await step(content)
+            except KubedevicesError as error:
+                logger.warning("%s", error)
+                is_done = False
+            except Exception:  # a bug of ours must end neither the writer nor the node's stop
+                logger.exception("%s could not be brought up to date", self.path)
+        return is_done
+
+    async def _put_file(self, content: _Content) -> None:
+        if content != self._written:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, _write, self.path, content)
+            self._written = content
+
+    async def _put_resources(self, content: _Content) -> None:
+        names = frozenset(content.registered)
+        if names != self._kept:
+            await self._keep_resources(names)
+            self._kept = names
+
+
+def _write(path: Path, content: _Content) -> None:
+    # Loaded only now: there is nothing to write right after a start.
+    from kubedevices.node.checkpoint.text import checkpoint_of, format_checkpoint  # noqa: PLC0415
+
+    data = format_checkpoint(checkpoint_of(*content, container_response_to_wire))
+    try:
+        before = read_bytes(path)
+    except CannotRead:
+        before = b""  # whatever has the name, it is not what we say
+    if before != data and (before is not None or any(content)):
+        replace(path, data)

@@ -1,0 +1,230 @@
+"""The local service of a running node, for `kubedevices devices`, `allocate`, `release` and others.
+
+It is JSON in gRPC frames on `<state_dir>/control.sock`, for the owner of the node only.
+`control_client` asks it, `overview` formats the answers, the device manager decides.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kubedevices.errors import (
+    AdmissionRejected,
+    KubedevicesError,
+    RpcError,
+    StatusCode,
+    UsageError,
+)
+from kubedevices.node.admission.turns import Turns
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.doors.control_client import SERVICE
+from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.node.overview import (
+    describe_pod,
+    describe_pods,
+    describe_registrations,
+    encode_node,
+    options_as_dict,
+)
+from kubedevices.node.pods.hold_owner import read_owners
+from kubedevices.node.pods.pod import Pod, parse_pod
+from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
+from kubedevices.wire.services import JsonAnswer, json_methods
+from kubedevices.wire.unix_grpc import GrpcServer
+from kubedevices.words import did_you_mean
+
+logger = logging.getLogger(__name__)
+
+Document = dict[str, Any]
+
+_QUESTION_LIMIT = 4 * 1024 * 1024
+_WATCH_PAUSE = 0.05
+"""A watcher is a person: several changes within this time are one."""
+
+
+class ControlService:
+    """Answers for one device manager."""
+
+    def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
+        self._manager = manager
+        self._being_admitted: list[Pod] = []
+        self._turns = Turns()
+        self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME, SHORTER_STATE_DIR)
+        self._server = GrpcServer(
+            json_methods(
+                SERVICE,
+                {
+                    "Devices": _checked(self.devices),
+                    "Capacity": _checked(self.capacity),
+                    "Registrations": _checked(self.registrations),
+                    "Allocate": _checked(self.allocate),
+                    "Release": _checked(self.release),
+                    "Pods": _checked(self.pods),
+                    "ContainerOptions": _checked(self.container_options),
+                },
+                {"WatchDevices": self.watch_devices},
+            ),
+            name="control.sock",
+            max_receive=_QUESTION_LIMIT,
+        )
+
+    async def start(self) -> None:
+        """Listen; raises `CannotAsk`."""
+        await self._server.start(self.socket, mode=0o600)
+
+    async def stop(self) -> None:
+        """End every connection and remove the socket."""
+        await self._server.stop()
+
+    # ------------------------------------------------------------ methods
+
+    async def devices(self, request: Document) -> JsonAnswer:
+        """Every resource with its devices; `resource` asks for one."""
+        return await self._node_now(_text(request, "resource"))
+
+    async def _node_now(self, resource: str) -> bytes:
+        return await LoopSlices().run(encode_node(self._manager, resource=resource))
+
+    async def watch_devices(self, request: Document) -> AsyncIterator[JsonAnswer]:
+        """Send the answer of `Devices` now and after every change."""
+        resource = _text(request, "resource")
+        with self._manager.subscribe(backlog=1) as changes:
+            yield await self._node_now(resource)
+            async for _ in changes:
+                await asyncio.sleep(_WATCH_PAUSE)
+                changes.clear()
+                yield await self._node_now(resource)
+
+    async def capacity(self, request: Document) -> Document:
+        """Capacity and allocatable per resource."""
+        capacity = self._manager.get_capacity()
+        return {"capacity": dict(capacity.capacity), "allocatable": dict(capacity.allocatable)}
+
+    async def registrations(self, request: Document) -> Document:
+        """How plugins arrived, and which were refused."""
+        return describe_registrations(self._manager)
+
+    async def allocate(self, request: Document) -> Document:
+        """Admit the pod of a manifest and return what each container starts with.
+
+        A pod that was not there before is released again when a container's options fail: whoever
+        is told no must not keep devices. Who asks for the same pod meanwhile comes after that.
+        """
+        pod = parse_pod(request.get("pod"))
+        self._being_admitted.append(pod)
+        try:
+            return await self._turns.take(pod.uid, lambda: self._allocate(pod))
+        finally:
+            self._being_admitted.remove(pod)
+
+    async def _allocate(self, pod: Pod) -> Document:
+        was_admitted = self._manager.get_pod(pod.uid) is not None
+        try:
+            self._check_resources(pod)
+            await self._manager.allocate(pod)
+            options = {
+                container.name: await self._manager.get_device_run_container_options(
+                    pod, container.name
+                )
+                for container in pod
+            }
+        except AdmissionRejected as error:
+            return {"admitted": False, "reason": error.reason, "message": error.message}
+        except BaseException:
+            if not was_admitted:
+                await asyncio.shield(self._manager.release(pod.uid))
+            raise
+        return {"admitted": True} | describe_pod(self._manager, pod, options)
+
+    def _check_resources(self, pod: Pod) -> None:
+        """Refuse what no plugin offers: there is no scheduler here to have seen to that.
+
+        The device manager, as a kubelet's, leaves resources alone that it has never heard of.
+        """
+        for container in pod:
+            for resource, count in container.limits.items():
+                if count and not self._manager.inventory.is_known(resource):
+                    raise AdmissionRejected(
+                        f"OutOf{resource}",
+                        f"Node didn't have enough resource: {resource}, requested: {count}, "
+                        f"used: 0, capacity: 0{did_you_mean(resource, self._manager.inventory)}",
+                    )
+
+    async def release(self, request: Document) -> Document:
+        """Give the devices of a pod back; it is named by uid, name or namespace/name.
+
+        One that is being admitted counts too: its plugin may never answer.
+        """
+        pod = self._find(_text(request, "pod"), besides=self._being_admitted)
+        released = await self._manager.release(pod.uid)
+        return {
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+            "devices": {name: list(ids) for name, ids in released.items()},
+        }
+
+    async def pods(self, request: Document) -> Document:
+        """Every admitted pod with what its containers hold; `left_behind`: why nobody uses it."""
+        owners = await asyncio.to_thread(read_owners, self._manager.state_dir)
+        return describe_pods(self._manager, owners)
+
+    async def container_options(self, request: Document) -> Document:
+        """What a container is started with now; `PreStartContainer` is called as for any start."""
+        pod = self._find(_text(request, "pod"))
+        container = _text(request, "container")
+        options = await self._manager.get_device_run_container_options(pod, container)
+        return {"options": options_as_dict(options)}
+
+    def _find(self, wanted: str, *, besides: Sequence[Pod] = ()) -> Pod:
+        if pod := self._manager.get_pod(wanted):
+            return pod
+        pods = {pod.uid: pod for pod in (*besides, *self._manager.pods())}
+        if pod := pods.get(wanted):
+            return pod
+        namespace, _, name = wanted.rpartition("/")
+        found = [
+            pod
+            for pod in pods.values()
+            if name and pod.name == name and namespace in ("", pod.namespace)
+        ]
+        if not found:
+            raise RpcError(StatusCode.NOT_FOUND, f"no pod {wanted!r} holds devices on this node")
+        if len(found) > 1:
+            choices = ", ".join(
+                sorted(pod.uid if namespace else f"{pod.namespace}/{pod.name}" for pod in found)
+            )
+            raise RpcError(
+                StatusCode.INVALID_ARGUMENT, f"several pods have the name {wanted!r}: {choices}"
+            )
+        return found[0]
+
+
+def _text(request: Document, key: str) -> str:
+    value = request.get(key, "")
+    if not isinstance(value, str):
+        raise RpcError(StatusCode.INVALID_ARGUMENT, f"{key} must be text, not {value!r}")
+    return value
+
+
+Answer = TypeVar("Answer", bound=JsonAnswer)
+
+
+def _checked(
+    method: Callable[[Document], Awaitable[Answer]],
+) -> Callable[[Document], Awaitable[Answer]]:
+    """Send what the caller did wrong and what the node refuses as two different codes."""
+
+    async def answer(request: Document) -> Answer:
+        try:
+            return await method(request)
+        except RpcError:
+            raise
+        except UsageError as error:
+            raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        except KubedevicesError as error:
+            raise RpcError(StatusCode.FAILED_PRECONDITION, str(error)) from error
+
+    return answer

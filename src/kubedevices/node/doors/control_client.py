@@ -1,0 +1,136 @@
+"""Asks a running node through its control service; for the command line and `explain`.
+
+A module of its own, because its users do not need the device manager that `control` loads.
+"""
+
+import errno
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Self
+
+from kubedevices.errors import (
+    AdmissionRejected,
+    CannotAsk,
+    DialError,
+    KubedevicesError,
+    NodeError,
+    NoNode,
+    NotPermitted,
+    RpcError,
+    StatusCode,
+    UsageError,
+)
+from kubedevices.node.pods.pod import Pod, format_pod
+from kubedevices.socket_paths import CONTROL_SOCKET_NAME
+from kubedevices.wire.clients import JsonClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+SERVICE = "kubedevices.control.v1.Control"
+
+Document = dict[str, Any]
+
+_ANSWER_LIMIT = 256 * 1024 * 1024
+
+
+class ControlClient:
+    """Asks a running node. Its errors are made for people: each says what to do."""
+
+    def __init__(self, channel: GrpcChannel) -> None:
+        self._channel = channel
+        self._client = JsonClient(channel, SERVICE)
+
+    @classmethod
+    async def connect(cls, socket_dir: Path, state_dir: Path) -> Self:
+        """Connect to the node of `socket_dir`; raises `CannotAsk` when there is none."""
+        socket = state_dir / CONTROL_SOCKET_NAME
+        try:
+            return cls(await GrpcChannel.dial(socket, timeout=10, max_receive=_ANSWER_LIMIT))
+        except DialError as error:
+            if _may_not_look(socket):
+                raise NotPermitted(f"use {socket}", "ask as its owner") from error
+            if error.errno == errno.ETIMEDOUT:
+                raise CannotAsk(
+                    f"the node of {socket_dir} does not answer: {error.reason}"
+                ) from error
+            raise NoNode(str(socket_dir)) from error
+
+    async def __aenter__(self) -> Self:
+        """Use as a context manager, so that the connection is closed."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def devices(self, resource: str = "") -> Document:
+        """Return every resource with its devices, or one resource."""
+        return await self._ask("Devices", {"resource": resource})
+
+    async def watch_devices(self, resource: str = "") -> AsyncGenerator[Document, None]:
+        """Yield the answer of `devices` now and after every change; raises when the node stops."""
+        try:
+            async with aclosing(
+                self._client.stream("WatchDevices", {"resource": resource})
+            ) as answers:
+                async for answer in answers:
+                    yield answer
+        except RpcError as error:
+            raise _as_asked(error) from error
+        raise CannotAsk("the node stopped")
+
+    async def capacity(self) -> Document:
+        """Return capacity and allocatable per resource."""
+        return await self._ask("Capacity", {})
+
+    async def registrations(self) -> Document:
+        """Return the socket of each resource, the plugins refused last, the topology policy."""
+        return await self._ask("Registrations", {})
+
+    async def allocate(self, pod: Pod) -> Document:
+        """Admit `pod`; return who got what; raises `AdmissionRejected`."""
+        answer = await self._ask("Allocate", {"pod": format_pod(pod)}, timeout=600)
+        if not answer.pop("admitted", False):
+            raise AdmissionRejected(str(answer.get("reason")), str(answer.get("message")))
+        return answer
+
+    async def release(self, pod: str) -> Document:
+        """Give the devices of `pod` back: uid, name or namespace/name."""
+        return await self._ask("Release", {"pod": pod})
+
+    async def pods(self) -> Document:
+        """Return every admitted pod."""
+        return await self._ask("Pods", {})
+
+    async def container_options(self, pod: str, container: str) -> Document:
+        """Return what a container is started with."""
+        return await self._ask("ContainerOptions", {"pod": pod, "container": container})
+
+    async def _ask(self, method: str, request: Document, *, timeout: float = 60) -> Document:
+        try:
+            return await self._client.call(method, request, timeout=timeout)
+        except RpcError as error:
+            raise _as_asked(error) from error
+
+
+def _as_asked(error: RpcError) -> KubedevicesError:
+    """Return `error` as what it means to the one who asked."""
+    if error.code is StatusCode.INVALID_ARGUMENT:
+        return UsageError(error.message)
+    if error.code in (StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION):
+        return NodeError(error.message)
+    if error.code is StatusCode.DEADLINE_EXCEEDED:
+        return CannotAsk("the node did not answer in time")
+    if error.code is StatusCode.UNAVAILABLE:
+        return CannotAsk("the node stopped")
+    return CannotAsk(f"the node could not answer: {error.message}")
+
+
+def _may_not_look(socket: Path) -> bool:
+    try:
+        socket.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(socket, os.W_OK)

@@ -1,0 +1,187 @@
+"""The podresources service of a node: which pod holds which device, v1 and v1alpha1.
+
+Tools that ask a kubelet's `pod-resources/kubelet.sock` get the same answers here, with the same
+limit on how often they may ask. Not for our own command line, which uses `control`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.node.arrival.plugin_directory import make_directory
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import NO_NUMA_NODE, HeldDevices, PodDevices
+from kubedevices.wire.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    pod_resources_methods,
+    pod_to_wire,
+)
+from kubedevices.wire.unix_grpc import GrpcServer
+
+CALLS_PER_SECOND = 100
+BURST = 10
+"""The kubelet's limit, shared by all callers and methods."""
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Node(Protocol):
+    """What this service reads; the device manager."""
+
+    inventory: Inventory
+    pod_devices: PodDevices
+
+    def pods(self) -> Iterable[Pod]:
+        """Return the pods that were admitted and not released."""
+
+    async def update_allocated_devices(self) -> None:
+        """Forget pods that are gone."""
+
+
+class PodResourcesServer:
+    """Serves `socket`. `count(method, version, failed)` is told of every call that was let in."""
+
+    def __init__(
+        self,
+        node: Node,
+        socket: Path,
+        *,
+        count: Callable[[str, str, bool], None] = lambda _method, _version, _failed: None,
+    ) -> None:
+        self._node, self.socket = node, socket
+        self._count = count
+        self._bucket = TokenBucket(CALLS_PER_SECOND, BURST)
+        self._encoded: dict[str, tuple[Pod, int, bytes]] = {}
+        self._server = GrpcServer(pod_resources_methods(self), name="podresources")
+
+    async def start(self) -> None:
+        """Listen, visible only once calls are answered; raises `CannotAsk`."""
+        make_directory(self.socket.parent, 0o750)
+        await self._server.start(self.socket, mode=0o660, by_rename=True)
+
+    async def stop(self) -> None:
+        """End every connection and remove the socket."""
+        await self._server.stop()
+
+    # ------------------------------------------------------------ methods
+
+    async def list_pods(self) -> Iterable[bytes]:
+        """v1.List: sidecars and app containers of every active pod."""
+        self._let_in("list", "v1")
+        await self._node.update_allocated_devices()
+        return self._encode_all()
+
+    async def get_pod(self, name: str, namespace: str) -> bytes:
+        """v1.Get."""
+        self._let_in("get", "v1")
+        await self._node.update_allocated_devices()
+        for pod in self._node.pods():
+            if (_name(pod), pod.namespace) == (name, namespace):
+                return pod_to_wire(self._entry(pod, v1alpha1=False))
+        self._count("get", "v1", True)
+        raise RpcError(StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
+
+    async def get_allocatable(self) -> Sequence[DeviceEntry]:
+        """v1.GetAllocatableResources: every healthy device, held or not."""
+        self._let_in("get_allocatable", "v1")
+        inventory = self._node.inventory
+        return [
+            entry
+            for resource in inventory
+            for device_id, device in inventory.devices(resource).items()
+            if device_id in inventory.healthy(resource)
+            for entry in _allocatable(resource, device)
+        ]
+
+    async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
+        """v1alpha1.List: app containers only."""
+        self._let_in("list", "v1alpha1")
+        await self._node.update_allocated_devices()
+        return [self._entry(pod, v1alpha1=True) for pod in self._node.pods()]
+
+    # ------------------------------------------------------------ entries
+
+    def _let_in(self, method: str, version: str) -> None:
+        if not self._bucket.take(asyncio.get_running_loop().time()):
+            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        self._count(method, version, False)
+
+    def _encode_all(self) -> list[bytes]:
+        """Return every pod encoded; one that holds what it held before is not encoded again."""
+        encoded: dict[str, tuple[Pod, int, bytes]] = {}
+        for pod in self._node.pods():
+            change = self._node.pod_devices.last_change(pod.uid)
+            known = self._encoded.get(pod.uid)
+            if known is None or known[0] is not pod or known[1] != change:
+                known = pod, change, pod_to_wire(self._entry(pod, v1alpha1=False))
+            encoded[pod.uid] = known
+        self._encoded = encoded
+        return [pod_bytes for _, _, pod_bytes in encoded.values()]
+
+    def _entry(self, pod: Pod, *, v1alpha1: bool) -> PodEntry:
+        sidecars = () if v1alpha1 else (each for each in pod.init_containers if each.is_sidecar)
+        return PodEntry(
+            _name(pod),
+            pod.namespace,
+            tuple(self._container(pod, each) for each in (*sidecars, *pod.containers)),
+        )
+
+    def _container(self, pod: Pod, container: Container) -> ContainerEntry:
+        held = self._node.pod_devices.of_container(pod.uid, container.name)
+        return ContainerEntry(
+            container.name,
+            tuple(entry for resource in held for entry in _held(resource, held[resource])),
+        )
+
+
+def _name(pod: Pod) -> str:
+    """Return the uid of a pod whose name a kubelet's checkpoint did not tell: nothing else does."""
+    return pod.name or pod.uid
+
+
+def _held(resource: str, held: HeldDevices) -> Iterator[DeviceEntry]:
+    """Yield one entry per device and NUMA node, as a kubelet does."""
+    for node, device_ids in held.devices_per_numa.items():
+        nodes = None if node == NO_NUMA_NODE else (node,)
+        for device_id in device_ids:
+            yield DeviceEntry(resource, (device_id,), nodes)
+
+
+def _allocatable(resource: str, device: ReportedDevice) -> Iterator[DeviceEntry]:
+    """Yield one entry per NUMA node of the device, or one without.
+
+    A kubelet forgets a device whose topology names no node.
+    """
+    if device.numa_nodes:
+        for node in device.numa_nodes:
+            yield DeviceEntry(resource, (device.id,), (node,))
+    else:
+        yield DeviceEntry(resource, (device.id,))
+
+
+class TokenBucket:
+    """How often something may be done: holds at most `burst` tokens, gains `rate` a second."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._tokens = float(burst)
+        self._since: float | None = None
+
+    def take(self, now: float) -> bool:
+        """Take a token, if there is one; `now` is in seconds and never goes back."""
+        if self._since is not None:
+            gained = max(0.0, now - self._since) * self._rate
+            self._tokens = min(self._burst, self._tokens + gained)
+        self._since = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True

@@ -1,0 +1,60 @@
+"""Which pods have to be looked at again because the health of their devices changed (KEP-4680).
+
+A queue for whoever reports pod statuses. A kubelet looks for owners by device ID alone, over all
+resources, and says nothing when a device vanishes or its plugin goes; here both count.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Iterable
+
+from kubedevices.node.events import EventKind, EventSource, EventStream, NodeEvent
+from kubedevices.node.pods.pod_devices import PodDevices
+
+logger = logging.getLogger(__name__)
+
+QUEUE_LIMIT = 100
+
+
+class HealthUpdates:
+    """Sets of pod uids, one per list that changed something; at most a hundred are kept."""
+
+    def __init__(self, events: EventSource, pod_devices: PodDevices) -> None:
+        self._pod_devices = pod_devices
+        self._queue: list[frozenset[str]] = []
+        self._events = events
+        self._wake: EventStream = events.subscribe(1)
+        events.listen(self._take)
+
+    def __aiter__(self) -> AsyncIterator[frozenset[str]]:
+        return self
+
+    async def __anext__(self) -> frozenset[str]:
+        while not self._queue:
+            await anext(self._wake)
+        return self._queue.pop(0)
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._events.unlisten(self._take)
+        self._wake.close()
+
+    def _take(self, event: NodeEvent) -> None:
+        pods = self._pod_devices.owners(event.resource, self._changed(event))
+        if not pods:
+            return
+        if len(self._queue) >= QUEUE_LIMIT:
+            logger.warning(
+                "device update channel is full: no health update for pods %s", sorted(pods)
+            )
+            return
+        self._queue.append(frozenset(pods))
+
+    def _changed(self, event: NodeEvent) -> Iterable[str]:
+        match event.kind:
+            case EventKind.HEALTH_CHANGED:
+                return list(event.details["devices"])
+            case EventKind.LIST_CHANGED:
+                return [*event.details["appeared"], *event.details["vanished"]]
+            case EventKind.DISCONNECTED | EventKind.REMOVED:
+                return self._pod_devices.reserved().get(event.resource, ())
+        return ()

@@ -1,0 +1,223 @@
+"""What a new list makes of the devices of a resource, worked out in slices before it counts. Pure.
+
+A list of 100,000 devices costs most of a second to compare and to sort into sets. Meanwhile the
+node goes on with the devices as they were; the plan is taken over in one step. What was reserved or
+given back in between is put right then, and a plan for devices that have changed is stale.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from kubedevices.device import Health, ReportedDevice
+from kubedevices.node.inventory.free_devices import FreeDevices
+from kubedevices.numa import mask_of
+
+AT_ONCE = 500
+"""Devices between two pauses: less than a millisecond."""
+
+IN_PLACE = 500
+"""So many changes are made in the sets that there are; more of them make new ones."""
+
+_HEALTHY = Health.HEALTHY.value
+_T = TypeVar("_T")
+
+
+class ListChange(NamedTuple):
+    """What a list, or the loss of the plugin, changed; device IDs in the order of the list.
+
+    `changed` devices have another health than before, `moved` ones other NUMA nodes only.
+    """
+
+    appeared: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    vanished: tuple[str, ...] = ()
+    duplicates: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the list said what was known."""
+        return not (self.appeared or self.changed or self.moved or self.vanished)
+
+    @property
+    def health_changes(self) -> tuple[str, ...]:
+        """Return the devices whose health is another than before, or is no longer known."""
+        return self.appeared + self.changed + self.vanished
+
+
+NO_CHANGE = ListChange()
+
+
+def mask_of_device(device: ReportedDevice) -> int:
+    """Return the NUMA nodes of `device` as bits; 0 when it has none."""
+    return mask_of(device.numa_nodes) if device.numa_nodes else 0
+
+
+class ListPlan:
+    """One list, and what it changes. `steps` works it out; then `change` is not None.
+
+    `devices` is None where nothing or only `gone` and `come` has to be exchanged in place.
+    """
+
+    def __init__(
+        self,
+        listed: Sequence[ReportedDevice],
+        *,
+        before: Sequence[ReportedDevice],
+        known: Mapping[str, ReportedDevice],
+        is_live: bool,
+        reserved: Collection[str],
+        is_stale: Callable[[], bool],
+    ) -> None:
+        self.listed, self.is_stale = listed, is_stale
+        self._before, self._known, self._is_live = before, known, is_live
+        self._reserved = reserved
+        self.change: ListChange | None = None
+        self.devices: dict[str, ReportedDevice] | None = None
+        self.gone: list[ReportedDevice] = []
+        self.come: list[ReportedDevice] = []
+        self.healthy: set[str] = set()
+        self.counts: Counter[int] = Counter()
+        self.free: FreeDevices | None = None
+        self.healths: dict[str, str] = {}
+        """The health now of every device that `change.changed` names."""
+        self.words: set[str] = set()
+        """Every word that the list has for the health of a device that appeared or changed."""
+        self.touched: set[str] = set()
+        """Devices that became reserved, or no longer are, since the plan was begun."""
+
+    def steps(self) -> Generator[None, None, None]:
+        """Work it out; stops early when the devices have changed meanwhile."""
+        pairs: list[tuple[ReportedDevice, ReportedDevice]] | None = None
+        if self._is_live and len(self.listed) == len(self._before):
+            pairs = yield from self._pairs()
+            if pairs == []:
+                self.change = NO_CHANGE
+                return
+        if (
+            pairs is not None
+            and len(pairs) <= IN_PLACE
+            and len(self._before) == len(self._known)
+            and all(old.id == new.id for old, new in pairs)
+        ):
+            self._exchange(pairs)
+        elif not self.is_stale():
+            yield from self._compare()
+
+    def _pairs(self) -> Generator[None, None, list[tuple[ReportedDevice, ReportedDevice]]]:
+        """Return what differs between the list before and this one, place by place."""
+        pairs = []
+        for start in range(0, len(self.listed), AT_ONCE):
+            old = self._before[start : start + AT_ONCE]
+            new = self.listed[start : start + AT_ONCE]
+            if tuple(old) != tuple(new):
+                pairs += [each for each in zip(old, new, strict=True) if each[0] != each[1]]
+            yield
+        return pairs
+
+    def _exchange(self, pairs: Iterable[tuple[ReportedDevice, ReportedDevice]]) -> None:
+        changed, moved = [], []
+        for old, new in pairs:
+            self.gone.append(old)
+            self.come.append(new)
+            if old.health == new.health:
+                moved.append(new.id)
+            else:
+                changed.append(new.id)
+                self._note_health(new)
+        self._known = {}  # it stays, and must not be let go
+        self.change = ListChange(changed=tuple(changed), moved=tuple(moved))
+
+    def _note_health(self, device: ReportedDevice) -> None:
+        self.words.add(device.health)
+        is_healthy = device.health == _HEALTHY
+        self.healths[device.id] = str(Health.HEALTHY if is_healthy else Health.UNHEALTHY)
+
+    def _compare(self) -> Generator[None, None, None]:
+        new = yield from self._each_once()
+        appeared, changed, moved = yield from self._differences(new)
+        vanished: list[str] = []
+        if len(new) - len(appeared) < len(self._known):
+            for ids in parts(self._known):
+                vanished += [device_id for device_id in ids if device_id not in new]
+                yield
+                if self.is_stale():
+                    return
+        if self.is_stale():
+            return
+        changes = len(appeared) + len(changed) + len(moved) + len(vanished)
+        if self._is_live and changes <= IN_PLACE:
+            self.gone = [self._known[each] for each in (*vanished, *changed, *moved)]
+            self.come = [new[each] for each in (*appeared, *changed, *moved)]
+        else:
+            yield from self._sort_in(new)
+        self.devices = new
+        self.change = ListChange(
+            tuple(appeared),
+            tuple(changed),
+            tuple(moved),
+            tuple(vanished),
+            len(self.listed) - len(new),
+        )
+
+    def _each_once(self) -> Generator[None, None, dict[str, ReportedDevice]]:
+        """Return the devices by ID; of several entries with one ID an unhealthy one counts."""
+        new: dict[str, ReportedDevice] = {}
+        for devices in parts(self.listed):
+            for device in devices:
+                before = new.get(device.id)
+                if before is None or before.health == _HEALTHY or device.health != _HEALTHY:
+                    new[device.id] = device
+            yield
+        return new
+
+    def _differences(
+        self, new: Mapping[str, ReportedDevice]
+    ) -> Generator[None, None, tuple[list[str], list[str], list[str]]]:
+        """Return which devices appeared, changed their health, and moved to other nodes."""
+        appeared: list[str] = []
+        changed: list[str] = []
+        moved: list[str] = []
+        for devices in parts(new.values()):
+            for device in devices:
+                known = self._known.get(device.id)
+                if known is None:
+                    appeared.append(device.id)
+                    self.words.add(device.health)
+                elif not self._is_live or known.health != device.health:
+                    changed.append(device.id)
+                    self._note_health(device)
+                elif known != device:
+                    moved.append(device.id)
+            yield
+        return appeared, changed, moved
+
+    def let_go(self) -> Generator[None, None, None]:
+        """Give what was before back in slices: at one go it takes as long as making it."""
+        before = [*self._before, *self._known.values()]
+        self._before, self._known = (), {}
+        while before:
+            del before[-AT_ONCE:]
+            yield
+
+    def _sort_in(self, new: Mapping[str, ReportedDevice]) -> Generator[None, None, None]:
+        free = FreeDevices()
+        for devices in parts(new.values()):
+            for device in devices:
+                mask = mask_of_device(device)
+                self.counts[mask] += 1
+                if device.health == _HEALTHY:
+                    self.healthy.add(device.id)
+                    if device.id not in self._reserved:
+                        free.add(device.id, mask)
+            yield
+        self.free = free
+
+
+def parts(things: Iterable[_T]) -> Iterator[list[_T]]:
+    """Return `things` in lists of some at a time."""
+    rest = iter(things)
+    while part := list(islice(rest, AT_ONCE)):
+        yield part

@@ -1,0 +1,63 @@
+"""What the status of a pod or node says about devices. For whoever reports it; changes nothing.
+
+The counterparts of the kubelet's UpdateAllocatedResourcesStatus and UpdatePluginResources.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod_devices import PodDevices
+
+
+class ResourceHealth(NamedTuple):
+    """One device and how it is: Healthy, Unhealthy, or Unknown when nobody vouches for it."""
+
+    device_id: str
+    health: str
+
+
+class ResourceStatus(NamedTuple):
+    """The devices of one resource that a container holds."""
+
+    name: str
+    resources: tuple[ResourceHealth, ...]
+
+
+def allocated_resources_status(
+    pod_uid: str,
+    container: str,
+    inventory: Inventory,
+    pod_devices: PodDevices,
+    *,
+    before: Sequence[ResourceStatus] = (),
+) -> tuple[ResourceStatus, ...]:
+    """Return the status of a container with the health of the devices it holds.
+
+    Entries of `before` that are not about its devices stay where they are.
+    """
+    statuses = {status.name: status for status in before}
+    for resource, held in pod_devices.of_container(pod_uid, container).items():
+        statuses[resource] = ResourceStatus(
+            resource,
+            tuple(
+                ResourceHealth(device_id, inventory.health(resource, device_id))
+                for device_id in held.device_ids
+            ),
+        )
+    return tuple(statuses.values())
+
+
+def allocatable_with_held(
+    allocatable: Mapping[str, int], pod_uid: str, inventory: Inventory, pod_devices: PodDevices
+) -> dict[str, int]:
+    """Return a node's allocatable, raised to what is held already, for checking a known pod again.
+
+    After a restart the node may offer less than its running pods hold; they must not fail for it.
+    """
+    raised = dict(allocatable)
+    if pod_uid in pod_devices.pod_uids():
+        for resource in pod_devices.reserved():
+            held = len(inventory.reserved(resource))
+            raised[resource] = max(raised.get(resource, 0), held)
+    return raised

@@ -1,0 +1,170 @@
+"""Who holds what, made durable: one transaction per admitted or released pod, on one thread.
+
+The store of a real node. The file itself is `ledger_file`; this is the thread that writes it, and
+what happens when it is missing (a kubelet's checkpoint is moved in) or damaged (put aside, and the
+checkpoint again). Nothing waits here on the event loop's own time. What comes while the disk is
+busy shares the next transaction.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kubedevices.errors import KubedevicesError, LedgerDamaged, LedgerWriteFailed
+from kubedevices.host.boot_id import BOOT_ID_FILE, read_boot_id
+from kubedevices.node.checkpoint.file import move_in
+from kubedevices.node.checkpoint.set_aside import set_aside
+from kubedevices.node.ledger.ledger_file import COMPANIONS, LedgerFile
+from kubedevices.node.pods.pod import Pod
+from kubedevices.node.pods.pod_devices import Holding
+from kubedevices.node.pods.pod_devices_store import Kept
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+LEDGER_NAME = "ledger.db"
+"""The ledger in a node's state directory."""
+
+_CHANGES_PER_LOG = 400
+_LONG_LOG = 4 * 1024 * 1024
+"""What that many changes make; moving it into the main file takes a few milliseconds."""
+
+
+class _Change(NamedTuple):
+    """What is to be done in the file, and what is done when it is safe or has failed."""
+
+    make: Callable[[LedgerFile], None]
+    done: asyncio.Future[None]
+
+
+class Ledger:
+    """A `PodDevicesStore` in `state_dir`. It begins with what a kubelet left in `checkpoint`."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        checkpoint: Path,
+        boot_id_file: Path = BOOT_ID_FILE,
+    ) -> None:
+        self.path = state_dir / LEDGER_NAME
+        self._checkpoint, self._boot_id_file, self._boot_id = checkpoint, boot_id_file, ""
+        self._thread: ThreadPoolExecutor | None = None
+        self._file: LedgerFile | None = None
+        self._waiting: list[_Change] = []
+        self._is_writing, self._changes = False, 0
+
+    def __repr__(self) -> str:
+        state = "open" if self._file else "closed"
+        return f"<Ledger {self.path}, {state}>"
+
+    async def load(self) -> Kept:
+        """Open the file, or begin a new one; raises `CannotAsk` when neither is possible."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kubedevices ledger")
+        try:
+            kept = await self._run(self._open)
+        except BaseException:
+            await self.close()
+            raise
+        if self._file is not None and self._file.log_size() > _LONG_LOG:
+            self._thread.submit(_shorten_log, self._file)
+        return kept
+
+    def _open(self) -> Kept:
+        damage = []
+        self._boot_id = read_boot_id(self._boot_id_file)
+        try:
+            self._file = LedgerFile.open(self.path)
+            if self._file is not None:
+                pods, resources = self._file.load(self._boot_id)
+                return Kept(pods, resources)
+        except LedgerDamaged as error:
+            if self._file is not None:
+                self._file.close()
+            damage.append(set_aside(self.path, error.reason, companions=COMPANIONS))
+        begun = move_in(self._checkpoint, self._boot_id)
+        damage += begun.damage
+        self._file = LedgerFile.create(self.path, begun.pods, begun.resources, self._boot_id)
+        pods, resources = self._file.load(self._boot_id)
+        return Kept(pods, resources, damage)
+
+    # ------------------------------------------------------------ changes
+
+    def commit(self, pod: Pod, holdings: Sequence[Holding]) -> Awaitable[None]:
+        """Keep what a pod got; `LedgerWriteFailed` says that nothing of it is kept."""
+        return self._change(lambda file: file.commit(pod, holdings, self._boot_id))
+
+    def release(self, pod_uids: Collection[str]) -> Awaitable[None]:
+        """Forget pods; `LedgerWriteFailed` says that all of them are kept."""
+        return self._change(lambda file: file.release(pod_uids))
+
+    def confirm(self, pod_uid: str) -> Awaitable[None]:
+        """Let a pod belong to this boot."""
+        return self._change(lambda file: file.confirm(pod_uid, self._boot_id))
+
+    def keep_resources(self, resources: Collection[str]) -> Awaitable[None]:
+        """Remember these resources instead of those before."""
+        names = [*resources]
+        return self._change(lambda file: file.keep_resources(names))
+
+    def _change(self, make: Callable[[LedgerFile], None]) -> asyncio.Future[None]:
+        if self._file is None:
+            raise LedgerWriteFailed(f"{self.path}: the node has stopped")
+        change = _Change(make, asyncio.get_running_loop().create_future())
+        self._waiting.append(change)
+        self._write_next()
+        return change.done
+
+    def _write_next(self) -> None:
+        """Let the thread write all that waits, unless it is writing: then that comes first."""
+        if self._waiting and not self._is_writing and self._thread and self._file:
+            changes, self._waiting, self._is_writing = self._waiting, [], True
+            loop = asyncio.get_running_loop()
+            self._thread.submit(self._write, loop, self._file, changes)
+
+    def _write(
+        self, loop: asyncio.AbstractEventLoop, file: LedgerFile, changes: Sequence[_Change]
+    ) -> None:
+        errors = file.make([each.make for each in changes])
+        loop.call_soon_threadsafe(self._written, changes, errors)
+
+    def _written(self, changes: Sequence[_Change], errors: Sequence[Exception | None]) -> None:
+        for change, error in zip(changes, errors, strict=True):
+            if change.done.done():
+                continue  # nobody waits for it any more
+            if error is None:
+                change.done.set_result(None)
+            else:
+                change.done.set_exception(error)
+        self._is_writing = False
+        self._changes += len(changes)
+        if self._changes >= _CHANGES_PER_LOG and self._thread and self._file:
+            self._changes = 0
+            self._thread.submit(_shorten_log, self._file)
+        self._write_next()
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def close(self) -> None:
+        """Finish what is being written and close the file; harmless when repeated."""
+        file, self._file = self._file, None
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            if file is not None:
+                changes, self._waiting = self._waiting, []
+                if changes:
+                    thread.submit(self._write, asyncio.get_running_loop(), file, changes)
+                await asyncio.get_running_loop().run_in_executor(thread, file.close)
+            thread.shutdown(wait=False)
+
+
+def _shorten_log(file: LedgerFile) -> None:
+    """Nobody waits for this; it is tried again after as many changes."""
+    try:
+        file.shorten_log()
+    except KubedevicesError as error:
+        logger.warning("the ledger's log stays long: %s", error)

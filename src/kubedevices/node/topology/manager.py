@@ -1,0 +1,152 @@
+"""Asks for hints, merges them, remembers the result: the NUMA nodes of each container.
+
+`topology_hints` and `topology_policy` decide; this module knows in which order they are asked,
+per container or once per pod, and what was decided. For the admission.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Protocol
+
+from kubedevices.metrics import (
+    ALIGNED_CONTAINERS,
+    NO_METRICS,
+    TOPOLOGY_ERRORS,
+    TOPOLOGY_REQUESTS,
+    Metrics,
+)
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.node.topology.hints import Hints, TopologyHint, container_hints, pod_hints
+from kubedevices.node.topology.options import TopologySettings
+from kubedevices.node.topology.policy import ProviderHints, TopologyAffinityError, decide
+from kubedevices.numa import NumaNodes
+
+NO_AFFINITY = TopologyHint(None, False)
+
+Reusable = Callable[[str], Collection[str]]
+
+
+class HintProvider(Protocol):
+    """Somebody else who gives a container what lives on NUMA nodes; CPUs, for instance."""
+
+    def container_hints(self, pod: Pod, container: Container) -> ProviderHints:
+        """Return hints by resource for one container."""
+
+    def pod_hints(self, pod: Pod) -> ProviderHints:
+        """Return hints by resource for the pod as a whole."""
+
+
+class TopologyManager:
+    """Policy and scope of one node, and what was decided for its pods."""
+
+    def __init__(
+        self,
+        settings: TopologySettings,
+        inventory: Inventory,
+        pod_devices: PodDevices,
+        *,
+        providers: Sequence[HintProvider] = (),
+        metrics: Metrics = NO_METRICS,
+    ) -> None:
+        self.settings = settings
+        self._inventory, self._pod_devices = inventory, pod_devices
+        self._providers, self._metrics = providers, metrics
+        self._decided: dict[str, dict[str, TopologyHint]] = {}
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether a pod is refused rather than get devices that are not aligned."""
+        return self.settings.policy in {"restricted", "single-numa-node"}
+
+    # ------------------------------------------------------------ hints
+
+    def get_topology_hints(
+        self, pod: Pod, container: Container, reusable: Reusable = lambda _: ()
+    ) -> dict[str, Hints]:
+        """Return the hints of the devices that `container` asks for, by resource."""
+        return container_hints(
+            pod.uid,
+            container,
+            self._inventory,
+            self._pod_devices,
+            numa_nodes=self.settings.numa_nodes,
+            reusable=reusable,
+        )
+
+    def get_pod_topology_hints(self, pod: Pod) -> dict[str, Hints]:
+        """Return the hints of the devices that the pod asks for as a whole, by resource."""
+        return pod_hints(
+            pod,
+            self._inventory,
+            self._pod_devices,
+            numa_nodes=self.settings.numa_nodes,
+        )
+
+    # ------------------------------------------------------------ decisions
+
+    def begin(self) -> None:
+        """Count an admission."""
+        self._metrics.count(TOPOLOGY_REQUESTS)
+
+    def new_decision(self, pod: Pod) -> Callable[[Container, Reusable], NumaNodes | None]:
+        """Forget what was decided for `pod`; return `align` for a decision on the state of now."""
+        self._decided.pop(pod.uid, None)
+        return partial(self.align, pod)
+
+    def align(self, pod: Pod, container: Container, reusable: Reusable) -> NumaNodes | None:
+        """Decide on the NUMA nodes of `container`, None when they do not matter.
+
+        Raises `TopologyAffinityError`. A container that has all its devices keeps them as they are.
+        """
+        if self.settings.policy == "none":
+            return None
+        if self._has_everything(pod, container):
+            return self.get_affinity(pod.uid, container.name).numa_nodes
+        decided = self._decided.setdefault(pod.uid, {})
+        if container.name not in decided:
+            if self.settings.scope == "pod":
+                hint = self._decide(self.get_pod_topology_hints(pod), self._pod_providers(pod))
+                decided.update({each.name: hint for each in pod})
+            else:
+                hints = self.get_topology_hints(pod, container, reusable)
+                others = [each.container_hints(pod, container) for each in self._providers]
+                decided[container.name] = self._decide(hints, others)
+        return decided[container.name].numa_nodes
+
+    def _decide(self, devices: ProviderHints, others: Sequence[ProviderHints]) -> TopologyHint:
+        decision = decide(self.settings, [devices, *others])
+        if not decision.admit:
+            raise TopologyAffinityError
+        return decision.hint
+
+    def _pod_providers(self, pod: Pod) -> list[ProviderHints]:
+        return [each.pod_hints(pod) for each in self._providers]
+
+    def _has_everything(self, pod: Pod, container: Container) -> bool:
+        wanted = [name for name, count in container.limits.items() if count]
+        return bool(wanted) and all(
+            self._pod_devices.device_ids(pod.uid, container.name, resource) for resource in wanted
+        )
+
+    # ------------------------------------------------------------ memory
+
+    def get_affinity(self, pod_uid: str, container: str) -> TopologyHint:
+        """Return what was decided for a container; no nodes and not preferred when nothing was."""
+        return self._decided.get(pod_uid, {}).get(container, NO_AFFINITY)
+
+    def note_admitted(self, pod_uid: str) -> None:
+        """Count what was decided: it stands. One decision of many for a pod does."""
+        if self.settings.policy == "single-numa-node":
+            decided = self._decided.get(pod_uid, {})
+            for _ in list(decided)[: 1 if self.settings.scope == "pod" else None]:
+                self._metrics.count(ALIGNED_CONTAINERS, self.settings.scope, "numa_node")
+
+    def note_refused(self) -> None:
+        """Count a pod that could not be aligned."""
+        self._metrics.count(TOPOLOGY_ERRORS)
+
+    def forget(self, pod_uid: str) -> None:
+        """The pod is gone, or was not admitted."""
+        self._decided.pop(pod_uid, None)

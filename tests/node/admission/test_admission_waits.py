@@ -1,0 +1,301 @@
+"""Before the final no an admission waits for what others have under way, and then looks again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import ContainerPreferredRequest
+from kubedevices.errors import AdmissionRejected, KubedevicesError, RpcError, StatusCode
+from kubedevices.node.admission import admission
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import Holding
+from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.topology.options import check_settings
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.waiting import until
+
+GADGET = "example.com/gadget"
+
+
+class Store(PodDevicesInMemory):
+    """Keeps and forgets when its gate is open, or fails."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: KubedevicesError | None = None
+        self.asked = 0
+
+    async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
+        await self._wait()
+
+    async def release(self, pod_uids: Collection[str]) -> None:
+        await self._wait()
+
+    async def _wait(self) -> None:
+        self.asked += 1
+        await self.gate.wait()
+        if self.error:
+            raise self.error
+
+
+class Node:
+    """A device manager with two plugins of two devices each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.store = directory, Store()
+        self.active: set[str] | None = None
+        self.widgets = FakePlugin(directory, devices=healthy("w0", "w1"))
+        self.gadgets = FakePlugin(
+            directory, GADGET, socket_name="gadget.sock", devices=healthy("g0", "g1")
+        )
+        self.stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def start(self, policy: str = "none") -> None:
+        topology = check_settings(policy, "container", numa_nodes=(0, 1))
+        self.manager = DeviceManager(
+            self.directory, store=self.store, topology=topology, active_pods=lambda: self.active
+        )
+        await self.stack.enter_async_context(self.manager)
+        for plugin in (self.widgets, self.gadgets):
+            await self.stack.enter_async_context(plugin)
+            await plugin.register()
+            await until(lambda plugin=plugin: self.manager.inventory.has_reported(plugin.resource))  # type: ignore[misc]
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        return task
+
+    async def hangs(self, name: str, widgets: int = 0, gadgets: int = 0) -> asyncio.Task[Any]:
+        """Begin an admission that has its devices and waits for Allocate, until `fail` or `go`."""
+        for plugin, count in ((self.widgets, widgets), (self.gadgets, gadgets)):
+            if count:
+                plugin.hang("allocate")
+        calls = len(self.widgets.allocations) + len(self.gadgets.allocations)
+        task = self.begin(self.manager.allocate(pod(name, widgets, gadgets)))
+        await until(lambda: len(self.widgets.allocations) + len(self.gadgets.allocations) > calls)
+        return task
+
+    def end(self, *, fail: bool = False) -> None:
+        """Let every plugin answer Allocate, with an error if it is to `fail` this time."""
+        for plugin in (self.widgets, self.gadgets):
+            answer = plugin.allocate_answer
+
+            def once(request: Any, plugin: FakePlugin = plugin, answer: Any = answer) -> Any:
+                plugin.allocate_answer = answer
+                raise RpcError(StatusCode.INTERNAL, "not today")
+
+            if fail:
+                plugin.allocate_answer = once
+            plugin._gates.pop("allocate", asyncio.Event()).set()
+
+    async def waits(self, *pods: Pod) -> list[asyncio.Task[Any]]:
+        """Begin admissions that have to wait."""
+        tasks = [self.begin(self.manager.allocate(each)) for each in pods]
+        await until(lambda: len(self.manager._under_way._waiting) == len(pods))
+        return tasks
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.stack.aclose()
+
+
+@pytest.fixture
+async def node(short_dir: Path) -> AsyncIterator[Node]:
+    """Give a node that is not started yet."""
+    node = Node(short_dir)
+    yield node
+    await node.close()
+
+
+def pod(name: str, widgets: int = 0, gadgets: int = 0) -> Pod:
+    return Pod(name, containers=(Container("c", {RESOURCE: widgets, GADGET: gadgets}),))
+
+
+async def refused(task: asyncio.Task[Any]) -> str:
+    with pytest.raises(AdmissionRejected) as error:
+        await asyncio.wait_for(task, 20)
+    return error.value.message
+
+
+async def test_devices_that_another_admission_gives_back_are_given(node: Node) -> None:
+    """The other one fails at its plugin, the way a serial kubelet would have met it."""
+    await node.start()
+    first = await node.hangs("first", widgets=2)
+    [second] = await node.waits(pod("second", widgets=2))
+    node.end(fail=True)
+    assert "not today" in await refused(first)
+    assert {*(await second)["c"][RESOURCE]} == {"w0", "w1"}
+
+
+async def test_devices_that_are_given_are_refused_then(node: Node) -> None:
+    """With the numbers of the end, and only after it."""
+    await node.start()
+    first = await node.hangs("first", widgets=1)
+    [second] = await node.waits(pod("second", widgets=2))
+    node.end()
+    await first
+    assert "Requested: 2, Available: 1" in await refused(second)
+
+
+async def test_a_waiting_pod_delays_no_other_pod(node: Node) -> None:
+    """A pod that waits holds up nobody, and nobody waits for somebody else's resource."""
+    await node.start()
+    await node.hangs("first", widgets=1)
+    await node.waits(pod("second", widgets=2))
+    await asyncio.wait_for(node.manager.allocate(pod("third", gadgets=1)), 20)
+    too_many = node.begin(node.manager.allocate(pod("fourth", gadgets=2)))
+    assert "Requested: 2, Available: 1" in await refused(too_many)
+    fits = node.begin(node.manager.allocate(pod("fifth", widgets=1)))
+    await until(lambda: len(node.widgets.allocations) == 2)
+    node.end()
+    await fits
+
+
+async def test_two_that_want_the_same_of_two_resources_do_not_hold_each_other(node: Node) -> None:
+    """Both wait for both; they hold nothing meanwhile, so the one that came first gets all."""
+    await node.start()
+    holders = [await node.hangs("a", widgets=1), await node.hangs("b", gadgets=1)]
+    first, second = await node.waits(pod("p", 2, 1), pod("q", 1, 2))
+    assert node.manager.inventory.reserved(RESOURCE) == {"w0"}
+    assert node.manager.inventory.reserved(GADGET) == {"g0"}
+    node.end(fail=True)
+    for holder in holders:
+        assert "not today" in await refused(holder)
+    assert {name: len(ids) for name, ids in (await first)["c"].items()} == {RESOURCE: 2, GADGET: 1}
+    assert "Available:" in await refused(second)
+
+
+async def test_a_pod_that_cannot_be_kept_makes_room(node: Node) -> None:
+    """Until the store has it, what it took may still come back."""
+    await node.start()
+    node.store.gate.clear()
+    first = node.begin(node.manager.allocate(pod("first", widgets=2)))
+    await until(lambda: node.store.asked)
+    [second] = await node.waits(pod("second", widgets=1))
+    node.store.error = KubedevicesError("no space left on device")
+    node.store.gate.set()
+    assert "no space left" in await refused(first)
+    node.store.error = None
+    await asyncio.wait_for(second, 20)
+
+
+async def test_a_release_under_way_is_waited_for(node: Node) -> None:
+    """Also one that another admission began, of a pod that has ended."""
+    await node.start()
+    node.active = {"default/old"}
+    await node.manager.allocate(pod("old", widgets=2))
+    node.active = set()
+    node.store.gate.clear()
+    first = node.begin(node.manager.allocate(pod("first", widgets=1)))
+    await until(lambda: node.store.asked == 2)
+    [second] = await node.waits(pod("second", widgets=1))
+    node.store.gate.set()
+    await asyncio.wait_for(asyncio.gather(first, second), 20)
+
+
+@pytest.mark.parametrize("end", ["cancel", "release", "stop"])
+async def test_a_waiting_admission_ends_with_caller_pod_or_node(node: Node, end: str) -> None:
+    """By the caller, by the pod's release, by the node's end: each answered in its own words."""
+    await node.start()
+    first = await node.hangs("first", widgets=2)
+    [second] = await node.waits(pod("second", widgets=1))
+    if end == "cancel":
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+    elif end == "release":
+        assert await node.manager.release("default/second") == {}
+        assert "the pod was released while" in await refused(second)
+    else:
+        await node.manager.stop()
+        assert "the node was stopped while" in await refused(second)
+        assert "the node was stopped while" in await refused(first)
+        return
+    assert not node.manager._under_way._waiting
+    node.end()
+    await first
+
+
+async def test_an_endless_row_of_failures_is_not_waited_for_without_end(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each admission has its deadlines, but the next may begin before the last has ended."""
+    await node.start()
+    monkeypatch.setattr(admission, "_LONGEST_WAIT", 0.05)
+    await node.hangs("first", widgets=2)
+    assert "Available: 0" in await refused(
+        node.begin(node.manager.allocate(pod("second", widgets=1)))
+    )
+
+
+# ---------------------------------------------------------------- what was decided holds
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer"), [("single-numa-node", "Topology"), ("restricted", "Topology"),
+                           ("best-effort", "admitted")],
+)  # fmt: skip
+async def test_devices_that_move_while_the_plugin_answers(
+    node: Node, policy: str, answer: str
+) -> None:
+    """What the decision was made for is no longer so: a strict policy refuses, another does not."""
+    node.widgets = FakePlugin(node.directory, devices=healthy("w0", "w1", numa=(0,)))
+    await node.start(policy)
+    task = await node.hangs("p", widgets=2)
+    await node.widgets.send([*healthy("w0", numa=(0,)), *healthy("w1", numa=(1,))])
+    await until(lambda: node.manager.inventory.devices(RESOURCE)["w1"].numa_nodes == (1,))
+    node.end()
+    if answer == "admitted":
+        await task
+    else:
+        assert answer in await refused(task)
+        assert not node.manager.inventory.reserved(RESOURCE)
+
+
+def last_one(request: ContainerPreferredRequest) -> Sequence[str]:
+    return request.available[-1:]
+
+
+async def test_a_plugin_is_asked_again_when_others_took_what_it_preferred(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is offered what is left then, and nothing is said against it: it did nothing wrong."""
+    ids = [f"w{n}" for n in range(4)]
+    node.widgets = FakePlugin(node.directory, devices=healthy(*ids), preferred=last_one)
+    await node.start()
+    gate = node.widgets.hang("preferred")
+    tasks = [node.begin(node.manager.allocate(pod(f"p{n}", widgets=1))) for n in range(3)]
+    await until(lambda: len(node.widgets.preferred_requests) == 3)
+    gate.set()
+    got = [(await task)["c"][RESOURCE] for task in tasks]
+    assert sorted(got) == [("w1",), ("w2",), ("w3",)]
+    assert ContainerPreferredRequest(("w0", "w1"), (), 1) in node.widgets.preferred_requests
+    assert "preferred allocation" not in caplog.text
+
+
+async def test_a_plugin_is_not_asked_for_ever(node: Node) -> None:
+    """Whatever it prefers is gone each time: after a few times any device does."""
+    ids = [f"w{n}" for n in range(9)]
+    node.widgets = FakePlugin(node.directory, devices=healthy(*ids), preferred=last_one)
+    await node.start()
+    inventory, taken = node.manager.inventory, []
+
+    def take_it_away(request: ContainerPreferredRequest) -> Sequence[str]:
+        taken.append(request.available[-1])
+        inventory.reserve(RESOURCE, taken[-1:])
+        return taken[-1:]
+
+    node.widgets.preferred_answer = take_it_away
+    assert await node.manager.allocate(pod("p", widgets=1)) == {"c": {RESOURCE: ("w0",)}}
+    assert taken == ["w8", "w7", "w6", "w5"]
+    inventory.unreserve(RESOURCE, taken)

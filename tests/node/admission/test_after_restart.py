@@ -1,0 +1,140 @@
+"""The rule after a restart: running containers are left alone, others start when vouched for."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubedevices.node.admission.after_restart import RestartGate, Running
+from kubedevices.node.pods.pod import Container, Pod
+
+WIDGET, GADGET = "example.com/widget", "example.com/gadget"
+POD = Pod(
+    "p",
+    init_containers=(Container("init", {WIDGET: 1}),),
+    containers=(Container("main", {WIDGET: 1, GADGET: 1}), Container("side", {GADGET: 1})),
+)
+PARTS = (("init", WIDGET), ("main", WIDGET), ("main", GADGET), ("side", GADGET))
+
+
+def gate(*, is_of_this_boot: bool = True) -> RestartGate:
+    made = RestartGate()
+    made.restore(POD.uid, PARTS, is_of_this_boot=is_of_this_boot)
+    return made
+
+
+def settled(made: RestartGate, running: Running | None) -> set[tuple[str, str]]:
+    return {
+        (container.name, resource)
+        for container in POD
+        for resource in (WIDGET, GADGET)
+        if made.is_settled(POD, container.name, resource, running)
+    }
+
+
+def runs(*containers: str) -> Running:
+    return {(POD.uid, container) for container in containers}
+
+
+# ---------------------------------------------------------------- admission
+
+
+def test_all_that_a_started_pod_holds_is_settled() -> None:
+    """One running container is enough: an init container that has finished does not run."""
+    assert settled(gate(), runs("side")) == {*PARTS, ("side", WIDGET)}
+
+
+def test_a_running_container_is_settled_for_all_its_resources() -> None:
+    """Also in a resource it never got: it runs without."""
+    assert gate().is_settled(POD, "side", WIDGET, runs("side"))
+    assert not gate().is_settled(POD, "side", WIDGET, runs("main"))
+
+
+def test_a_pod_of_which_nothing_runs_is_planned_again() -> None:
+    """Its plugin must vouch for what it holds."""
+    assert settled(gate(), runs()) == set()
+
+
+def test_without_a_runtime_the_boot_decides() -> None:
+    """Nothing survives a reboot; everything else may be running."""
+    assert settled(gate(), None) == set(PARTS)
+    assert settled(gate(is_of_this_boot=False), None) == set()
+
+
+def test_pods_admitted_since_the_start_are_ignored() -> None:
+    """A pod admitted since our start was looked at then."""
+    assert settled(RestartGate(), None) == set()
+    assert RestartGate().to_verify(POD.uid, "main", None) == ()
+    assert not RestartGate().verify(POD.uid, "main", WIDGET)
+
+
+# ---------------------------------------------------------------- start
+
+
+def test_the_start_of_a_container_that_does_not_run_is_verified() -> None:
+    """In each of its resources, even when the rest of the pod runs."""
+    assert gate().to_verify(POD.uid, "main", runs("side")) == (GADGET, WIDGET)
+    assert gate().to_verify(POD.uid, "main", runs("main")) == ()
+
+
+def test_without_a_runtime_only_a_reboot_makes_starts_wait() -> None:
+    """What was admitted in this boot counts as running."""
+    assert gate().to_verify(POD.uid, "main", None) == ()
+    assert gate(is_of_this_boot=False).to_verify(POD.uid, "side", None) == (GADGET,)
+
+
+def test_a_verified_container_is_not_verified_again() -> None:
+    """With its last part the pod is like any other, and says so."""
+    made = gate(is_of_this_boot=False)
+    told = [made.verify(POD.uid, *part) for part in PARTS]
+    assert told == [False, False, False, True]
+    assert POD.uid not in made
+    assert made.to_verify(POD.uid, "main", None) == ()
+
+
+def test_a_released_pod_is_forgotten() -> None:
+    """A later pod of that uid begins anew."""
+    made = gate()
+    made.forget(POD.uid)
+    made.forget(POD.uid)
+    assert POD.uid not in made
+    assert made.parts(POD.uid) == frozenset()
+
+
+def test_a_pod_that_holds_nothing_is_nothing_to_verify() -> None:
+    """It is never asked about."""
+    made = RestartGate()
+    made.restore(POD.uid, (), is_of_this_boot=False)
+    assert POD.uid not in made
+    assert repr(made) == "<RestartGate of 0 unverified pods>"
+
+
+# ---------------------------------------------------------------- for every history
+
+names = st.sampled_from(["init", "main", "side"])
+views = st.none() | st.frozensets(names).map(lambda containers: runs(*containers))
+
+
+@given(views, st.booleans(), st.lists(st.sampled_from(PARTS)))
+def test_nothing_unverified_starts_unless_it_runs(
+    running: Running | None, is_of_this_boot: bool, verified: list[tuple[str, str]]
+) -> None:
+    """For every view of the runtime: to verify = unverified, unless the container runs."""
+    made = gate(is_of_this_boot=is_of_this_boot)
+    for part in verified:
+        made.verify(POD.uid, *part)
+    for container in POD:
+        runs_now = is_of_this_boot if running is None else (POD.uid, container.name) in running
+        left = {resource for name, resource in {*PARTS} - {*verified} if name == container.name}
+        expected = set() if runs_now else left
+        assert set(made.to_verify(POD.uid, container.name, running)) == expected
+
+
+@given(views, st.booleans())
+def test_a_running_container_is_never_planned_again(
+    running: Running | None, is_of_this_boot: bool
+) -> None:
+    """So that no plugin that is late can turn its pod down."""
+    made = gate(is_of_this_boot=is_of_this_boot)
+    for container in POD:
+        if running is not None and (POD.uid, container.name) in running:
+            held = {part for part in PARTS if part[0] == container.name}
+            assert held <= settled(made, running)

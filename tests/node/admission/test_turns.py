@@ -1,0 +1,143 @@
+"""One thing after the other per key."""
+
+import asyncio
+
+import pytest
+
+from kubedevices.errors import GivenUp
+from kubedevices.node.admission.turns import Turns, to_its_end
+from tests.waiting import until
+
+
+async def test_the_same_key_waits_and_another_does_not() -> None:
+    """The second piece of work on a key starts when the first has ended."""
+    turns, gate, log = Turns(), asyncio.Event(), []
+
+    async def work(name: str) -> str:
+        log.append(name)
+        await gate.wait()
+        return name
+
+    tasks = [
+        asyncio.ensure_future(turns.take(key, lambda name=name: work(name)))  # type: ignore[misc]
+        for key, name in (("k", "first"), ("k", "second"), ("other", "third"))
+    ]
+    await until(lambda: len(log) == 2)
+    assert log == ["first", "third"]
+    assert turns.is_taken("k")
+    gate.set()
+    assert await asyncio.gather(*tasks) == ["first", "second", "third"]
+    assert not turns.is_taken("k")
+
+
+async def test_work_gives_way_only_if_it_said_so() -> None:
+    """The caller of work that gave way is told so: it was not cancelled itself."""
+    turns, gate = Turns(), asyncio.Event()
+
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    stays = asyncio.ensure_future(turns.take("stays", work))
+    goes = asyncio.ensure_future(turns.take("goes", work, gives_way=True))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for key in ("stays", "goes", "nobody"):
+        turns.make_way(key)
+    with pytest.raises(GivenUp):
+        await goes
+    gate.set()
+    assert await stays == "done"
+
+
+async def test_cancelling_the_caller_ends_the_work() -> None:
+    """The turn is free only when the work has ended."""
+    turns, ended = Turns(), []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(1)
+
+    task = asyncio.ensure_future(turns.take("k", work))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended
+    assert not turns.is_taken("k")
+
+
+async def test_everything_is_given_up_at_the_end() -> None:
+    """What is under way, what waits for its turn, and what comes later; until turns begin again."""
+    turns = Turns()
+    await turns.close()
+    turns.open()
+    tasks = [
+        asyncio.ensure_future(turns.take(key, asyncio.Event().wait)) for key in ("a", "a", "b")
+    ]
+    await asyncio.sleep(0)
+    await turns.close()
+    for waiting in [*tasks, turns.take("c", asyncio.Event().wait)]:
+        with pytest.raises(GivenUp):
+            await waiting
+    turns.open()
+    assert await turns.take("a", lambda: asyncio.sleep(0, "done")) == "done"
+
+
+@pytest.mark.parametrize("end", ["make_way", "close"])
+async def test_work_that_is_done_all_the_same_is_answered(end: str) -> None:
+    """It was cancelled too late: whoever asked gets what happened."""
+    turns, gate = Turns(), asyncio.Event()
+
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    task = asyncio.ensure_future(turns.take("k", lambda: to_its_end(work()), gives_way=True))
+    await until(lambda: turns.is_taken("k"))
+    await asyncio.sleep(0)
+    closing = None
+    if end == "close":
+        closing = asyncio.ensure_future(turns.close())
+    else:
+        turns.make_way("k")
+    await asyncio.sleep(0)
+    gate.set()
+    assert await task == "done"
+    if closing is not None:
+        await closing
+
+
+async def test_a_caller_who_is_cancelled_is_told_that_and_nothing_else() -> None:
+    """Once the work has ended, also when that was impatient, or the work did its thing anyway."""
+    turns, gate, done = Turns(), asyncio.Event(), []
+
+    async def work() -> None:
+        await gate.wait()
+        done.append(1)
+
+    task = asyncio.ensure_future(turns.take("k", lambda: to_its_end(work())))
+    await until(lambda: turns.is_taken("k"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done
+    assert not turns.is_taken("k")
+
+
+async def test_work_that_is_cancelled_itself_says_so() -> None:
+    """At the end of the loop nothing can be finished any more."""
+
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await to_its_end(give_up())

@@ -1,0 +1,528 @@
+"""Plugins come, go, overlap and come back: what counts is the instance that is there now."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
+from kubedevices.node.arrival import endpoint_table
+from kubedevices.node.arrival.endpoint import Endpoint, PluginTimeouts
+from kubedevices.node.arrival.endpoint_table import INSTANCE_LIMIT
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.events import EventKind, EventStream
+from kubedevices.node.loop_slices import LoopSlices
+from kubedevices.node.pods.pod import Container, Pod
+from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
+from tests.waiting import until
+
+ONE = Pod("p", containers=(Container("c", {RESOURCE: 1}),))
+TABLES = ("_endpoints", "_readers", "_replaced", "_closing", "_expiries")
+
+
+@pytest.fixture
+def plugins(short_dir: Path) -> Path:
+    """Give the plugin directory of a node."""
+    return short_dir / "p"
+
+
+def open_files() -> int:
+    return len([*Path("/proc/self/fd").iterdir()])
+
+
+def lowest_allocatable(events: EventStream) -> int:
+    """Return the lowest number of healthy devices that any event so far has told."""
+    lowest = 10**9
+    while events.backlog:
+        event = events.backlog.popleft()
+        if event.kind is EventKind.DISCONNECTED:
+            lowest = 0
+        lowest = min(lowest, event.details.get("allocatable", lowest))
+    return lowest
+
+
+# ---------------------------------------------------------------- rolling updates
+
+
+@pytest.mark.parametrize("second_socket", ["new.sock", "widget.sock"])
+async def test_a_rolling_update_never_lowers_allocatable(plugins: Path, second_socket: str) -> None:
+    """The new instance registers, lists, then the old one ends: 3 all the way."""
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b", "c")))
+        await old.register()
+        await manager.wait_for(RESOURCE, allocatable=3)
+        with manager.subscribe() as events:
+            if second_socket == old.socket_name:
+                old.socket.rename(plugins / "taken-over.sock")
+            new = FakePlugin(plugins, socket_name=second_socket, devices=healthy("a", "b", "d"))
+            await stack.enter_async_context(new)
+            await new.register()
+            await until(lambda: "d" in manager.inventory.devices(RESOURCE))
+            await old.stop()
+            await new.send(healthy("a", "b", "d", "e"))
+            await manager.wait_for(RESOURCE, allocatable=4)
+            assert lowest_allocatable(events) == 3
+        await manager.allocate(ONE)
+        assert (old.allocations, len(new.allocations)) == ([], 1)
+
+
+async def test_the_old_instance_may_end_before_the_new_one_has_listed(plugins: Path) -> None:
+    """The old list stays valid in between, and calls go to the instance that lives."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a", "b")) as old,
+        FakePlugin(plugins, socket_name="new.sock") as new,
+    ):
+        await old.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await new.send_bytes(None)
+        await new.register()
+        with manager.subscribe() as events:
+            await old.stop()
+            await until(lambda: len(manager._endpoints) == 1 or old.socket.exists() is False)
+            assert manager.get_capacity().allocatable == {RESOURCE: 2}
+            await manager.allocate(ONE)
+            assert len(new.allocations) == 1
+            await new.send(healthy("b", "c", "d"))
+            await manager.wait_for(RESOURCE, allocatable=3)
+            assert lowest_allocatable(events) >= 2
+
+
+async def test_when_the_new_instance_ends_the_old_one_takes_over_again(plugins: Path) -> None:
+    """A failed update leaves the resource with the devices of the instance that still lives."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a", "b")) as old,
+    ):
+        await old.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        async with FakePlugin(plugins, socket_name="new.sock", devices=healthy("c")) as new:
+            await new.register()
+            await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await manager.allocate(ONE)
+        assert len(old.allocations) == 1
+
+
+async def test_lists_of_a_replaced_instance_are_ignored(plugins: Path) -> None:
+    """Both live; the newest registration defines the list."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as old,
+        FakePlugin(plugins, socket_name="new.sock", devices=healthy("b", "c")) as new,
+    ):
+        await old.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await new.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        await old.send(healthy("x", "y", "z"))
+        await new.send(healthy("b", "c", "d", "e"))
+        await manager.wait_for(RESOURCE, allocatable=4)
+        assert set(manager.inventory.devices(RESOURCE)) == {"b", "c", "d", "e"}
+
+
+async def test_an_allocate_in_flight_survives_the_update(plugins: Path) -> None:
+    """The old instance answers, although a new one on the same socket took over meanwhile."""
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a")))
+        await old.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        gate = old.hang("allocate")
+        admission = asyncio.ensure_future(manager.allocate(ONE))
+        await until(lambda: old.allocations)
+        old.socket.rename(plugins / "taken-over.sock")
+        new = await stack.enter_async_context(FakePlugin(plugins, devices=healthy("a", "b")))
+        await new.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        gate.set()
+        assert await admission == {"c": {RESOURCE: ("a",)}}
+
+
+# ---------------------------------------------------------------- registering again
+
+
+async def test_registering_twenty_times_leaks_nothing(plugins: Path) -> None:
+    """One stream, one connection, no more open files than before, and updates come once."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        files = open_files()
+        for _ in range(20):
+            await one.register()
+        await until(lambda: one.open_streams == 1 and len(manager._endpoints) == 1)
+        await until(lambda: not manager._endpoints._closing)
+        await until(lambda: open_files() <= files, what="open files")
+        with manager.subscribe() as events:
+            await one.send(healthy("a", "b"))
+            await manager.wait_for(RESOURCE, allocatable=2)
+            assert len(events.backlog) == 1
+
+
+async def test_registering_often_without_ever_listing_leaks_nothing(plugins: Path) -> None:
+    """An instance that was replaced before its first list is closed at once."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        await one.send_bytes(None)
+        for _ in range(5):
+            await one.register()
+            assert len(manager._endpoints) == 1
+
+
+async def test_the_replaced_stream_ends_only_when_the_new_one_has_listed(plugins: Path) -> None:
+    """A plugin that registers whenever it loses its last stream must not go round and round."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        one.hang("list")
+        await one.register()
+        await until(lambda: one.streams_opened == 2)
+        assert one.open_streams == 2
+        assert manager.get_capacity().allocatable == {RESOURCE: 1}
+        one.hang("list").set()
+        await until(lambda: one.open_streams == 1)
+
+
+async def test_a_plugin_with_ever_new_sockets_is_bounded(plugins: Path) -> None:
+    """The oldest instances beyond the limit are closed; the newest counts."""
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        for n in range(INSTANCE_LIMIT + 2):
+            plugin = FakePlugin(plugins, socket_name=f"{n}.sock", devices=healthy(f"d{n}"))
+            await stack.enter_async_context(plugin)
+            await plugin.register()
+        await until(lambda: len(manager._endpoints) == INSTANCE_LIMIT)
+        await until(lambda: set(manager.inventory.devices(RESOURCE)) == {f"d{n}"})
+
+
+async def test_resources_without_end_are_refused(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new name beyond the limit is; a plugin that is known may come again."""
+    monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+    ):
+        await one.register()
+        with pytest.raises(RpcError, match=r"example\.com/gadget is refused: 1 plugins are"):
+            await two.register()
+        await one.register()
+        assert [*manager.inventory] == [RESOURCE]
+
+
+async def test_connections_under_way_count_for_the_limit(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once are as many open files; one that failed makes room again."""
+    monkeypatch.setattr(endpoint_table, "PLUGIN_LIMIT", 1)
+    async with (
+        DeviceManager(plugins),
+        FakePlugin(plugins) as one,
+        FakePlugin(plugins, "example.com/gadget", socket_name="g.sock") as two,
+    ):
+        gate = one.hang("options")
+        one.errors["options"] = RpcError(StatusCode.INTERNAL, "no")
+        first = asyncio.ensure_future(one.register())
+        await until(lambda: one.options_asked)
+        with pytest.raises(RpcError, match=r"example\.com/gadget is refused: 1 plugins are"):
+            await two.register()
+        gate.set()
+        with pytest.raises(RpcError, match="failed to get device plugin options"):
+            await first
+        await two.register()
+
+
+async def test_the_third_instance_brings_its_own_list(plugins: Path) -> None:
+    """Two devices, the same two from another socket, then a third instance with one other."""
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        for name, ids in (("1.sock", "ab"), ("2.sock", "ab"), ("3.sock", "c")):
+            plugin = FakePlugin(plugins, socket_name=name, devices=healthy(*ids))
+            await stack.enter_async_context(plugin)
+            await plugin.register()
+            await until(lambda ids=ids: set(manager.inventory.devices(RESOURCE)) == set(ids))  # type: ignore[misc]
+            assert manager.get_capacity().capacity == {RESOURCE: len(ids)}
+
+
+async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: Path) -> None:
+    """The good plugin stays, and its end is still noticed."""
+    async with (
+        DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.5)) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as good,
+        FakePlugin(plugins, socket_name="bad.sock") as bad,
+    ):
+        await good.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        bad.options = RpcError(StatusCode.INTERNAL, "no")
+        for endpoint in ("bad.sock", "nobody.sock"):
+            with pytest.raises(RpcError):
+                await bad.register(endpoint=endpoint)
+        assert manager.get_capacity().allocatable == {RESOURCE: 1}
+        await good.stop()
+        await manager.wait_for(RESOURCE, capacity=1, allocatable=0)
+
+
+async def test_a_failed_registration_leaves_no_connection_open(plugins: Path) -> None:
+    """The connection to a plugin whose options call failed is closed."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as bad:
+        bad.options = RpcError(StatusCode.INTERNAL, "no")
+        with pytest.raises(RpcError):
+            await bad.register()
+        files = open_files()
+        for _ in range(5):
+            with pytest.raises(RpcError):
+                await bad.register()
+        await until(lambda: open_files() <= files, what="open files")
+        assert len(manager._endpoints) == 0
+
+
+async def test_plugins_register_at_the_same_time(plugins: Path) -> None:
+    """One that hangs holds up no other."""
+    async with DeviceManager(plugins) as manager, contextlib.AsyncExitStack() as stack:
+        stuck = await stack.enter_async_context(FakePlugin(plugins, "example.com/stuck"))
+        stuck.hang("options")
+        waiting = asyncio.ensure_future(stuck.register())
+        await until(lambda: stuck.options_asked)
+        good = FakePlugin(plugins, socket_name="good.sock", devices=healthy("a"))
+        await stack.enter_async_context(good)
+        await good.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_a_repeated_register_connects_once(plugins: Path) -> None:
+    """The registration that was abandoned leaves no second stream or connection behind."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        gate = one.hang("options")
+        first = asyncio.ensure_future(one.register())
+        await until(lambda: one.options_asked)
+        first.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await first
+        gate.set()
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        await until(lambda: one.open_streams == 1)
+        assert len(manager._endpoints) == 1
+
+
+# ---------------------------------------------------------------- lists
+
+
+@pytest.mark.parametrize(
+    ("devices", "capacity", "allocatable"),
+    [
+        ([], 0, 0),
+        ([*healthy("a", "a"), *unhealthy("a"), *healthy("b")], 2, 1),
+        ([*healthy("", "x" * 300)], 2, 2),
+        ([healthy("a")[0]._replace(health=word) for word in ("healthy", "", "Healthy ")], 1, 0),
+    ],
+    ids=["empty", "duplicates", "odd ids", "odd health"],
+)
+async def test_odd_lists_are_accepted(
+    plugins: Path, devices: list[object], capacity: int, allocatable: int
+) -> None:
+    """An id counts once and unhealthy wins; any word but Healthy is unhealthy."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        await one.send(devices)  # type: ignore[arg-type]
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=capacity, allocatable=allocatable)
+
+
+async def test_an_odd_health_is_told(plugins: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Or somebody looks for broken hardware because of a wrong word."""
+    odd = healthy("a")[0]._replace(health="healthy")
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        await one.send([odd, *unhealthy("b")])
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=2)
+    told = [text for text in caplog.messages if "counts as Unhealthy" in text]
+    assert told == [
+        f"{RESOURCE}: health 'healthy' counts as Unhealthy, a kubelet knows Healthy and Unhealthy"
+    ]
+
+
+async def test_a_huge_list_arrives(plugins: Path) -> None:
+    """100,000 devices are more than a kubelet's 4 MiB would take."""
+    devices = healthy(*(f"device-with-a-rather-long-name-{n:06}" for n in range(100_000)))
+    assert len(as_list(devices)) > 4 * 2**20
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=devices) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=100_000, timeout=30)
+
+
+async def test_identical_lists_are_no_events(plugins: Path) -> None:
+    """Some plugins send the same list for ever."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        with manager.subscribe() as events:
+            for _ in range(5):
+                await one.send(healthy("a"))
+            await one.send(healthy("a", "b"))
+            await manager.wait_for(RESOURCE, allocatable=2)
+            assert [event.kind for event in events.backlog] == [EventKind.LIST_CHANGED]
+
+
+async def test_it_is_known_which_lists_said_something(plugins: Path) -> None:
+    """The first, even an empty one, and every change; not one that is repeated or not heard."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=0)
+        table = manager._endpoints
+        endpoint = table.find(RESOURCE)
+        assert endpoint is not None
+        lists = [healthy("a"), healthy("a"), healthy("b"), []]
+        said = [
+            await table.list_received(endpoint, tuple(devices), LoopSlices()) for devices in lists
+        ]
+        assert said == [True, False, True, True]
+        stranger = Endpoint(RESOURCE, plugins / "stranger.sock")
+        assert not await table.list_received(stranger, tuple(healthy("x")), LoopSlices())
+
+
+async def test_events_tell_what_changed(plugins: Path) -> None:
+    """Appeared, vanished and moved devices in one event, health in another."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        with manager.subscribe() as events:
+            await one.send([*healthy("a", "b", numa=(0,)), *healthy("c")])
+            await one.register()
+            assert (await anext(events)).as_dict() == {
+                "event": "registered",
+                "resource": RESOURCE,
+                "socket": "widget.sock",
+            }
+            assert (await anext(events)).details == {
+                "capacity": 3,
+                "allocatable": 3,
+                "appeared": ["a", "b", "c"],
+                "vanished": [],
+                "moved": [],
+            }
+            await one.send([*healthy("a", numa=(1,)), *unhealthy("c"), *healthy("d")])
+            changed = await anext(events)
+            assert changed.kind is EventKind.LIST_CHANGED
+            assert changed.details == {
+                "capacity": 3,
+                "allocatable": 2,
+                "appeared": ["d"],
+                "vanished": ["b"],
+                "moved": ["a"],
+            }
+            assert (await anext(events)).as_dict() == {
+                "event": "health changed",
+                "resource": RESOURCE,
+                "capacity": 3,
+                "allocatable": 2,
+                "devices": {"c": "Unhealthy"},
+            }
+            await one.stop()
+            gone = await anext(events)
+            assert (gone.kind, gone.details["devices"]) == (EventKind.DISCONNECTED, 3)
+
+
+# ---------------------------------------------------------------- the grace period
+
+
+async def test_a_lost_plugin_keeps_its_capacity_for_the_grace_period(plugins: Path) -> None:
+    """Then the resource is removed, by a timer of its own, and told once."""
+    async with DeviceManager(plugins, grace_period=0.6) as manager:
+        with manager.subscribe() as events:
+            async with FakePlugin(plugins, devices=healthy("a", "b")) as one:
+                await one.register()
+                await manager.wait_for(RESOURCE, allocatable=2)
+            await manager.wait_for(RESOURCE, capacity=2, allocatable=0)
+            kinds = []
+            while EventKind.REMOVED not in kinds:
+                kinds.append((await asyncio.wait_for(anext(events), 5)).kind)
+            assert manager.get_capacity() == ({}, {}, ())
+            assert not events.backlog
+
+
+async def test_names_that_come_and_go_leave_nothing_behind(plugins: Path) -> None:
+    """A plugin may register under another name every minute, for years."""
+    async with DeviceManager(plugins, grace_period=0.01) as manager:
+        for n in range(3):
+            async with FakePlugin(plugins, f"example.com/r{n}", devices=healthy("a")) as plugin:
+                await plugin.register()
+                await manager.wait_for(plugin.resource)
+            await until(lambda: not manager.get_capacity().capacity)
+        await until(lambda: not any(vars(manager._endpoints)[each] for each in TABLES))
+
+
+async def test_a_plugin_that_comes_back_in_time_stops_the_timer(plugins: Path) -> None:
+    """Its devices are there again, and nothing is removed later."""
+    async with DeviceManager(plugins, grace_period=1) as manager:
+        with manager.subscribe() as events:
+            for _ in range(2):
+                async with FakePlugin(plugins, devices=healthy("a")) as one:
+                    await one.register()
+                    await manager.wait_for(RESOURCE, allocatable=1)
+                await manager.wait_for(RESOURCE, allocatable=0)
+            async with FakePlugin(plugins, devices=healthy("a")) as one:
+                await one.register()
+                await manager.wait_for(RESOURCE, allocatable=1)
+                loop = asyncio.get_running_loop()
+                past_the_grace_period = loop.time() + 1.1
+                await until(lambda: loop.time() > past_the_grace_period)
+                assert manager.get_capacity().allocatable == {RESOURCE: 1}
+            assert EventKind.REMOVED not in {event.kind for event in events.backlog}
+
+
+async def test_a_lost_stream_comes_back_by_itself(plugins: Path) -> None:
+    """The plugin never registers again, its socket is still there: allocatable returns."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        with manager.subscribe() as events:
+            await one.end_streams()
+            assert (await anext(events)).kind is EventKind.DISCONNECTED
+            await manager.wait_for(RESOURCE, allocatable=1)
+        await manager.allocate(ONE)
+
+
+async def test_a_stream_that_fails_at_once_leaves_a_resource_without_devices(plugins: Path) -> None:
+    """The node shows 0/0 and the resource stays known."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as one:
+        one.errors["list"] = RpcError(StatusCode.INTERNAL, "broken")
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=0, allocatable=0)
+        assert manager.inventory.is_known(RESOURCE)
+
+
+# ---------------------------------------------------------------- the end
+
+
+async def test_stop_closes_everything(plugins: Path) -> None:
+    """No task, no stream and no socket is left, whatever was going on."""
+    before = asyncio.all_tasks()
+    manager = DeviceManager(plugins)
+    await manager.start()
+    async with FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        one.hang("allocate")
+        admission = asyncio.ensure_future(manager.allocate(ONE))
+        await until(lambda: one.allocations)
+        await manager.stop()
+        await until(lambda: one.open_streams == 0)
+        assert not (plugins / "kubelet.sock").exists()
+        with pytest.raises(AdmissionRejected, match="the node was stopped while the pod was"):
+            await admission
+    await until(lambda: asyncio.all_tasks() <= before)
+
+
+async def test_a_bug_while_reading_lists_is_not_a_healthy_plugin(
+    plugins: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong in us, the plugin's devices are not handed out blindly."""
+
+    async def broken(self: Endpoint, *_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Endpoint, "follow", broken)
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, capacity=0, allocatable=0)
+    assert "reading its lists failed" in caplog.text

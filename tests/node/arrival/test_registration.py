@@ -1,0 +1,364 @@
+"""The Registration service: what it accepts, and every text with which it refuses."""
+
+import asyncio
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginOptions, RegisterRequest
+from kubedevices.errors import (
+    BadEndpoint,
+    BadSocketPath,
+    DialPluginFailed,
+    ListenFailed,
+    RpcError,
+    SocketInUse,
+    SocketPathTooLong,
+    StatusCode,
+)
+from kubedevices.metrics import PrometheusMetrics
+from kubedevices.node.arrival.endpoint import PluginTimeouts
+from kubedevices.node.arrival.registration import RegistrationServer
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.wire.clients import RegistrationClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
+from tests.golden_data import load
+from tests.waiting import until
+
+MESSAGES = load("messages")
+
+
+async def accept(resource: str, path: Path) -> None:
+    """Stand in for connecting: every plugin answers."""
+
+
+@pytest.fixture
+def plugins(short_dir: Path) -> Path:
+    """Give the plugin directory of a node."""
+    return short_dir / "p"
+
+
+async def register(directory: Path, version: str, endpoint: str, resource: str) -> None:
+    async with await GrpcChannel.dial(directory / "kubelet.sock") as channel:
+        await RegistrationClient(channel).register(
+            RegisterRequest(version, endpoint, resource), timeout=20
+        )
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "case", ["register_bad_version", "register_bad_name", "register_no_socket"]
+)
+async def test_a_refusal_has_the_kubelets_words(plugins: Path, case: str) -> None:
+    """Version, name and socket are checked, each with the text and code of the kubelet."""
+    golden = MESSAGES[case]
+    given = golden["in"]
+    async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.3)) as manager:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RpcError) as error:
+            await register(plugins, given["version"], given["endpoint"], given["resource_name"])
+        waited = asyncio.get_running_loop().time() - began
+        assert (error.value.code.name, error.value.message) == (golden["code"], golden["text"])
+        assert manager.get_capacity().capacity == {}
+    if "after_seconds" in golden:  # it kept dialling until the deadline
+        assert waited >= 0.3
+
+
+def test_the_default_time_to_dial_is_the_kubelets() -> None:
+    """A plugin may take ten seconds until it answers, and thirty before a container starts."""
+    assert MESSAGES["register_no_socket"]["after_seconds"] == PluginTimeouts().dial
+    assert PluginTimeouts().pre_start == 30
+
+
+async def test_a_plugin_may_register_a_moment_before_it_listens(plugins: Path) -> None:
+    """The dial is repeated until the deadline."""
+    async with DeviceManager(plugins) as manager:
+        plugin = FakePlugin(plugins, devices=healthy("a"))
+        registering = asyncio.ensure_future(plugin.register())
+        await until(lambda: len(asyncio.all_tasks()) > 2)
+        async with plugin:
+            await asyncio.wait_for(registering, 5)
+            await manager.wait_for(RESOURCE, allocatable=1)
+
+
+async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> None:
+    """Register returns both texts, ListAndWatch is never called, the resource stays unknown."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+        plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "no options here")
+        with pytest.raises(RpcError) as error:
+            await plugin.register()
+        assert error.value.code is StatusCode.UNKNOWN
+        assert error.value.message == (
+            "failed to get device plugin options: "
+            "rpc error: code = Unimplemented desc = no options here"
+        )
+        assert plugin.streams_opened == 0
+        assert manager.get_capacity().capacity == {}
+        assert not manager.inventory.is_known(RESOURCE)
+
+
+async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plugins: Path) -> None:
+    """A kubelet would wait for ever."""
+    timeouts = PluginTimeouts(options=0.1)
+    async with DeviceManager(plugins, timeouts=timeouts), FakePlugin(plugins) as plugin:
+        plugin.hang("options")
+        with pytest.raises(RpcError, match=r"failed to get device plugin options: .*Deadline"):
+            await plugin.register()
+
+
+async def test_a_silent_socket_is_no_plugin(plugins: Path) -> None:
+    """A connection without a word of HTTP/2 is not dialled: that takes until the deadline."""
+    async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.2)):
+        with socket.socket(socket.AF_UNIX) as mute:
+            mute.bind(str(plugins / "mute.sock"))
+            mute.listen()
+            with pytest.raises(RpcError, match="failed to dial device plugin: context deadline"):
+                await register(plugins, "v1beta1", "mute.sock", RESOURCE)
+
+
+@pytest.mark.parametrize("part", ["version", "endpoint", "resource"])
+async def test_of_a_text_without_end_only_the_beginning_is_kept(plugins: Path, part: str) -> None:
+    """A refusal is remembered, logged and counted; a plugin gone mad must not fill the memory."""
+    given = {"version": "v1beta1", "endpoint": "x.sock", "resource": RESOURCE}
+    given[part] = "x" * 3_000_000
+    metrics = PrometheusMetrics()
+    async with DeviceManager(plugins, metrics=metrics) as manager:
+        with pytest.raises(RpcError, match="xxx"):
+            await register(plugins, *given.values())
+        assert sum(map(len, manager.refusals[0])) < 10_000
+        assert len(metrics.text()) < 10_000
+
+
+async def test_a_refusal_is_an_event(plugins: Path) -> None:
+    """Whoever watches the node sees which plugin was refused and why."""
+    async with DeviceManager(plugins) as manager:
+        with manager.subscribe() as events:
+            with pytest.raises(RpcError):
+                await register(plugins, "v1beta1", "x.sock", "bad")
+            assert (await anext(events)).as_dict() == {
+                "event": "refused",
+                "resource": "bad",
+                "socket": "x.sock",
+                "reason": MESSAGES["register_bad_name"]["text"],
+            }
+
+
+# ---------------------------------------------------------------- callers that leave
+
+
+async def register_in_a_hurry(plugin: FakePlugin) -> None:
+    """Call Register and give up when the node asks for the options."""
+    asked = plugin.options_asked
+    calling = asyncio.ensure_future(plugin.register())
+    await until(lambda: plugin.options_asked > asked)
+    calling.cancel()
+    await asyncio.wait({calling})
+
+
+async def test_an_abandoned_register_call_is_finished(plugins: Path) -> None:
+    """As at a kubelet; many plugins wait for less time than a busy node needs."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as plugin,
+    ):
+        answer = plugin.hang("options")
+        await register_in_a_hurry(plugin)
+        answer.set()
+        await manager.wait_for(RESOURCE, allocatable=1)
+
+
+async def test_a_plugin_that_dies_while_it_registers_is_refused(plugins: Path) -> None:
+    """Whoever watches the node hears what it did last, and at once (KubeVirt: options panic)."""
+    timeouts = PluginTimeouts(dial=300, options=300)
+    async with DeviceManager(plugins, timeouts=timeouts) as manager, FakePlugin(plugins) as plugin:
+        with manager.subscribe() as events:
+            plugin.hang("options")
+            plugin.options = RpcError(StatusCode.UNAVAILABLE, "gone")
+            await register_in_a_hurry(plugin)
+            await plugin.stop()
+            refused = (await asyncio.wait_for(anext(events), 30)).as_dict()
+        assert (refused["event"], refused["resource"]) == ("refused", RESOURCE)
+        assert refused["reason"].startswith("failed to get device plugin options: ")
+
+
+async def test_a_socket_that_is_gone_is_not_waited_for(plugins: Path) -> None:
+    """A plugin that died leaves none: its Register is answered long before the dial's deadline."""
+    timeouts = PluginTimeouts(dial=300)
+    async with DeviceManager(plugins, timeouts=timeouts), FakePlugin(plugins) as plugin:
+        with pytest.raises(RpcError, match=r"deadline exceeded: there is no socket .*/gone\.sock"):
+            await asyncio.wait_for(plugin.register(endpoint="gone.sock"), 30)
+
+
+async def test_a_repeated_register_replaces_the_abandoned_call(plugins: Path) -> None:
+    """Retries do not pile up: the abandoned registration ends when the next one begins."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as plugin,
+    ):
+        answer = plugin.hang("options")
+        for _ in range(3):
+            await register_in_a_hurry(plugin)
+        asked = plugin.options_asked
+        again = asyncio.ensure_future(plugin.register())
+        await until(lambda: plugin.options_asked > asked)
+        answer.set()
+        await again
+        await manager.wait_for(RESOURCE, allocatable=1)
+        assert plugin.streams_opened == 1
+
+
+async def test_a_stop_ends_what_a_caller_left_behind(plugins: Path) -> None:
+    """Nothing is registered at a node that has stopped."""
+    async with (
+        DeviceManager(plugins) as manager,
+        FakePlugin(plugins, devices=healthy("a")) as plugin,
+    ):
+        answer = plugin.hang("options")
+        await register_in_a_hurry(plugin)
+        await manager.stop()
+        answer.set()
+        assert not manager.inventory.is_known(RESOURCE)
+        assert not [task for task in asyncio.all_tasks() if "registration" in task.get_name()]
+
+
+# ---------------------------------------------------------------- what is believed
+
+
+async def test_the_options_of_the_request_are_ignored(plugins: Path) -> None:
+    """Only GetDevicePluginOptions counts; it is asked once per registration."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins) as plugin:
+        async with await GrpcChannel.dial(plugins / "kubelet.sock") as channel:
+            await RegistrationClient(channel).register(
+                RegisterRequest("v1beta1", "widget.sock", RESOURCE, PluginOptions(True, True)),
+                timeout=5,
+            )
+        await manager.wait_for(RESOURCE)
+        instance = manager.inventory.endpoint(RESOURCE)
+        assert instance is not None
+        assert instance.options == PluginOptions(False, False)
+        assert plugin.options_asked == 1
+
+
+STRICT = ["", ".", "..", "../outside.sock", "/abs.sock", "a/b.sock", "x" * 256, "nul\0.sock"]
+
+
+@pytest.mark.parametrize("endpoint", STRICT, ids=repr)
+async def test_an_endpoint_is_a_file_name(short_dir: Path, endpoint: str) -> None:
+    """A path that could lead out of the plugin directory is refused."""
+    server = RegistrationServer(short_dir, accept)
+    with pytest.raises(BadEndpoint, match="it must be a file name in the plugin directory"):
+        await server.register(RegisterRequest("v1beta1", endpoint, RESOURCE))
+
+
+async def test_an_endpoint_is_no_link(short_dir: Path) -> None:
+    """A link could lead anywhere."""
+    (short_dir / "link.sock").symlink_to("/elsewhere.sock")
+    server = RegistrationServer(short_dir, accept)
+    with pytest.raises(BadEndpoint, match="it must be a socket, not a link to one"):
+        await server.register(RegisterRequest("v1beta1", "link.sock", RESOURCE))
+
+
+# ---------------------------------------------------------------- the socket
+
+
+def test_the_directory_must_be_absolute() -> None:
+    """The text is the kubelet's."""
+    with pytest.raises(BadSocketPath, match=f"^{re.escape(MESSAGES['relative_socket'])}$"):
+        RegistrationServer(Path("relative"), accept)
+
+
+async def test_kubelet_sock_is_never_there_without_listening(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever dials as soon as the file appears is accepted: it appears after listen()."""
+    path = short_dir / "kubelet.sock"
+    appeared: list[bool] = []
+    listen = socket.socket.listen
+
+    def watched(self: socket.socket, backlog: int) -> None:
+        appeared.append(path.exists())
+        listen(self, backlog)
+        appeared.append(path.exists())
+
+    monkeypatch.setattr(socket.socket, "listen", watched)
+    server = RegistrationServer(short_dir, accept)
+    await server.start()
+    assert appeared[:2] == [False, False]  # asyncio listens once more, which changes nothing
+    assert path.is_socket()
+    await server.stop()
+
+
+async def test_stop_removes_the_socket_and_may_be_repeated(short_dir: Path) -> None:
+    """Also without a start."""
+    server = RegistrationServer(short_dir, accept)
+    await server.stop()
+    await server.start()
+    assert (short_dir / "kubelet.sock").is_socket()
+    assert server.is_serving
+    await server.stop()
+    await server.stop()
+    assert not (short_dir / "kubelet.sock").exists()
+
+
+async def test_a_socket_that_cannot_be_bound_is_a_clear_error(short_dir: Path) -> None:
+    """The kubelet's words, exit code 3, and stopping does no harm."""
+    (short_dir / "kubelet.sock").mkdir()
+    manager = DeviceManager(short_dir, state_dir=short_dir / "state")
+    with pytest.raises(ListenFailed, match="failed to listen to socket while starting") as error:
+        await manager.start()
+    assert error.value.exit_code == 3
+    await manager.stop()
+
+
+def test_a_path_too_long_is_told_before_anything_is_made(short_dir: Path) -> None:
+    """Nothing is created on the way to a socket that cannot be."""
+    directory = short_dir / ("x" * 90)
+    with pytest.raises(SocketPathTooLong, match="choose a shorter --socket-dir"):
+        DeviceManager(directory)
+    assert not directory.exists()
+
+
+async def test_a_directory_that_is_served_is_not_taken_over(plugins: Path) -> None:
+    """A second manager with a state directory of its own is refused, the first goes on."""
+    async with DeviceManager(plugins) as manager, FakePlugin(plugins, devices=healthy("a")) as one:
+        await one.register()
+        await manager.wait_for(RESOURCE, allocatable=1)
+        other = DeviceManager(plugins, state_dir=plugins.with_name("other"))
+        with pytest.raises(SocketInUse):
+            await other.start()
+        assert one.socket.is_socket()
+        await one.send(healthy("a", "b"))
+        await manager.wait_for(RESOURCE, allocatable=2)
+
+
+async def test_only_names_of_accepted_plugins_are_counted_by_themselves(plugins: Path) -> None:
+    """Everybody may send any name, valid or not, without end: the number of labels stays."""
+    metrics = PrometheusMetrics()
+
+    async def connect(resource: str, _: Path) -> None:
+        if resource != RESOURCE:
+            raise DialPluginFailed("context deadline exceeded")
+
+    plugins.mkdir()
+    server = RegistrationServer(plugins, connect, metrics=metrics)
+    await server.start()
+    try:
+        await register(plugins, "v1beta1", "a.sock", RESOURCE)
+        for number in range(5):
+            for resource in (f"example.com/r{number}", f"invalid {number}"):
+                with pytest.raises(RpcError):
+                    await register(plugins, "v1beta1", "a.sock", resource)
+        with pytest.raises(RpcError):
+            await register(plugins, "v1", "a.sock", RESOURCE)
+    finally:
+        await server.stop()
+    lines = metrics.text().decode().splitlines()
+    assert sorted(line.partition("{")[2] for line in lines if not line.startswith("#")) == [
+        f'resource_name="{RESOURCE}"}} 2.0',
+        'resource_name="other"} 10.0',
+    ]

@@ -1,0 +1,106 @@
+"""kubelet_internal_checkpoint as a file: read once, replaced as a whole."""
+
+import os
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kubedevices.errors import CannotRead, NodeError
+from kubedevices.node.checkpoint.file import pods_of, read_bytes, replace
+from kubedevices.node.pods.pod_devices import HeldDevices, Holding
+from tests.ledger_rows import GADGET, WIDGET, held
+
+
+def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
+    """For its owner only, with nothing left beside it."""
+    file = tmp_path / "checkpoint"
+    for data in (b"one", b"two, longer", b""):
+        replace(file, data)
+        assert file.read_bytes() == data
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_reader_keeps_what_it_has_opened(tmp_path: Path) -> None:
+    """The old content or the new one, never a part: it is another file under the same name."""
+    file = tmp_path / "checkpoint"
+    replace(file, b"old")
+    with file.open("rb") as reader:
+        replace(file, b"new")
+        assert reader.read() == b"old"
+
+
+def test_a_failure_is_told_in_the_kubelets_words(tmp_path: Path) -> None:
+    """And leaves the old content."""
+    (tmp_path / "checkpoint").mkdir()
+    with pytest.raises(NodeError) as error:
+        replace(tmp_path / "checkpoint", b"new")
+    assert str(error.value) == 'failed to write checkpoint file "checkpoint": Is a directory'
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_no_room_leaves_the_old_content(tmp_path: Path) -> None:
+    """In a process that may write files of 1,000 bytes: the kernel says no, not a mock."""
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from kubedevices.node.checkpoint.file import replace\n"
+        "file = Path(sys.argv[1]); replace(file, b'x' * 900)\n"
+        "try: replace(file, b'y' * 1100)\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+        "print(file.read_bytes() == b'x' * 900, len(list(file.parent.iterdir())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "checkpoint"],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+    )
+    assert done.stdout.splitlines() == [
+        'NodeError failed to write checkpoint file "checkpoint": File too large',
+        "True 1",
+    ]
+
+
+def test_a_missing_file_is_none_and_another_problem_is_told(tmp_path: Path) -> None:
+    """Nothing there is no problem; not being allowed to know is one."""
+    assert read_bytes(tmp_path / "none") is None
+    with pytest.raises(CannotRead, match="it is a directory, not a regular file"):
+        read_bytes(tmp_path)
+
+
+def test_it_lasts_through_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Content before its name, and then the directory that has the name."""
+    synced = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        is_directory = stat.S_ISDIR(os.fstat(file).st_mode)
+        synced.append(("directory" if is_directory else "file", (tmp_path / "f").exists()))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    replace(tmp_path / "f", b"data")
+    assert synced == [("file", False), ("directory", True)]
+
+
+def test_pods_are_made_of_what_they_hold() -> None:
+    """A device on two NUMA nodes is one device; containers come in the order of the file."""
+    both = HeldDevices({0: ["w0"], 1: ["w0", "w1"]}, held("w0").response)
+    of = [
+        Holding("p", "main", WIDGET, both),
+        Holding("q", "only", WIDGET, held("w5")),
+        Holding("p", "main", GADGET, held("g0")),
+        Holding("p", "side", GADGET, held("g1", "g2")),
+    ]
+    made = pods_of(of)
+    assert [pod.uid for pod, _ in made] == ["p", "q"]
+    assert [(each.name, each.limits) for each in made[0][0]] == [
+        ("main", {WIDGET: 2, GADGET: 1}),
+        ("side", {GADGET: 2}),
+    ]
+    assert made[0][1] == [of[0], of[2], of[3]]

@@ -1,0 +1,226 @@
+"""kubelet_internal_checkpoint kept up to date behind the answers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+
+import pytest
+
+from kubedevices.allocation import PluginOptions
+from kubedevices.errors import LedgerWriteFailed
+from kubedevices.node.checkpoint.text import Checkpoint, CheckpointEntry, parse_checkpoint
+from kubedevices.node.checkpoint.writer import CheckpointWriter
+from kubedevices.node.events import EventKind, EventSource, NodeEvent
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod_devices import PodDevices
+from tests.fake_plugin import healthy, unhealthy
+from tests.ledger_rows import GADGET, WIDGET, holdings, pod
+from tests.waiting import until
+
+INTERVAL = 0.2
+
+
+class WatchedInventory(Inventory):
+    """Counts how often the writer looked at it."""
+
+    looks = 0
+
+    def registered_devices(self) -> dict[str, list[str]]:
+        self.looks += 1
+        return super().registered_devices()
+
+
+class Rig:
+    """A writer with everything it looks at."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.inventory = WatchedInventory()
+        self.pod_devices = PodDevices(self.inventory)
+        self.events = EventSource()
+        self.kept: list[set[str]] = []
+        self.refuse = False
+        self.writer = self.make()
+
+    def make(self) -> CheckpointWriter:
+        return CheckpointWriter(
+            self.path,
+            self.inventory,
+            self.pod_devices,
+            self.events,
+            self.keep_resources,
+            interval=INTERVAL,
+        )
+
+    async def keep_resources(self, resources: Collection[str]) -> None:
+        if self.refuse:
+            raise LedgerWriteFailed("no space")
+        self.kept.append({*resources})
+
+    def tell(self) -> None:
+        self.events.publish(NodeEvent(EventKind.LIST_CHANGED, WIDGET))
+
+    async def looked(self, times: int = 1) -> None:
+        """Let the writer look at everything; what it found the time before is written then."""
+        for _ in range(times + 1):
+            before = self.inventory.looks
+            self.tell()
+            await until(lambda before=before: self.inventory.looks > before)  # type: ignore[misc]
+
+    def report(self, *ids: str, sick: str = "") -> None:
+        """Let a plugin list these devices."""
+        generation = self.inventory.connect(WIDGET, PluginOptions(), "w.sock").generation
+        self.inventory.report(WIDGET, generation, [*healthy(*ids), *unhealthy(*sick)])
+        self.tell()
+
+    def admit(self, name: str, first: int = 0) -> None:
+        for holding in holdings(pod(name), first):
+            self.pod_devices.insert(*holding)
+        self.tell()
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        found = parse_checkpoint(self.path.read_bytes())
+        assert isinstance(found, Checkpoint)
+        return found
+
+    def entries(self) -> list[CheckpointEntry]:
+        return [*(self.checkpoint.entries or ())]
+
+    @property
+    def identity(self) -> int:
+        return self.path.stat().st_mtime_ns
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    """A rig whose writer a test may start."""
+    made = Rig(tmp_path / "kubelet_internal_checkpoint")
+    yield made
+    await made.writer.stop()
+
+
+async def test_the_file_follows_what_happens(rig: Rig) -> None:
+    """Held devices with the answers, and the healthy devices of every resource."""
+    rig.writer.start(())
+    rig.report("a", "b", sick="c")
+    await until(rig.path.exists)
+    assert rig.checkpoint.registered == {WIDGET: ("a", "b")}
+    assert not rig.entries()
+    rig.admit("p")
+    await until(rig.entries)
+    assert [each[:4] for each in rig.entries()] == [
+        ("space/p", "setup", WIDGET, {-1: ("w0",)}),
+        ("space/p", "proxy", GADGET, {1: ("g0",)}),
+        ("space/p", "main", WIDGET, {0: ("w0", "w1")}),
+    ]
+    rig.pod_devices.remove_pod("space/p")
+    rig.tell()
+    await until(lambda: not rig.entries(), what="clean-up is written too")
+
+
+async def test_it_is_written_once_an_interval(rig: Rig) -> None:
+    """However many changes there are; the last one is always there in the end."""
+    rig.writer.start(())
+    rig.report("a")
+    await until(rig.path.exists)
+    seen = {rig.identity}
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number in range(60):
+        rig.report(*(f"d{n}" for n in range(number)))
+        due = began + number * 0.01
+        await until(lambda due=due: loop.time() > due)  # type: ignore[misc]
+        seen.add(rig.identity)
+    await until(lambda: len((rig.checkpoint.registered or {})[WIDGET] or ()) == 59)
+    seen.add(rig.identity)
+    assert 2 <= len(seen) <= (loop.time() - began) / INTERVAL + 2
+
+
+async def test_nothing_is_written_without_a_change(rig: Rig) -> None:
+    """T-18: neither for an event that changes nothing, nor at the stop, nor at the next start."""
+    rig.writer.start(())
+    rig.report("a")
+    await until(rig.path.exists)
+    before = rig.identity
+    await rig.looked()
+    await rig.writer.stop()
+    rig.writer = rig.make()
+    rig.writer.start([WIDGET])
+    await rig.looked()
+    await rig.writer.stop()
+    assert rig.identity == before
+    assert rig.kept == [{WIDGET}]
+
+
+async def test_the_stop_writes_what_is_left(rig: Rig) -> None:
+    """Without waiting for the interval, and stopping twice is harmless."""
+    rig.writer.start(())
+    rig.report("a")
+    await until(rig.path.exists)
+    rig.admit("p")
+    await rig.writer.stop()
+    await rig.writer.stop()
+    assert len(rig.entries()) == 3
+
+
+async def test_a_node_that_never_had_anything_leaves_no_file(rig: Rig) -> None:
+    """A kubelet takes the file for a sign that its node is not new."""
+    rig.writer.start(())
+    await rig.looked()
+    await rig.writer.stop()
+    assert not rig.path.exists()
+
+
+async def test_a_file_that_says_something_else_is_replaced_without_an_event(rig: Rig) -> None:
+    """The node before may have been killed between its ledger and this file."""
+    rig.path.write_text("something else")
+    rig.admit("p")
+    rig.writer.start(())
+    await until(lambda: b"PodUID" in rig.path.read_bytes(), what="the state of the start")
+
+
+async def test_a_failure_is_logged_and_made_up_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without waiting for a change: the file is wrong until it is written."""
+    monkeypatch.setattr("kubedevices.node.checkpoint.writer._RETRY", 0.05)
+    rig.path.mkdir()
+    rig.writer.start(())
+    rig.report("a")
+    await until(lambda: "Is a directory" in caplog.text)
+    rig.path.rmdir()
+    await until(rig.path.is_file)
+
+
+async def test_the_resources_are_kept_when_they_change(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever becomes of their devices; tried again when that fails."""
+    monkeypatch.setattr("kubedevices.node.checkpoint.writer._RETRY", 0.05)
+    rig.refuse = True
+    rig.writer.start(())
+    rig.report("a")
+    await until(rig.path.exists, what="the file does not depend on it")
+    rig.refuse = False
+    await until(lambda: rig.kept)
+    rig.report("a", "b")
+    await until(lambda: (rig.checkpoint.registered or {})[WIDGET] == ("a", "b"))
+    assert rig.kept == [{WIDGET}]
+
+
+async def test_a_bug_ends_neither_the_writer_nor_the_stop(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged with its traceback, and the next change is tried again."""
+    with monkeypatch.context() as broken:
+        broken.setattr("kubedevices.node.checkpoint.text.format_checkpoint", lambda _: 1 / 0)
+        rig.writer.start(())
+        rig.report("a")
+        await until(lambda: "ZeroDivisionError" in caplog.text)
+    rig.report("a", "b")
+    await until(rig.path.exists)
+    with monkeypatch.context() as broken:
+        broken.setattr("kubedevices.node.checkpoint.text.format_checkpoint", lambda _: 1 / 0)
+        rig.report("a")
+        await rig.writer.stop()

@@ -1,0 +1,228 @@
+"""kubedevices.node.doors.pod_resources, asked over its socket"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
+from kubedevices.device import ReportedDevice
+from kubedevices.errors import RpcError, StatusCode
+from kubedevices.node.doors.pod_resources import PodResourcesServer
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
+from kubedevices.wire.pod_resources import (
+    ContainerEntry,
+    DeviceEntry,
+    PodEntry,
+    PodResourcesClient,
+)
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+GPU = "example.com/gpu"
+TRAINING = Pod(
+    "training",
+    uid="uid-1",
+    init_containers=(Container("warm-up"), Container("metrics", is_sidecar=True)),
+    containers=(Container("train"), Container("idle")),
+)
+
+
+class FakeNode:
+    """Pods and devices as a device manager has them."""
+
+    def __init__(self) -> None:
+        self.inventory = Inventory()
+        self.pod_devices = PodDevices(self.inventory)
+        self.admitted = {TRAINING.uid: TRAINING}
+        self.gone: set[str] = set()
+
+    def pods(self) -> Iterable[Pod]:
+        return self.admitted.values()
+
+    async def update_allocated_devices(self) -> None:
+        for uid in self.gone:
+            self.admitted.pop(uid, None)
+            self.pod_devices.remove_pod(uid)
+
+    def hold(self, container: str, numa: dict[int, list[str]], uid: str = "uid-1") -> None:
+        held = HeldDevices(numa, ContainerAllocateResponse())
+        self.pod_devices.insert(uid, container, GPU, held)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    directory: Path, node: FakeNode
+) -> AsyncIterator[tuple[PodResourcesClient, list[tuple[str, str, bool]]]]:
+    counted: list[tuple[str, str, bool]] = []
+    server = PodResourcesServer(
+        node,
+        directory / "pod-resources" / "kubelet.sock",
+        count=lambda *call: counted.append(call),
+    )
+    await server.start()
+    try:
+        async with await GrpcChannel.dial(server.socket) as channel:
+            yield PodResourcesClient(channel), counted
+    finally:
+        await server.stop()
+
+
+async def test_list_names_sidecars_before_apps_and_no_plain_init_container(short_dir: Path) -> None:
+    """v1.List has restartable init containers first, then apps, also those without devices."""
+    node = FakeNode()
+    node.hold("warm-up", {0: ["gpu-0"]})
+    node.hold("metrics", {0: ["gpu-0"]})
+    node.hold("train", {-1: ["gpu-1"]})
+    async with serving(short_dir, node) as (client, _):
+        assert await client.list_pods(timeout=5) == (
+            PodEntry(
+                "training",
+                "default",
+                (
+                    ContainerEntry("metrics", (DeviceEntry(GPU, ("gpu-0",), (0,)),)),
+                    ContainerEntry("train", (DeviceEntry(GPU, ("gpu-1",), None),)),
+                    ContainerEntry("idle"),
+                ),
+            ),
+        )
+
+
+async def test_a_pod_without_a_name_goes_by_its_uid(short_dir: Path) -> None:
+    """A kubelet's checkpoint names uids only, and without any name nobody could tell such pods."""
+    node = FakeNode()
+    node.admitted = {"uid-9": Pod("", "", "uid-9", containers=(Container("c"),))}
+    node.hold("c", {0: ["gpu-0"]}, uid="uid-9")
+    async with serving(short_dir, node) as (client, _):
+        (listed,) = await client.list_pods(timeout=5)
+        assert (listed.name, listed.namespace) == ("uid-9", "")
+        assert await client.get_pod("uid-9", "", timeout=5) == listed
+        with pytest.raises(RpcError, match="not found"):
+            await client.get_pod("", "", timeout=5)
+
+
+async def test_a_device_on_two_numa_nodes_comes_twice(short_dir: Path) -> None:
+    """One message per device and NUMA node, each with one ID, as a kubelet sends it."""
+    node = FakeNode()
+    node.hold("train", {0: ["gpu-0", "gpu-1"], 1: ["gpu-0"]})
+    async with serving(short_dir, node) as (client, _):
+        (pod,) = await client.list_pods(timeout=5)
+    assert pod.containers[1].devices == (
+        DeviceEntry(GPU, ("gpu-0",), (0,)),
+        DeviceEntry(GPU, ("gpu-1",), (0,)),
+        DeviceEntry(GPU, ("gpu-0",), (1,)),
+    )
+
+
+async def test_list_follows_what_a_pod_holds(short_dir: Path) -> None:
+    """A pod that gets a device, or leaves, is seen in the next list, though lists are cached."""
+    node = FakeNode()
+    async with serving(short_dir, node) as (client, _):
+        (pod,) = await client.list_pods(timeout=5)
+        assert not pod.containers[1].devices
+        node.hold("train", {0: ["gpu-0"]})
+        (pod,) = await client.list_pods(timeout=5)
+        assert pod.containers[1].devices == (DeviceEntry(GPU, ("gpu-0",), (0,)),)
+        node.gone.add("uid-1")
+        assert await client.list_pods(timeout=5) == ()
+
+
+pods = st.builds(
+    Pod, st.sampled_from("xy"), uid=st.sampled_from("abc"), containers=st.just((Container("c"),))
+)
+steps = st.one_of(
+    st.tuples(st.just("admit"), pods),
+    st.tuples(st.just("hold"), st.sampled_from("abc"), st.sampled_from(["gpu-0", "gpu-1"])),
+    st.tuples(st.just("remove"), st.sampled_from("abc")),
+    st.tuples(st.just("go"), st.sampled_from("abc")),
+)
+
+
+@given(st.lists(steps, max_size=20))
+def test_a_list_is_the_same_as_if_none_had_been_asked_for_before(made: list[Any]) -> None:
+    """Whatever happened in between: what is kept of the lists before never shows."""
+    node = FakeNode()
+    asked = PodResourcesServer(node, Path("socket"))
+    for kind, *what in made:
+        match kind:
+            case "admit":
+                node.admitted[what[0].uid] = what[0]
+            case "hold":
+                node.hold("c", {0: [what[1]]}, uid=what[0])
+            case "remove":
+                node.pod_devices.remove(what[0], "c", GPU)
+            case "go":
+                node.admitted.pop(what[0], None)
+                node.pod_devices.remove_pod(what[0])
+        assert asked._encode_all() == PodResourcesServer(node, Path("socket"))._encode_all()
+
+
+async def test_get_answers_for_one_pod_or_says_that_there_is_none(short_dir: Path) -> None:
+    """v1.Get has the same content; an unknown pod is UNKNOWN with the kubelet's text."""
+    node = FakeNode()
+    node.hold("train", {0: ["gpu-0"]})
+    async with serving(short_dir, node) as (client, counted):
+        (listed,) = await client.list_pods(timeout=5)
+        assert await client.get_pod("training", "default", timeout=5) == listed
+        with pytest.raises(RpcError, match="pod nope in namespace default not found") as caught:
+            await client.get_pod("nope", "default", timeout=5)
+        assert caught.value.code is StatusCode.UNKNOWN
+    assert counted[-2:] == [("get", "v1", False), ("get", "v1", True)]
+
+
+async def test_allocatable_has_every_healthy_device(short_dir: Path) -> None:
+    """Held or not, unhealthy ones not; an empty topology hides a device from a kubelet only."""
+    node = FakeNode()
+    generation = node.inventory.connect(GPU, PluginOptions()).generation
+    devices = (
+        ReportedDevice("a", "Healthy", (0, 1)),
+        ReportedDevice("b", "Unhealthy", (0,)),
+        ReportedDevice("c", "Healthy", None),
+        ReportedDevice("d", "Healthy", ()),
+    )
+    node.inventory.report(GPU, generation, devices)
+    node.hold("train", {0: ["a"]})
+    expected = [("a", (0,)), ("a", (1,)), ("c", None), ("d", None)]
+    async with serving(short_dir, node) as (client, _):
+        found = await client.get_allocatable(timeout=5)
+    assert [(*entry.device_ids, entry.numa_nodes) for entry in found] == expected
+
+
+async def test_v1alpha1_lists_app_containers_only(short_dir: Path) -> None:
+    """The first form of the API knows neither sidecars nor NUMA nodes."""
+    node = FakeNode()
+    node.hold("metrics", {0: ["gpu-0"]})
+    node.hold("train", {0: ["gpu-1"]})
+    async with serving(short_dir, node) as (client, counted):
+        (pod,) = await client.list_pods_v1alpha1(timeout=5)
+    assert [each.name for each in pod.containers] == ["train", "idle"]
+    assert pod.containers[0].devices == (DeviceEntry(GPU, ("gpu-1",), None),)
+    assert counted == [("list", "v1alpha1", False)]
+
+
+async def test_the_eleventh_quick_call_is_turned_away(short_dir: Path) -> None:
+    """All methods share ten calls in a burst; the next is RESOURCE_EXHAUSTED."""
+    async with serving(short_dir, FakeNode()) as (client, counted):
+        asked = [
+            ask(timeout=10) for ask in (client.get_allocatable, client.list_pods) for _ in range(40)
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        turned_away = [error for error in answers if isinstance(error, RpcError)]
+    assert len(turned_away) == 80 - len(counted)
+    assert {error.code for error in turned_away} == {StatusCode.RESOURCE_EXHAUSTED}
+    assert {error.message for error in turned_away} == {"rejected by rate limit"}
+    assert 10 <= len(counted) < 80
+
+
+async def test_the_socket_appears_ready_in_a_directory_of_its_own(short_dir: Path) -> None:
+    """The directory is for root and its group, and nothing but the socket is in it."""
+    async with serving(short_dir, FakeNode()):
+        folder = short_dir / "pod-resources"
+        assert folder.stat().st_mode & 0o777 == 0o750
+        assert [path.name for path in folder.iterdir()] == ["kubelet.sock"]

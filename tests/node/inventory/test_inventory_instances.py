@@ -1,0 +1,139 @@
+"""Several instances of one plugin: which of them counts, and whose end matters."""
+
+from kubedevices.node.inventory.inventory import Inventory
+from tests.inventory_rig import OPTIONS, Plugin, R, S, listed, numbers
+
+
+def test_the_end_of_an_old_instance_makes_no_difference() -> None:
+    """Requirement 3: after a rolling update allocatable stays what the new plugin lists."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="old")
+    old.list("a", "b")
+    new = Plugin(inventory, socket="new")
+    new.list("a", "b")
+    assert old.end(1) is None
+    assert numbers(inventory) == (2, 2)
+    current = inventory.endpoint(R)
+    assert current is not None
+    assert current.generation == new.generation
+
+
+def test_an_old_instance_serves_until_the_new_one_has_listed() -> None:
+    """Make before break: the old list and the old endpoint count until there is a new list."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="old")
+    old.list("a")
+    new = Plugin(inventory, socket="new")
+    current = inventory.endpoint(R)
+    assert current is not None
+    assert current.generation == old.generation
+    assert old.list("a", "b") is not None
+    assert numbers(inventory) == (2, 2)
+    new.list("c")
+    assert old.list("a", "b", "d") is None, "no longer"
+    assert list(inventory.devices(R)) == ["c"]
+
+
+def test_a_new_instance_that_has_not_listed_keeps_the_devices_of_the_old_one() -> None:
+    """The old plugin ends before the new one has sent its list: allocatable does not dip."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="old")
+    old.list("a")
+    new = Plugin(inventory, socket="new")
+    old.end(1)
+    assert numbers(inventory, 9999) == (1, 1)
+    current = inventory.endpoint(R)
+    assert current is not None
+    assert current.generation == new.generation
+
+
+def test_the_older_instance_takes_over_when_the_newer_one_ends() -> None:
+    """Only the end of the last instance loses the resource."""
+    inventory = Inventory()
+    one, two = Plugin(inventory, socket="1"), Plugin(inventory, socket="2")
+    one.list("a")
+    two.list("b")
+    assert one.list("a", "c") is None
+    assert two.end(1).appeared == ("a", "c"), "its newest list is what counts"
+    assert numbers(inventory, 9999) == (2, 2)
+    assert one.end(2).changed == ("a", "c")
+    assert numbers(inventory) == (2, 0)
+
+
+def test_a_registration_on_the_same_socket_replaces_the_instance() -> None:
+    """Requirements 5 and 28: the old stream neither counts nor ends anything any more."""
+    inventory = Inventory()
+    old = Plugin(inventory, socket="x")
+    old.list("a")
+    connected = inventory.connect(R, OPTIONS, "x")
+    assert connected.replaced == (old.generation,)
+    assert numbers(inventory) == (1, 1)
+    assert old.end(1) is None
+    assert old.list("z") is None
+    assert numbers(inventory, 9999) == (1, 1)
+    inventory.report(R, connected.generation, listed("b"))
+    assert list(inventory.devices(R)) == ["b"]
+
+
+def test_twenty_registrations_leave_one_instance() -> None:
+    """Requirement 5: the record of a resource does not grow with registrations."""
+    inventory = Inventory()
+    for _ in range(200):
+        Plugin(inventory, socket="x").list("a")
+    record = inventory.record(R)
+    assert record is not None
+    assert len(record.instances) == 1
+    for now in range(200):
+        Plugin(inventory, socket=f"s{now}").end(now)
+    assert len(record.instances) < 100
+
+
+def test_a_stream_that_opens_again_is_the_same_instance() -> None:
+    """Requirement 6: after a loss a list on the same registration brings everything back."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a")
+    plugin.end(1)
+    assert plugin.list("a").changed == ("a",)
+    assert numbers(inventory, 9999) == (1, 1)
+
+
+def test_a_stream_that_opens_again_after_the_grace_period_still_counts() -> None:
+    """A list that comes too late for the record makes a new one."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a")
+    plugin.end(0)
+    assert inventory.get_capacity(301).removed == (R,)
+    assert plugin.list("a").appeared == ("a",)
+    assert numbers(inventory, 302) == (1, 1)
+
+
+def test_a_forgotten_instance_does_not_come_back() -> None:
+    """Once its endpoint is closed for good, nothing in its name counts."""
+    inventory = Inventory()
+    plugin = Plugin(inventory)
+    plugin.list("a")
+    inventory.forget(R, plugin.generation)
+    assert numbers(inventory) == (1, 1), "a connected one is not forgotten"
+    plugin.end(0)
+    inventory.forget(R, plugin.generation)
+    assert plugin.list("a") is None
+    inventory.forget("v.example/unknown", 99)
+
+
+def test_lists_of_unknown_generations_are_ignored() -> None:
+    """Neither an unknown resource nor an unknown generation makes a record."""
+    inventory = Inventory()
+    assert inventory.report(R, 1, listed("a")) is None
+    plugin = Plugin(inventory, R)
+    assert inventory.report(S, plugin.generation, listed("a")) is None
+    assert inventory.disconnect(S, 1, 0) is None
+    assert list(inventory) == [R]
+
+
+def test_generations_can_be_the_callers_own() -> None:
+    """A caller that counts registrations itself says which one this is."""
+    inventory = Inventory()
+    assert inventory.connect(R, OPTIONS, generation=7).generation == 7
+    assert inventory.connect(R, OPTIONS).generation == 8

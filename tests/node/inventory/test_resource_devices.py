@@ -1,0 +1,164 @@
+"""The devices of one resource: what a new list changes."""
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubedevices.device import ReportedDevice, natural_key
+from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, mask_of_device
+from kubedevices.node.inventory.resource_devices import ResourceDevices
+
+
+def device(text: str) -> ReportedDevice:
+    """`"a"` is healthy, `"!a"` is not, `"a@01"` is on NUMA nodes 0 and 1."""
+    name, _, nodes = text.lstrip("!").partition("@")
+    health = "Unhealthy" if text.startswith("!") else "Healthy"
+    return ReportedDevice(name, health, tuple(map(int, nodes)) or None)
+
+
+def listed(*texts: str) -> tuple[ReportedDevice, ...]:
+    return tuple(map(device, texts))
+
+
+def made(*texts: str) -> ResourceDevices:
+    devices = ResourceDevices({})
+    devices.replace(listed(*texts))
+    return devices
+
+
+def test_a_list_is_compared_with_the_one_before() -> None:
+    """What appeared, changed its health, moved to other nodes and vanished is told apart."""
+    devices = made("a", "b", "c@0", "!d")
+    change = devices.replace(listed("a", "!b", "c@1", "e"))
+    assert change == ListChange(
+        appeared=("e",), changed=("b",), moved=("c",), vanished=("d",), duplicates=0
+    )
+    assert not change.is_empty
+    assert change.health_changes == ("e", "b", "d")
+    assert devices.healthy == {"a", "c", "e"}
+    assert devices.counts == {0: 3, 2: 1}
+
+
+def test_the_same_list_again_changes_nothing() -> None:
+    """Plugins that resend equal lists for ever cause neither events nor writes."""
+    devices = made("a", "!b")
+    assert devices.replace(listed("a", "!b")) == NO_CHANGE
+    assert devices.replace(listed("a", "!b")).is_empty
+
+
+def test_another_order_changes_nothing_but_the_order() -> None:
+    """The same devices in another order are no change."""
+    devices = made("a", "b")
+    assert devices.replace(listed("b", "a")).is_empty
+    assert list(devices.devices) == ["b", "a"]
+
+
+def test_a_device_listed_twice_counts_once_and_unhealthy_wins() -> None:
+    """Of two entries with one id the unhealthy one counts, wherever it is."""
+    for texts in (("a", "a", "!a", "b"), ("!a", "a", "a", "b")):
+        devices = made(*texts)
+        assert (devices.capacity, devices.allocatable) == (2, 1)
+        assert devices.health("a") == "Unhealthy"
+    assert devices.replace(listed("a", "a", "b")).duplicates == 1
+
+
+def test_odd_ids_and_health_words_are_accepted() -> None:
+    """An empty id is a device, a word other than Healthy is not healthy."""
+    devices = ResourceDevices({})
+    odd = (
+        ReportedDevice("", "Healthy"),
+        ReportedDevice("x" * 300, "healthy"),
+        ReportedDevice("y", ""),
+        ReportedDevice("9" * 5000, "Healthy", (-5, 2**62)),
+    )
+    devices.replace(odd)
+    assert (devices.capacity, devices.allocatable) == (4, 2)
+    assert devices.health("y") == "Unhealthy"
+    assert len(devices.free.first(4)) == 2
+
+
+def test_a_lost_plugin_leaves_devices_of_unknown_health() -> None:
+    """Everything stays known, nothing is healthy; a kubelet says unhealthy, and forgets to tell."""
+    devices = made("a", "!b")
+    assert devices.lose() == ListChange(changed=("a", "b"))
+    assert (devices.capacity, devices.allocatable, len(devices.free)) == (2, 0, 0)
+    assert devices.health("a") == "Unknown"
+    assert devices.lose().is_empty, "only once"
+    change = devices.replace(listed("a", "!b"))
+    assert change.changed == ("a", "b"), "the same list means something now"
+    assert devices.health("a") == "Healthy"
+
+
+def test_a_device_that_is_not_listed_is_unknown() -> None:
+    """A kubelet reports it as healthy."""
+    assert made("a").health("b") == "Unknown"
+
+
+def test_devices_by_node() -> None:
+    """A device on several nodes is under each, one without a node or listing under -1."""
+    devices = made("a@01", "b@1", "c")
+    assert devices.per_numa(["a", "b", "c", "gone"]) == {
+        0: ["a"],
+        1: ["a", "b"],
+        -1: ["c", "gone"],
+    }
+
+
+texts = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "!"]),
+    st.sampled_from("abcdef"),
+    st.sampled_from(["", "@0", "@01", "@1"]),
+)
+lists = st.lists(texts, max_size=8)
+
+
+@given(st.lists(lists, min_size=1, max_size=5), st.sets(st.sampled_from("abcdef")), st.booleans())
+def test_any_way_to_a_list_ends_in_the_same_state(
+    history: list[list[str]], reserved: set[str], large: bool
+) -> None:
+    """What is known after a list depends on that list alone, and is consistent in itself."""
+    padding = tuple(f"p{i}" for i in range(300)) if large else ()
+    devices = ResourceDevices(dict.fromkeys(reserved, 1))
+    for each in history:
+        before = dict(devices.devices)
+        change = devices.replace(listed(*padding, *each))
+        assert set(change.appeared) == devices.devices.keys() - before.keys()
+        assert set(change.vanished) == before.keys() - devices.devices.keys()
+        both = {name for name in devices.devices if name in before}
+        for name in both:
+            old, new = before[name], devices.devices[name]
+            assert (name in change.changed) == (old.health != new.health)
+            assert (name in change.moved) == (old.health == new.health and old != new)
+    fresh = ResourceDevices(dict.fromkeys(reserved, 1))
+    fresh.replace(listed(*padding, *history[-1]))
+    assert devices.devices == fresh.devices
+    assert list(devices.devices) == list(fresh.devices)
+    assert devices.healthy == fresh.healthy
+    assert devices.counts == fresh.counts
+    assert devices.free.all() == fresh.free.all()
+    assert devices.free.counts() == fresh.free.counts()
+    assert set(fresh.free.all()) == fresh.healthy - reserved
+    assert fresh.free.all() == sorted(fresh.free.all(), key=natural_key)
+    for name in fresh.free.all():
+        assert fresh.free.contains(name, mask_of_device(fresh.devices[name]))
+
+
+def test_a_change_among_100_000_devices_is_quick() -> None:
+    """One health change costs a comparison of two lists, and no device is touched besides."""
+
+    def many(bad: int) -> tuple[ReportedDevice, ...]:
+        return tuple(
+            ReportedDevice(f"dev-{i}", "Unhealthy" if i == bad else "Healthy", (i % 8,))
+            for i in range(100_000)
+        )
+
+    devices = ResourceDevices({})
+    devices.replace(many(-1))
+    second, third = many(5), many(-1)
+    began = time.thread_time()
+    assert devices.replace(second).changed == ("dev-5",)
+    assert devices.replace(third).changed == ("dev-5",)
+    assert time.thread_time() - began < 1
+    assert devices.allocatable == 100_000

@@ -1,0 +1,102 @@
+"""Who holds what."""
+
+from kubedevices.allocation import ContainerAllocateResponse
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod_devices import HeldDevices, Holder, PodDevices
+
+R, S = "example.com/widget", "example.com/gadget"
+
+
+def held(*ids: str, **by_node: list[str]) -> HeldDevices:
+    per_numa = {int(node[1:]): ids_there for node, ids_there in by_node.items()} or {-1: list(ids)}
+    return HeldDevices(per_numa, ContainerAllocateResponse())
+
+
+def test_a_device_on_two_nodes_is_held_once() -> None:
+    """GetContainerDevices: it keeps both nodes, and is one device."""
+    pod_devices = PodDevices()
+    pod_devices.insert("p", "c", R, held(n1=["d", "e"], n0=["d"]))
+    found = pod_devices.get("p", "c", R)
+    assert found is not None
+    assert dict(found.devices_per_numa) == {1: ["d", "e"], 0: ["d"]}
+    assert found.device_ids == ("d", "e")
+
+
+def test_held_devices_of_containers_and_pods() -> None:
+    """Holdings are found by container, by pod and by device."""
+    pod_devices = PodDevices()
+    pod_devices.insert("p", "a", R, held("d1", "d2"))
+    pod_devices.insert("p", "a", S, held("d1"))
+    pod_devices.insert("p", "b", R, held("d3"))
+    pod_devices.insert("q", "a", R, held("d4"))
+    assert set(pod_devices.of_container("p", "a")) == {R, S}
+    assert pod_devices.of_pod("p", R) == {"d1", "d2", "d3"}
+    assert pod_devices.device_ids("p", "b", R) == ("d3",)
+    assert pod_devices.device_ids("p", "b", S) == ()
+    assert pod_devices.reserved() == {R: {"d1", "d2", "d3", "d4"}, S: {"d1"}}
+    assert pod_devices.holders(S, "d1") == (Holder("p", "a"),)
+    assert pod_devices.holders(R, "d9") == ()
+    assert list(pod_devices.pod_uids()) == ["p", "q"]
+    assert [(h.pod_uid, h.container, h.resource) for h in pod_devices] == [
+        ("p", "a", R),
+        ("p", "a", S),
+        ("p", "b", R),
+        ("q", "a", R),
+    ]
+    assert len(pod_devices) == 4
+    assert repr(pod_devices) == "<PodDevices of 2 pods>"
+
+
+def test_owners_are_searched_within_the_resource() -> None:
+    """The same id of another resource belongs to somebody else; a kubelet mixes them up."""
+    pod_devices = PodDevices()
+    pod_devices.insert("p", "c", R, held("d1"))
+    pod_devices.insert("q", "c", S, held("d1"))
+    assert pod_devices.owners(R, ["d1", "d2"]) == {"p"}
+
+
+def test_a_second_entry_replaces_the_first() -> None:
+    """What a container held of the resource before is free again."""
+    inventory = Inventory()
+    pod_devices = PodDevices(inventory)
+    pod_devices.insert("p", "c", R, held("d1", "d2"))
+    pod_devices.insert("p", "c", R, held("d2", "d3"))
+    assert pod_devices.reserved() == {R: {"d2", "d3"}}
+    assert set(inventory.reserved(R)) == {"d2", "d3"}
+
+
+def test_a_reused_device_stays_reserved_until_its_last_holder_is_gone() -> None:
+    """An init container's device that an app container took over is not free between."""
+    inventory = Inventory()
+    pod_devices = PodDevices(inventory)
+    pod_devices.insert("p", "init", R, held("d1"))
+    pod_devices.insert("p", "app", R, held("d1"))
+    assert pod_devices.holders(R, "d1") == (Holder("p", "init"), Holder("p", "app"))
+    assert pod_devices.remove("p", "init", R) == held("d1")
+    assert set(inventory.reserved(R)) == {"d1"}
+    pod_devices.remove("p", "app", R)
+    assert not inventory.reserved(R)
+    assert not pod_devices.pod_uids()
+
+
+def test_only_active_pods_keep_their_devices() -> None:
+    """UpdateAllocatedDevices: what inactive pods held is returned, and free."""
+    inventory = Inventory()
+    pod_devices = PodDevices(inventory)
+    for pod in ("p", "q", "r"):
+        pod_devices.insert(pod, "c", R, held(f"{pod}1"))
+    removed = pod_devices.keep_only({"q", "unknown"})
+    assert [holding.pod_uid for holding in removed] == ["p", "r"]
+    assert set(inventory.reserved(R)) == {"q1"}
+    assert pod_devices.keep_only({"q"}) == ()
+
+
+def test_removing_what_is_not_there_changes_nothing() -> None:
+    """An unknown pod, container or resource has nothing to give back."""
+    pod_devices = PodDevices(Inventory())
+    pod_devices.insert("p", "c", R, held("d1"))
+    assert pod_devices.remove("p", "c", S) is None
+    assert pod_devices.remove("p", "x", R) is None
+    assert pod_devices.remove("x", "c", R) is None
+    assert pod_devices.remove_pod("x") == ()
+    assert pod_devices.reserved() == {R: {"d1"}}
