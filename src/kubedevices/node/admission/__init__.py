@@ -6,6 +6,6 @@ turns            one thing after the other per pod
 concurrently     several calls at once, all or nothing
 admission        plan, reserve, ask the plugins, commit or roll back
 admitted_pods    the pods that were admitted: in memory and in the store, always the same
-after_restart    pods from before our start: waits for late plugins, checks before a container starts
+after_restart    pods from before our start: waits for late plugins, checks before they start
 container_start  what happens right before a container starts
 """
