@@ -7,6 +7,8 @@ the package costs nothing. The node's half lives in `kubedevices.node.device_man
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kubedevices.version import VERSION
+
 if TYPE_CHECKING:
     from kubedevices.allocation import (
         AllocateRequest,
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from kubedevices.plugin.runner import PluginRunner
     from kubedevices.plugin.scanner import PolledScanner, Scanner
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "allocation": (

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, get_args, overload
 
 from kubedevices.errors import KubedevicesError, UsageError
@@ -131,13 +132,19 @@ def run_until_signal(
     *,
     domain: str,
     mode: Mode = "device-plugin",
-    beside: Beside | None = None,
+    listen: str | None = None,
+    pod_resources: Path | None = None,
     **options: Any,
 ) -> None:
     """Run a plugin until its scanner ends or SIGTERM or SIGINT comes. Raises `KubedevicesError`.
 
-    `beside` makes a context in which it runs, such as pages that tell about it.
+    `listen` and `pod_resources` are those of `run`.
     """
+    beside = None
+    if listen is not None:
+        beside = _pages(scanner, mode, listen, pod_resources, options)
+    elif pod_resources is not None:
+        raise UsageError("pod_resources needs listen")
     heap.give_large_blocks_back()
     runner = make_runner(scanner, domain, mode, options)
 
@@ -150,12 +157,34 @@ def run_until_signal(
         asyncio.run(run_beside())
 
 
+def _pages(
+    scanner: "Scanner", mode: str, listen: str, pod_resources: Path | None, options: dict[str, Any]
+) -> Beside:
+    """Return what tells about the runner of `scanner`, and let `options` count for it."""
+    if mode == "dra":
+        raise UsageError("listen means nothing with mode='dra'")
+    from kubedevices.plugin_pages import PluginPages  # noqa: PLC0415 - it loads Prometheus
+
+    pages = PluginPages(listen, scanner, pod_resources=pod_resources)
+    also: Callable[[str, float], None] | None = options.get("on_allocated")
+
+    def on_allocated(resource: str, seconds: float) -> None:
+        pages.count_allocation(resource, seconds)
+        if also is not None:
+            also(resource, seconds)
+
+    options["on_allocated"] = on_allocated
+    return pages.beside
+
+
 @overload
 def run(
     scanner: "Scanner",
     *,
     domain: str,
     mode: Literal["device-plugin"] = ...,
+    listen: str | None = ...,
+    pod_resources: Path | None = ...,
     **options: "Unpack[RunnerOptions]",
 ) -> None: ...
 
@@ -170,9 +199,13 @@ def run(scanner: "Scanner", *, domain: str, mode: Mode = "device-plugin", **opti
     """Serve `scanner`'s devices until stopped; the last line of a script.
 
     As a device plugin they are the resources `domain/device type`; in mode `dra` they are devices
-    of the driver `domain`. Logs to stderr, unless logging is configured already. An error is
-    printed as one line and ends the process with its exit code. A slow reader of stdout or stderr
-    does not block the process, see `kubedevices.unblocked_output`.
+    of the driver `domain`. `listen` serves /healthz, /readyz, /metrics and /state of a device
+    plugin at an address such as `127.0.0.1:9400`, or `*:9400` for everybody; with `pod_resources`,
+    a socket of the kubelet, the metrics also say which container holds which device.
+
+    Logs to stderr, unless logging is configured already. An error is printed as one line and ends
+    the process with its exit code. A slow reader of stdout or stderr does not block the process,
+    see `kubedevices.unblocked_output`.
     """
     with unblocked_output():
         if not logging.getLogger().handlers:

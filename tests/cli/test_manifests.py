@@ -353,11 +353,11 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["kustomize", "--directory", "/dev/null"], 3, "cannot write /dev/null/overlays/"),
         (["simulate", "--name", "My_Plugin"], 2, "--name 'My_Plugin': use a-z"),
         (["simulate", "--name", 58 * "a"], 2, "at most 57"),
-        (["node", "--name", "a"], 2, "--name goes with simulate, expose, proxy only"),
+        (["node", "--name", "a"], 2, "--name goes with simulate, expose, proxy, run only"),
         (["expose", "--patch", "x"], 2, "--patch goes with proxy only"),
         (["proxy", "--inside-dir", "x"], 2, "--inside-dir 'x' is no absolute path"),
         (["proxy", "--systemd", "--patch", "x"], 2, "--patch cannot be used with --systemd"),
-        (["node", "--selinux"], 2, "--selinux goes with simulate, expose, proxy only"),
+        (["node", "--selinux"], 2, "--selinux goes with simulate, expose, proxy, run only"),
     ],
 )
 def test_unprintable_manifests_are_refused_in_one_line(
@@ -423,3 +423,48 @@ def test_a_proxy_brings_its_configuration(
     unit = capsys.readouterr().out
     assert f"proxy --config {file} --listen 127.0.0.1:9400" in unit
     assert "ExecReload=/bin/kill -HUP" in unit
+
+
+def test_a_plugin_of_its_author_gets_its_words_and_directories(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`run` prints what `kubedevices run` takes, with the directories that were named."""
+    arguments = ["--domain", "a.example", "--image", "lab.example/w:1", "--arg", "dev=/host/dev"]
+    arguments += ["--mount", "/dev:/host/dev", "--mount", "/lib/firmware", "--mount", "/run/w:rw"]
+    documents = printed(capsys, "run", "w:W", *arguments)
+    (container,) = pod_of(documents)["containers"]
+    assert container["args"][:6] == [
+        "run",
+        "w:W",
+        "--domain",
+        "a.example",
+        "--arg",
+        "dev=/host/dev",
+    ]
+    mounts = {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
+    del mounts["/var/lib/kubelet/device-plugins"]
+    assert mounts == {"/host/dev": True, "/lib/firmware": True, "/run/w": False}
+    paths = [volume["hostPath"]["path"] for volume in pod_of(documents)["volumes"]]
+    assert paths[1:] == ["/dev", "/lib/firmware", "/run/w"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "w:W"], "run needs MODULE:CLASS and --domain"),
+        (["run", "--domain", "a.b"], "run needs MODULE:CLASS"),
+        (["run", "w:W", "--domain", "a b"], "a b"),
+        (["run", "w:W", "--domain", "a.b", "--arg", "x"], "is not NAME=VALUE"),
+        (["run", "w:W", "--domain", "a.b", "--mount", "/dev"], "/dev:/host/dev"),
+        (["run", "w:W", "--domain", "a.b", "--mount", "x:/y"], "absolute paths"),
+        (["run", "w:W", "--domain", "a.b", "--mount", "/x:/y/../z"], "absolute paths"),
+        (["simulate", "w:W"], "MODULE:CLASS goes with run only"),
+        (["expose", "--mount", "/x"], "--mount goes with run only"),
+    ],
+)
+def test_what_run_does_not_take(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line says what is wrong."""
+    assert main(["manifests", *arguments]) == 2
+    assert words in capsys.readouterr().err

@@ -24,7 +24,7 @@ Process = subprocess.Popen[str]
 
 NOT_NEEDED = {
     "_ssl",
-    *("cli.plugin_pages", "cli.process_samples", "http_pages", "prometheus_client"),
+    *("plugin_pages", "process_samples", "http_pages", "prometheus_client"),
     *("node.pod_resources", "wire.pod_resources", "node.plugin_watcher", "plugin.timing"),
     *("node.checkpoint", "node.checkpoint_reader", "yaml", "rich"),
     *("tempfile", "shutil", "fractions", "decimal", "multiprocessing", "importlib.resources"),

@@ -45,6 +45,7 @@ OURS = {
     "resource_name",
     "socket_paths",
     "unblocked_output",
+    "version",
     "words",
     "wire",
 }
@@ -123,7 +124,7 @@ PARTS = {
         "simulate --number-devices 1",
         """
         allocation cli cli.log_lines cli.serving cli.simulate device device_tree resource_name
-        socket_paths words errors errors.check errors.container errors.node errors.plugin
+        socket_paths version words errors errors.check errors.container errors.node errors.plugin
         errors.dra errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
         builtin.simulated_files
         builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
@@ -166,7 +167,7 @@ PARTS = {
     ),
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
-        "cli.plugin_pages cli.process_samples metrics http_pages",
+        "plugin_pages process_samples metrics http_pages",
         "prometheus_client",
         """
         email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref

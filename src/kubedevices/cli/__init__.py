@@ -30,6 +30,7 @@ from kubedevices.words import did_you_mean
 
 VERBS = {
     "scan": "run a scanner once and print its devices; needs no root and no kubelet",
+    "init": "write the project of a plugin: code, tests, image, manifests, CI",
     "run": "serve a plugin written in Python",
     "simulate": "serve simulated devices",
     "expose": "serve devices of this host; a YAML file chooses them",

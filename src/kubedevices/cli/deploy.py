@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
+from kubedevices.cli.manifest_author import add_author_arguments
 from kubedevices.cli.manifests import add_deployment_arguments, check_arguments, deployment_of
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.words import counted
@@ -43,13 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what says which plugin is meant, and where."""
-    parser.add_argument("what", choices=("simulate", "expose"))
+    parser.add_argument("what", choices=("simulate", "expose", "run"))
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument(
         "--image",
         help="image name with its registry; localhost/… is an image "
         "that you imported on every node",
     )
+    add_author_arguments(parser)
     add_deployment_arguments(parser)
 
 

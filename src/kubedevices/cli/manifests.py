@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices import __version__, socket_paths
+from kubedevices.cli.manifest_author import OPTIONS, add_author_arguments, with_author
 from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
@@ -31,24 +32,26 @@ _GO_WITH = {
     "preset": ("simulate",),
     "cdi": ("expose",),
     "dev-dir": ("expose",),
-    "metrics": ("simulate", "expose"),
-    "node-label": ("simulate", "expose", "proxy"),
-    "toleration": ("simulate", "expose", "proxy"),
-    "name": ("simulate", "expose", "proxy"),
-    "selinux": ("simulate", "expose", "proxy"),
-    "namespace": ("simulate", "expose", "proxy"),
-    "image": ("simulate", "expose", "proxy", "node"),
+    "metrics": ("simulate", "expose", "run"),
+    "node-label": ("simulate", "expose", "proxy", "run"),
+    "toleration": ("simulate", "expose", "proxy", "run"),
+    "name": ("simulate", "expose", "proxy", "run"),
+    "selinux": ("simulate", "expose", "proxy", "run"),
+    "namespace": ("simulate", "expose", "proxy", "run"),
+    "image": ("simulate", "expose", "proxy", "run", "node"),
     "systemd": ("simulate", "expose", "proxy", "node"),
     "patch": ("proxy",),
+    **dict.fromkeys(OPTIONS, ("run",)),
 }
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
-simulate, expose and proxy print a namespace and a DaemonSet, unprivileged and without access to the
-Kubernetes API. node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
-the simulator come from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. A
-configuration that would not start is refused. proxy --patch FILE prints what to change about the
-DaemonSet of another plugin, so that the plugin registers with the proxy.
+simulate, expose, proxy and run print a namespace and a DaemonSet, unprivileged and without access
+to the Kubernetes API. run is for a plugin of your own, in an image whose entry point is
+kubedevices. node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
+the simulator come from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. A configuration
+that would not start is refused. proxy --patch FILE prints what to change about the DaemonSet of
+another plugin, so that the plugin registers with the proxy.
 """
 EXAMPLES = """\
 examples:
@@ -58,6 +61,7 @@ examples:
   kubedevices manifests node | podman kube play -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
+  kubedevices manifests run widgets:Widgets --domain example.com --image lab.example.com/widgets:1
   kubedevices manifests proxy --patch their-plugin.yaml > patch.yaml
   kubedevices manifests kustomize --directory deploy/kustomize
 """
@@ -65,13 +69,14 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
-    parser.add_argument("what", choices=("simulate", "expose", "proxy", "node", "kustomize"))
+    parser.add_argument("what", choices=("simulate", "expose", "proxy", "run", "node", "kustomize"))
     parser.add_argument("--namespace", metavar="NAME", help="default: $NAMESPACE, or kubedevices")
     parser.add_argument(
         "--image",
         help=f"image name with its registry (default: {IMAGE}, which you have to import on every "
         "node)",
     )
+    add_author_arguments(parser)
     add_deployment_arguments(parser)
     parser.add_argument(
         "--systemd",
@@ -199,7 +204,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UsageError("kustomize needs --directory, and only kustomize")
     for name, goes_with in _GO_WITH.items():
         if args.what not in goes_with and getattr(args, name.replace("-", "_"), None):
-            raise UsageError(f"--{name} goes with {', '.join(goes_with)} only")
+            option = "MODULE:CLASS" if name == "scanner" else f"--{name}"
+            raise UsageError(f"{option} goes with {', '.join(goes_with)} only")
     for name in ("kubelet-dir", "plugin-dir", "inside-dir"):
         if not (given := getattr(args, name.replace("-", "_"), "/")).startswith("/"):
             raise UsageError(f"--{name} {given!r} is no absolute path")
@@ -225,6 +231,8 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
     )
     if args.what == "proxy":
         found, serves = _with_proxy(deployment, args), ""
+    elif args.what == "run":
+        found, serves = with_author(deployment, args)
     elif args.what == "simulate":
         found, serves = _with_simulator(deployment, args)
     else:

@@ -44,7 +44,7 @@ async def node_services(
             running.push_async_callback(watcher.stop)
             ready["plugin registry"] = str(watcher.directory)
         if isinstance(metrics, PrometheusMetrics):
-            from kubedevices.cli.process_samples import process_samples
+            from kubedevices.process_samples import process_samples
 
             metrics.collect_from(process_samples)
             pages = _metrics_pages(args.metrics, metrics)

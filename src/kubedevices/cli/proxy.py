@@ -188,7 +188,7 @@ def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
 
     pages = None
     if args.listen is not None:
-        from kubedevices.cli.plugin_pages import PluginPages
+        from kubedevices.plugin_pages import PluginPages
 
         pages = PluginPages(args.listen, None)
     proxy = Proxy(

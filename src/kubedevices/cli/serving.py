@@ -188,14 +188,8 @@ def serve_plugin(
     check_socket_dir(settings)
     state_dir = args.state_dir or _default_state_dir(settings.directory)
     scanner = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
-    if args.listen is None:
-        run_until_signal(scanner, domain=domain, **options)
-        return
-    from kubedevices.cli.plugin_pages import PluginPages
-
-    pages = PluginPages(args.listen, scanner, pod_resources=args.pod_resources)
-    options["on_allocated"] = pages.count_allocation
-    run_until_signal(scanner, domain=domain, beside=pages.beside, **options)
+    pages = {"listen": args.listen, "pod_resources": args.pod_resources}
+    run_until_signal(scanner, domain=domain, **pages, **options)
 
 
 def _default_state_dir(directory: Path) -> Path:

@@ -19,7 +19,7 @@ from kubedevices.manifests import memory
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 Document: TypeAlias = dict[str, Any]
-Plugin: TypeAlias = Literal["simulate", "expose", "proxy"]
+Plugin: TypeAlias = Literal["simulate", "expose", "proxy", "run"]
 
 NAME = "kubedevices"
 KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
@@ -53,6 +53,14 @@ resources:
 """
 
 
+class HostMount(NamedTuple):
+    """A directory of the host at `path`, and where the container sees it."""
+
+    path: str
+    inside: str
+    read_only: bool = True
+
+
 @dataclass(frozen=True)
 class Deployment:
     """What to deploy and where.
@@ -66,7 +74,8 @@ class Deployment:
     are taints of nodes as kubectl writes them, `KEY=VALUE:EFFECT` or a part of that. `name` names
     every object, so that two plugins can live in one namespace. `selinux` asks for the type that
     SELinux has for device plugins; the Pod Security level baseline would not allow it. `devices` is
-    how many are simulated, 0 for an unknown number: the memory follows from it.
+    how many are simulated, 0 for an unknown number: the memory follows from it. `arguments` and
+    `mounts` are those of `run`, a plugin in an image of its author.
     """
 
     plugin: Plugin
@@ -87,6 +96,8 @@ class Deployment:
     name: str = NAME
     selinux: bool = False
     devices: int = 0
+    arguments: tuple[str, ...] = ()
+    mounts: tuple[HostMount, ...] = ()
 
     @property
     def selector(self) -> dict[str, str]:
@@ -308,6 +319,10 @@ def _volumes(deployment: Deployment) -> list[_Volume]:
         _Volume(f"host-{number}", path, path, "DirectoryOrCreate", read_only=True)
         for number, path in enumerate(deployment.host_dirs)
     ]
+    volumes += [
+        _Volume(f"mount-{number}", *mount[:2], "Directory", read_only=mount.read_only)
+        for number, mount in enumerate(deployment.mounts)
+    ]
     if deployment.cdi or deployment.writes_cdi:
         volumes.append(_Volume("cdi", CDI_DIR, CDI_DIR, "DirectoryOrCreate", read_only=False))
     if deployment.metrics:
@@ -317,7 +332,7 @@ def _volumes(deployment: Deployment) -> list[_Volume]:
 
 
 def _arguments(deployment: Deployment) -> list[str]:
-    arguments: list[str] = [deployment.plugin]
+    arguments = [deployment.plugin, *deployment.arguments]
     if deployment.config_text is not None:
         arguments += ["--config", f"{CONFIG_DIR}/{CONFIG_FILE}"]
     if deployment.plugin == "expose":

@@ -22,9 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import kubedevices as kd
 from kubedevices import __version__
 from kubedevices.cli import main
-from kubedevices.cli.plugin_pages import PluginPages
 from kubedevices.metrics import MIDDLEWARE_EVENTS
 from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin_pages import PluginPages
 from tests.cli.commands import run, running
 from tests.fake_kubelet import FakeKubelet
 from tests.prometheus_lint import lint

@@ -17,8 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubedevices import __version__, metrics
-from kubedevices.cli.process_samples import process_samples
+from kubedevices import metrics
 from kubedevices.device import Health
 from kubedevices.errors import CannotAsk, DeviceListTooLarge
 from kubedevices.http_pages import Page, PageServer, parse_address
@@ -26,6 +25,8 @@ from kubedevices.metrics import PrometheusMetrics, Sample
 from kubedevices.middleware.middleware import innermost, layers
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.server import PluginServer
+from kubedevices.process_samples import process_samples
+from kubedevices.version import VERSION
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class PluginPages:
         """Ask the kubelet who holds our devices; nothing while it does not answer."""
         if self._pod_resources is None:
             return []
-        from kubedevices.wire.kubelet_devices import ask_kubelet
+        from kubedevices.wire.kubelet_devices import ask_kubelet  # noqa: PLC0415 - few ask
 
         ours = {server.resource for server in runner.servers.values()}
         try:
@@ -190,7 +191,7 @@ class PluginPages:
 def describe_plugin(runner: Observed) -> dict[str, Any]:
     """Return what /state says: every resource with its devices, and what happened so far."""
     return {
-        "version": __version__,
+        "version": VERSION,
         "domain": runner.domain,
         "ready": runner.is_ready,
         "resources": [

@@ -1,0 +1,108 @@
+"""`kubedevices init`: write the project of a plugin, with tests, image, manifests and CI."""
+
+import argparse
+import re
+from importlib import resources
+from pathlib import Path
+
+from kubedevices import __version__
+from kubedevices.cli.serving import some_path
+from kubedevices.errors import CannotAsk, InvalidResourceName, UsageError
+from kubedevices.resource_name import explain_resource_name
+
+NAME = "init"
+HELP = """\
+write the project of a plugin: code, tests, image, manifests, CI
+
+Writes a directory NAME with a plugin for the device files NAME*, which passes its tests and
+`kubedevices check` as it stands. Nothing that exists is overwritten.
+"""
+EXAMPLES = """\
+examples:
+  kubedevices init widget --domain example.com     example.com/widget, in the directory widget
+  cd widget && python -m pytest                    its tests
+"""
+_NAME = re.compile("[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_WHERE = {
+    "plugin.py": "{module}.py",
+    "test_plugin.py": "tests/test_{module}.py",
+    "ci.yml": ".github/workflows/test.yml",
+    "gitignore": ".gitignore",
+}
+"""Where a template goes that does not have its own name."""
+_TEST_DEVICES = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of this verb."""
+    parser.add_argument("name", metavar="NAME", help="a-z, 0-9 and '-', for example widget")
+    parser.add_argument(
+        "--domain",
+        default="example.com",
+        help="the part of the resource name before the slash (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--directory", type=some_path, metavar="DIR", help="where to write (default: NAME)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files and say what to do next."""
+    files = project(args.name, args.domain)
+    directory: Path = args.directory or Path(args.name)
+    if there := [name for name in files if (directory / name).exists()]:
+        raise CannotAsk(f"{directory / there[0]} exists: init overwrites nothing")
+    for name, text in files.items():
+        path = directory / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise CannotAsk(f"cannot write {path}: {error.strerror}") from error
+        print(path)
+    print(f"Next: cd {directory} && python -m pytest (README.md has the other commands)")
+    return 0
+
+
+def project(name: str, domain: str) -> dict[str, str]:
+    """Return the text of every file by its path; raises `UsageError` for an impossible name."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name of a project: use a-z, 0-9 and '-'")
+    if problem := explain_resource_name(f"{domain}/{name}"):
+        raise InvalidResourceName(f"{domain}/{name}", problem)
+    module = name.replace("-", "_")
+    words = {
+        "name": name,
+        "module": module,
+        "class": "".join(part.capitalize() for part in name.split("-")) + "Scanner",
+        "resource": name,
+        "domain": domain,
+        "version": __version__,
+    }
+    files = {}
+    for template in resources.files("kubedevices.builtin").joinpath("project").iterdir():
+        stem = template.name.removesuffix(".txt")
+        text = template.read_text(encoding="utf-8")
+        for word, value in words.items():
+            text = text.replace(f"@{word}@", value)
+        files[_WHERE.get(stem, stem).format(module=module)] = text
+    for number in range(_TEST_DEVICES):
+        files[f"test-devices/{name}{number}"] = ""
+    return {**files, "deploy.yaml": _manifests(words)}
+
+
+def _manifests(words: dict[str, str]) -> str:
+    from kubedevices.cli.manifests import as_yaml
+    from kubedevices.manifests.workload import Deployment, HostMount, documents
+
+    deployment = Deployment(
+        "run",
+        f"localhost/{words['name']}:0.1.0",
+        name=words["name"],
+        arguments=(
+            *(f"{words['module']}:{words['class']}", "--domain", words["domain"]),
+            *("--arg", "dev=/host/dev"),
+        ),
+        mounts=(HostMount("/dev", "/host/dev"),),
+    )
+    return as_yaml(documents(deployment))

@@ -1,0 +1,83 @@
+"""`kubedevices init`: docs/ship.md runs the project, here is what surrounds it."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubedevices.cli import _verb_parser, load_verb, main
+from kubedevices.cli.init import project
+from kubedevices.errors import KubedevicesError
+
+FILES = project("fast-widget", "example.com")
+
+
+def test_no_placeholder_is_left() -> None:
+    """Every file is complete, and Python where it says so."""
+    for name, text in FILES.items():
+        assert not re.search(r"@\w+@", text), name
+        if name.endswith(".py"):
+            ast.parse(text)
+    assert "class FastWidgetScanner" in FILES["fast_widget.py"]
+    assert "tests/test_fast_widget.py" in FILES
+
+
+def test_the_commands_of_a_project_are_understood() -> None:
+    """README and the CI workflow name verbs, options and values that exist."""
+    workflow = yaml.safe_load(FILES[".github/workflows/test.yml"])
+    steps = workflow["jobs"]["test"]["steps"]
+    commands = [step["run"] for step in steps if "kubedevices check" in step.get("run", "")]
+    commands += re.findall(r"`(kubedevices .*?)`", FILES["README.md"])
+    verbs = []
+    for command in commands:
+        words = shlex.split(command.replace("$GITHUB_STEP_SUMMARY", "x"))[1:]
+        for part in (words, words[words.index("--") + 2 :] if "--" in words else []):
+            if part:
+                ends = [part.index(mark) for mark in ("--", ">") if mark in part]
+                cut = min(ends, default=len(part))
+                _verb_parser(load_verb(part[0])).parse_args(part[1:cut])
+                verbs.append(part[0])
+    assert set(verbs) == {"init", "check", "run", "scan", "manifests"}
+
+
+def test_the_manifests_are_those_of_the_command_in_readme(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`deploy.yaml` has what the command prints."""
+    (command,) = re.findall(r"`(kubedevices manifests .*?) > deploy.yaml`", FILES["README.md"])
+    words = shlex.split(command.replace("REGISTRY", "localhost"))
+    assert main(words[1:]) == 0
+    printed = capsys.readouterr().out.partition("\n")[2]  # after the remark on the image
+    assert printed == FILES["deploy.yaml"]
+
+
+def test_the_image_starts_what_readme_starts(short_dir: Path) -> None:
+    """The command of the Containerfile serves the scanner; hadolint has nothing to say."""
+    assert 'CMD ["run", "fast_widget:FastWidgetScanner", ' in FILES["Containerfile"]
+    file = short_dir / "Containerfile"
+    file.write_text(FILES["Containerfile"])
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["Widget", "2x", "a_b", "a/b", "-a", "a--b", "x" * 64])
+def test_a_name_that_cannot_be_a_resource_is_refused(name: str) -> None:
+    """Before anything is written."""
+    with pytest.raises(KubedevicesError):
+        project(name, "example.com")
+    with pytest.raises(KubedevicesError):
+        project("a", "no domain")
+
+
+def test_nothing_is_overwritten(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is there ends it before the first is written."""
+    (short_dir / "README.md").write_text("mine")
+    assert main(["init", "widget", "--directory", str(short_dir)]) == 3
+    assert "README.md exists" in capsys.readouterr().err
+    assert [path.name for path in short_dir.iterdir()] == ["README.md"]
