@@ -10,7 +10,7 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk, RegistrationServerFailed
-from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
@@ -165,7 +165,9 @@ async def test_the_plugin_registry(short_dir: Path, outside: Outside, kind: str)
     async with asyncio.timeout(NO_HANG), DeviceManager(short_dir / "p") as manager:
         handler = manager.get_watcher_handler()
         watcher = PluginWatcher(
-            registry, handler.connect, handler.disconnect, timing=WatcherTiming(interval=0.02)
+            registry,
+            device_plugins(handler.connect, handler.disconnect),
+            timing=WatcherTiming(interval=0.02),
         )
         await hidden.server.start(short_dir / "hidden.sock")
         (registry / "link.sock").symlink_to(short_dir / "hidden.sock")

@@ -9,7 +9,7 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.device import ReportedDevice
-from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
@@ -69,7 +69,9 @@ async def test_each_socket_that_is_found_brings_its_own_devices(short_dir: Path)
     registry = short_dir / "registry"
     async with DeviceManager(short_dir / "plugins") as manager:
         handler = manager.get_watcher_handler()
-        watcher = PluginWatcher(registry, handler.connect, handler.disconnect, timing=QUICK)
+        watcher = PluginWatcher(
+            registry, device_plugins(handler.connect, handler.disconnect), timing=QUICK
+        )
         await watcher.start()
         first = FoundPlugin(registry, "first", healthy("a", "b"))
         second = FoundPlugin(registry, "second", healthy("a", "b"))

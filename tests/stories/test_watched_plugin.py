@@ -9,7 +9,7 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import DialPluginFailed, RegistrationRefused, UsageError
-from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.plugin.options import Settings
 from kubedevices.plugin.timing import Timing
 from kubedevices.socket_paths import PLUGIN_REGISTRY_DIR
@@ -42,7 +42,9 @@ class Kubelet:
     async def running(self, connect: Callable[[str, Path], Awaitable[None]] | None = None,
                       ) -> AsyncIterator[None]:  # fmt: skip
         watcher = PluginWatcher(
-            self.directory, connect or self.connect, lambda *_: None, timing=QUICK
+            self.directory,
+            device_plugins(connect or self.connect, lambda *_: None),
+            timing=QUICK,
         )
         await watcher.start()
         try:
@@ -194,7 +196,7 @@ async def test_a_plugin_that_is_refused_for_good_ends_with_the_reason(short_dir:
     async def never(resource: str, socket: Path) -> None:
         raise AssertionError("connected")
 
-    watcher = Other(short_dir, never, lambda *_: None, timing=QUICK)
+    watcher = Other(short_dir, device_plugins(never, lambda *_: None), timing=QUICK)
     await watcher.start()
     try:
         with pytest.raises(RegistrationRefused, match="manager version, v9"):

@@ -6,6 +6,10 @@ comes as the fixture `bench`, see `kubedevices.testing`.
 loop_thread  an event loop in a thread, whose clock can be moved
 node         the device manager that answers Register badly when it is told to
 plugins      handles of what runs against it: a scanner, or any program
+dra_node     a kubelet's half of DRA and an API server, both stand-ins
+driver       the handle of a scanner that runs as a DRA driver
+claims       the calls of `Bench` for DRA drivers
+faults       the calls of `Bench` that break something
 facade       `Bench`
 """
 

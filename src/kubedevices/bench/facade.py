@@ -13,9 +13,11 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, Unpack, overload
 
 from kubedevices.allocation import ContainerOptions
+from kubedevices.bench.claims import ClaimCalls
+from kubedevices.bench.faults import FaultCalls
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.bench.node import BenchNode, Registrations, Wipe
 from kubedevices.bench.plugins import ProcessPlugin, RunningPlugin, ScannerPlugin
@@ -34,9 +36,12 @@ from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.topology.options import TopologySettings
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.probe.manner import KIND, Manner
 from kubedevices.probe.mounts import Bind, launcher
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
+
+if TYPE_CHECKING:
+    from kubedevices.bench.driver import DriverPlugin
+    from kubedevices.dra.options import DraOptions
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
@@ -70,20 +75,7 @@ class Allocated:
         return tuple(each for ids in self.by_resource.values() for each in ids)
 
 
-class Fault:
-    """A fault that lasts; `with` ends it, and so does `Bench.behave`."""
-
-    def __init__(self, bench: "Bench") -> None:
-        self._bench = bench
-
-    def __enter__(self) -> None:
-        """Nothing: it began already."""
-
-    def __exit__(self, *_: object) -> None:
-        self._bench.behave()
-
-
-class Bench:
+class Bench(ClaimCalls, FaultCalls):
     """A node in a short directory of its own, running from here to `close` (or use `with`).
 
     Every method returns when it is done and raises the errors of `kubedevices.errors`.
@@ -137,6 +129,8 @@ class Bench:
                 plugin.kill()
                 failure = failure or error
         if self._thread.is_running:
+            if self._dra is not None:
+                self._thread.call(self._dra.stop())
             self._thread.call(self._node.stop())
             self._thread.close()
         shutil.rmtree(self._root, ignore_errors=True)
@@ -144,12 +138,38 @@ class Bench:
 
     # ------------------------------------------------------------ plugins
 
+    @overload
     def start(
-        self, scanner: Scanner, *, domain: str, **options: Unpack[RunnerOptions]
-    ) -> ScannerPlugin:
-        """Serve `scanner` against this node, as `kubedevices.run` would; `wait_for` its devices."""
-        options.setdefault("socket_dir", self.socket_dir)
-        plugin = ScannerPlugin(self._thread, scanner, domain, **options)
+        self,
+        scanner: Scanner,
+        *,
+        domain: str,
+        mode: Literal["device-plugin"] = ...,
+        **options: Unpack[RunnerOptions],
+    ) -> ScannerPlugin: ...
+
+    @overload
+    def start(
+        self,
+        scanner: Scanner,
+        *,
+        domain: str,
+        mode: Literal["dra"],
+        **options: "Unpack[DraOptions]",
+    ) -> "DriverPlugin": ...
+
+    def start(
+        self, scanner: Scanner, *, domain: str, mode: str = "device-plugin", **options: Any
+    ) -> "ScannerPlugin | DriverPlugin":
+        """Serve `scanner` against this node, as `kubedevices.run` would.
+
+        `wait_for` the devices of a plugin; `claim` waits for those of a driver.
+        """
+        if mode == "dra":
+            plugin: ScannerPlugin | DriverPlugin = self._start_driver(scanner, domain, options)
+        else:
+            options.setdefault("socket_dir", self.socket_dir)
+            plugin = ScannerPlugin(self._thread, scanner, domain, **options)
         self._plugins.append(plugin)
         return plugin
 
@@ -226,6 +246,9 @@ class Bench:
                 error.add_note(f"{plugin!r}\n{plugin.last_words()}".rstrip())
             raise
 
+    def _on_dra(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._thread.call(self._unless_a_plugin_fails(work))
+
     async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
         waiting = asyncio.ensure_future(work)
         try:
@@ -298,7 +321,12 @@ class Bench:
         return await self._node.get_device_run_container_options(pod, container)
 
     def release(self, pod: str) -> Mapping[str, tuple[str, ...]]:
-        """End a pod; return what it held, by resource."""
+        """End a pod; return what it held of device plugins, by resource.
+
+        Claims that no other pod uses are given back; raises `DynamicResourcesFailed`.
+        """
+        if self._dra is not None and pod in self._dra.pods:
+            self._on_dra(self._dra.release(pod))
         return self._thread.call(self._node.release(Pod(pod).uid))
 
     # ------------------------------------------------------------ the node goes and comes back
@@ -316,6 +344,8 @@ class Bench:
         await self._node.stop()
         await asyncio.sleep(away)
         self._node = await self._start_node(wipe)
+        if self._dra is not None:
+            await self._dra.restart(away)
 
     async def _start_node(self, wipe: Wipe) -> BenchNode:
         node = BenchNode(self.socket_dir, grace_period=self._grace_period, topology=self._topology)
@@ -334,56 +364,6 @@ class Bench:
     def advance(self, *, minutes: float = 0, seconds: float = 0) -> None:
         """Let time pass at once for the node and for scanners on this bench, not for processes."""
         self._thread.advance(60 * minutes + seconds)
-
-    # ------------------------------------------------------------ faults
-
-    def cancel_stream(self, resource: str) -> None:
-        """End the stream of the plugin of `resource`; all sockets stay, so no file changes.
-
-        Our own framework waits up to 10 s before it registers again, in case it was replaced.
-        """
-        self._thread.call(self._cancel_stream(resource))
-
-    async def _cancel_stream(self, resource: str) -> None:
-        plugins = self._node.get_watcher_handler()
-        endpoint = plugins.find(resource)
-        if endpoint is None:
-            raise UnregisteredResource(resource)
-        plugins.disconnect(resource, endpoint.socket, "the bench cancelled its stream")
-
-    def refuse(self, reason: str = "refused by the test bench") -> Fault:
-        """Refuse every Register from now on, with this text. Until `behave` or the end of `with`.
-
-        Registered plugins stay registered until they register again, for example after `restart`.
-        """
-        return self._misbehave(Manner(refusal=reason))
-
-    def hang(self) -> Fault:
-        """Never answer Register from now on. Until `behave` or the end of `with`."""
-        return self._misbehave(Manner(delay=float("inf")))
-
-    def slow(self, seconds: float) -> Fault:
-        """Let every Register wait before it is answered. Until `behave` or the end of `with`."""
-        return self._misbehave(Manner(delay=seconds))
-
-    def behave(self) -> None:
-        """End `refuse`, `hang` and `slow`; waiting Register calls are answered now."""
-        self._misbehave(KIND)
-
-    def _misbehave(self, manner: Manner) -> Fault:
-        self._thread.call(self._registrations.behave(manner))
-        return Fault(self)
-
-    def attempts(self, resource: str) -> int:
-        """Return how often `resource` called Register so far, accepted or not."""
-        return self._registrations.attempts[resource]
-
-    def wait_attempts(self, resource: str, number: int, *, timeout: float = 20) -> None:
-        """Return after `resource` has called Register `number` times; raises `NotInTime`."""
-        waiting = self._registrations.wait_attempts(resource, number, timeout)
-        if not self._thread.call(self._unless_a_plugin_fails(waiting)):
-            seen = f"{self.attempts(resource)} times"
-            raise NotInTime(resource, f"registering {number} times", timeout, seen)
 
 
 def _short_directory() -> Path:

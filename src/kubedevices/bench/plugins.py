@@ -10,18 +10,21 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.errors import NotInTime, PluginNotStarted
+from kubedevices.modes import Runner
 from kubedevices.plugin.author_code import forget_our_frames
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.scanner import Scanner
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
+
+AnyRunner = TypeVar("AnyRunner", bound=Runner)
 
 _LAST_WORDS = 2000
 
@@ -61,23 +64,32 @@ class RunningPlugin(ABC):
             raise error
 
 
-class ScannerPlugin(RunningPlugin):
-    """A scanner served by the bench's own thread; made by `Bench.start`."""
+class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
+    """A scanner served by the bench's own thread; `make` returns what serves it."""
 
     def __init__(
-        self, thread: LoopThread, scanner: Scanner, domain: str, **options: Unpack[RunnerOptions]
+        self,
+        thread: LoopThread,
+        scanner: Scanner,
+        domain: str,
+        make: Coroutine[Any, Any, AnyRunner],
     ) -> None:
         super().__init__()
         self._thread, self._domain = thread, domain
         self.scanner = scanner
-        self._task = thread.call(self._start(options))
+        self._task = thread.call(self._start(make))
 
     def __repr__(self) -> str:
-        return f"<ScannerPlugin {self.runner!r} {'running' if self.is_running else 'ended'}>"
+        state = "running" if self.is_running else "ended"
+        return f"<{type(self).__name__} {self.runner!r} {state}>"
 
-    async def _start(self, options: RunnerOptions) -> "asyncio.Task[None]":
-        self.runner = PluginRunner(self.scanner, domain=self._domain, **options)
+    async def _start(self, make: Coroutine[Any, Any, AnyRunner]) -> "asyncio.Task[None]":
+        self.runner = await make
         return asyncio.create_task(self.runner.run(), name=f"plugin {self._domain}")
+
+    @abstractmethod
+    def socket_files(self) -> list[Path]:
+        """Return the sockets that a kill leaves behind."""
 
     @property
     def is_running(self) -> bool:
@@ -113,8 +125,7 @@ class ScannerPlugin(RunningPlugin):
 
     async def _kill(self) -> None:
         kept: list[tuple[Path, Path]] = []
-        for name in self.runner.servers:
-            socket = self.runner.settings.socket_of(f"{self._domain}/{name}", name)
+        for socket in self.socket_files():
             other = socket.with_name(f".dead-{len(kept)}")
             with contextlib.suppress(FileNotFoundError):
                 other.hardlink_to(socket)  # a second name: the runner removes only the first
@@ -126,6 +137,23 @@ class ScannerPlugin(RunningPlugin):
                 other.unlink()
             else:
                 other.rename(socket)
+
+
+class ScannerPlugin(RunnerPlugin[PluginRunner]):
+    """A scanner served by the bench's own thread; made by `Bench.start`."""
+
+    def __init__(
+        self, thread: LoopThread, scanner: Scanner, domain: str, **options: Unpack[RunnerOptions]
+    ) -> None:
+        async def make() -> PluginRunner:
+            return PluginRunner(scanner, domain=domain, **options)
+
+        super().__init__(thread, scanner, domain, make())
+
+    def socket_files(self) -> list[Path]:
+        """Return the sockets of its resources."""
+        runner, domain = self.runner, self._domain
+        return [runner.settings.socket_of(f"{domain}/{name}", name) for name in runner.servers]
 
 
 class ProcessPlugin(RunningPlugin):

@@ -55,10 +55,10 @@ async def node_services(
 
 
 def _watcher(manager: "DeviceManager", directory: Path) -> "PluginWatcher":
-    from kubedevices.node.arrival.plugin_watcher import PluginWatcher
+    from kubedevices.node.arrival.plugin_watcher import PluginWatcher, device_plugins
 
     handler = manager.get_watcher_handler()
-    return PluginWatcher(directory, handler.connect, handler.disconnect)
+    return PluginWatcher(directory, device_plugins(handler.connect, handler.disconnect))
 
 
 def _watched(watcher: "PluginWatcher") -> list[Sample]:

@@ -53,6 +53,7 @@
     │   └── PreparedUnwritable             its file of prepared claims
     └── NodeError                          the device manager, in the kubelet's words
         ├── RegistrationError              …version, name, dial, options, what a watcher met
+        ├── DynamicResourcesFailed         the claims of a pod, in a kubelet's words
         ├── AllocationError                …why a container gets no devices
         ├── EndpointStopped, ListAndWatchEnded
         ├── LedgerDamaged, LedgerWriteFailed   the node's own durable state
@@ -88,6 +89,8 @@ from kubedevices.errors.dra import (
     ApiUnreachable,
     ClaimRefused,
     DraError,
+    DriverNotAccepted,
+    DynamicResourcesFailed,
     PreparedUnwritable,
 )
 from kubedevices.errors.node import (
@@ -206,6 +209,8 @@ __all__ = [
     "DialPluginFailed",
     "DirectoryInUse",
     "DraError",
+    "DriverNotAccepted",
+    "DynamicResourcesFailed",
     "EndpointNotFound",
     "EndpointStopped",
     "GetInfoFailed",

@@ -1,5 +1,6 @@
 """Why a DRA driver cannot do what a kubelet or an API server asks of it."""
 
+from kubedevices.errors.node import NodeError, RegistrationError
 from kubedevices.errors.shared import CannotAsk, KubedevicesError
 
 
@@ -48,3 +49,19 @@ class ApiUnreachable(CannotAsk):
     def __init__(self, server: str, reason: str) -> None:
         self.server, self.reason = server, reason
         super().__init__(f"the API server {server} cannot be reached: {reason}")
+
+
+class DriverNotAccepted(RegistrationError):
+    """The kubelet's half of DRA does not take in a driver that it found."""
+
+    def __init__(self, driver: str, endpoint: str, problem: str) -> None:
+        self.driver, self.endpoint, self.problem = driver, endpoint, problem
+        super().__init__(problem)
+
+
+class DynamicResourcesFailed(NodeError):
+    """The claims of a pod cannot be prepared, or given back, in a kubelet's words."""
+
+    def __init__(self, verb: str, problem: str) -> None:
+        self.verb, self.problem = verb, problem
+        super().__init__(f"{verb} dynamic resources: {problem}")

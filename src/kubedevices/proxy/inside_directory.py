@@ -17,7 +17,7 @@ from kubedevices.node.arrival.plugin_directory import (
     claim_plugin_directory,
     make_directory,
 )
-from kubedevices.node.arrival.plugin_watcher import PluginWatcher
+from kubedevices.node.arrival.plugin_watcher import PluginWatcher, device_plugins
 from kubedevices.node.arrival.registration import RegistrationServer, registration_socket
 from kubedevices.proxy.known_sockets import KnownSockets
 from kubedevices.proxy.plugin_calls import CallLimits
@@ -48,7 +48,9 @@ class InsideDirectory:
         self._lock = StateLock(state_dir)
         self._registration = RegistrationServer(plugin_dir, self.connect)
         self._watcher = (
-            PluginWatcher(registry_dir, self.connect, self.disconnect) if registry_dir else None
+            PluginWatcher(registry_dir, device_plugins(self.connect, self.disconnect))
+            if registry_dir
+            else None
         )
         self.scanners: dict[str, PluginScanner] = {}
 

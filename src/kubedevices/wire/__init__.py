@@ -6,6 +6,7 @@ services           offer one of our objects as a gRPC service
 clients            call the other side: values in, values out
 proxy_client       asks a proxy of ours what is behind it
 kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
+dra_client         call a DRA driver as a kubelet does
 dra                what a kubelet asks of a DRA driver
 pod_resources      the podresources API: values, messages, service and client
 message_json       the messages of device plugins ⇄ the JSON of protobuf

@@ -33,13 +33,17 @@ class HealthStatus(enum.IntEnum):
 
 
 class DeviceHealth(NamedTuple):
-    """The health of one device; `at` is the time of the check in whole seconds since 1970."""
+    """The health of one device; `at` is the time of the check in whole seconds since 1970.
+
+    After `timeout` seconds without news it is unknown; 0 leaves it to the kubelet, which takes 30.
+    """
 
     pool: str
     device: str
     health: HealthStatus
     at: int
     message: str = ""
+    timeout: int = 0
 
 
 class DraService(Protocol):
@@ -119,6 +123,5 @@ def _device_to_wire(device: ClaimDevice) -> bytes:
 
 def _health_to_wire(device: DeviceHealth) -> bytes:
     name = text(1, device.pool) + text(2, device.device)
-    return (
-        block(1, name) + integer(2, device.health) + integer(3, device.at) + text(5, device.message)
-    )
+    state = integer(2, device.health) + integer(3, device.at) + integer(4, device.timeout)
+    return block(1, name) + state + text(5, device.message)

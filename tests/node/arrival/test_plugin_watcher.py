@@ -14,7 +14,12 @@ import pytest
 from kubedevices.allocation import PluginInfo
 from kubedevices.bench.loop_thread import ShiftedLoop
 from kubedevices.errors import DialPluginFailed, RpcError, StatusCode
-from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, find_sockets
+from kubedevices.node.arrival.plugin_watcher import (
+    PluginWatcher,
+    WatcherTiming,
+    device_plugins,
+    find_sockets,
+)
 from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.waiting import until
@@ -84,7 +89,9 @@ class Table:
 async def watching(
     directory: Path, table: Table, *, timing: WatcherTiming = QUICK
 ) -> AsyncIterator[PluginWatcher]:
-    watcher = PluginWatcher(directory, table.connect, table.disconnect, timing=timing)
+    watcher = PluginWatcher(
+        directory, device_plugins(table.connect, table.disconnect), timing=timing
+    )
     await watcher.start()
     try:
         yield watcher

@@ -8,10 +8,11 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from kubedevices.allocation import API_VERSION, PluginInfo
 from kubedevices.errors import (
@@ -50,22 +51,57 @@ class WatcherTiming:
     notify: float = 5.0
 
 
-class PluginWatcher:
-    """Watches `directory` and what is below it.
+class PluginHandler(Protocol):
+    """Takes in the plugins of one type."""
 
-    `connect` and `disconnect` are the endpoint table's.
-    """
+    def explain(self, info: PluginInfo) -> RegistrationError | None:
+        """Return why a plugin that says `info` is not accepted, or None."""
+
+    async def connect(self, info: PluginInfo, socket: Path) -> None:
+        """Take in a plugin that serves at `socket`; raises `RegistrationError`."""
+
+    def disconnect(self, name: str, socket: Path) -> None:
+        """Let it go: the socket by which it was found is gone."""
+
+
+class DevicePlugins:
+    """Takes in device plugins; `connect` and `disconnect` are the endpoint table's."""
+
+    def __init__(
+        self,
+        connect: Callable[[str, Path], Awaitable[None]],
+        disconnect: Callable[[str, Path], None],
+    ) -> None:
+        self._connect, self.disconnect = connect, disconnect
+
+    def explain(self, info: PluginInfo) -> RegistrationError | None:
+        """Check version, name and endpoint."""
+        return explain_plugin(info)
+
+    async def connect(self, info: PluginInfo, socket: Path) -> None:
+        """Connect to the plugin of a resource."""
+        await self._connect(info.name, socket)
+
+
+def device_plugins(
+    connect: Callable[[str, Path], Awaitable[None]], disconnect: Callable[[str, Path], None]
+) -> Mapping[str, PluginHandler]:
+    """Return the handlers of a node that takes in device plugins only."""
+    return {DEVICE_PLUGIN: DevicePlugins(connect, disconnect)}
+
+
+class PluginWatcher:
+    """Watches `directory` and what is below it; `handlers` by the type that a plugin says."""
 
     def __init__(
         self,
         directory: Path,
-        connect: Callable[[str, Path], Awaitable[None]],
-        disconnect: Callable[[str, Path], None],
+        handlers: Mapping[str, PluginHandler],
         *,
         timing: WatcherTiming | None = None,
     ) -> None:
         self.directory = directory
-        self._connect, self._disconnect = connect, disconnect
+        self._handlers = handlers
         self._timing = timing or WatcherTiming()
         self._state = RegistryState()
         self._loop_task: asyncio.Task[None] | None = None
@@ -110,7 +146,7 @@ class PluginWatcher:
         plugin = self._state.unregistered(path)
         if plugin is not None:
             logger.info("%s: its socket %s is gone", plugin.resource, path)
-            self._disconnect(plugin.resource, plugin.socket)
+            self._handlers[plugin.type].disconnect(plugin.resource, plugin.socket)
 
     # ------------------------------------------------------------ one plugin
 
@@ -139,9 +175,10 @@ class PluginWatcher:
                 info = await client.get_info(timeout=self._timing.get_info)
             except KubedevicesError as error:
                 raise GetInfoFailed(str(path), str(error)) from error
-            plugin = RegisteredPlugin(info.name, Path(info.endpoint) if info.endpoint else path)
+            socket = Path(info.endpoint) if info.endpoint else path
+            plugin = RegisteredPlugin(info.name, socket, info.type)
             try:
-                await self._accept(path, info, plugin)
+                await self._accept(path, info, socket)
             except RegistrationError as error:
                 with suppress(NotifyFailed):
                     await self._notify(client, path, str(error))
@@ -149,17 +186,18 @@ class PluginWatcher:
             try:
                 await self._notify(client, path, "")
             except NotifyFailed:
-                self._disconnect(plugin.resource, plugin.socket)
+                self._handlers[info.type].disconnect(info.name, socket)
                 raise
         return plugin
 
-    async def _accept(self, path: Path, info: PluginInfo, plugin: RegisteredPlugin) -> None:
-        if info.type != DEVICE_PLUGIN:
+    async def _accept(self, path: Path, info: PluginInfo, socket: Path) -> None:
+        handler = self._handlers.get(info.type)
+        if handler is None:
             raise NoHandlerForPlugin(info.type, str(path))
-        if problem := explain_plugin(info):
+        if problem := handler.explain(info):
             raise PluginValidationFailed(str(problem))
         try:
-            await self._connect(plugin.resource, plugin.socket)
+            await handler.connect(info, socket)
         except RegistrationError as error:
             raise PluginRegistrationFailed(str(error)) from error
 

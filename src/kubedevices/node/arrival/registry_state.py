@@ -15,10 +15,11 @@ LONGEST_PAUSE = 122.0
 
 
 class RegisteredPlugin(NamedTuple):
-    """A plugin that was found, and where it serves."""
+    """A plugin that was found, where it serves, and of which type it is."""
 
     resource: str
     socket: Path
+    type: str = "DevicePlugin"
 
 
 class Plan(NamedTuple):

@@ -1,0 +1,107 @@
+"""The calls of `Bench` for DRA drivers: what a plugin author says to scheduler and kubelet.
+
+The node behind them starts with the first of these calls, so that a bench for device plugins costs
+nothing more.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kubedevices.bench.loop_thread import LoopThread
+from kubedevices.errors import UsageError
+
+if TYPE_CHECKING:
+    from kubedevices.bench.dra_node import Claimed, DraNode, Object, Wanted
+    from kubedevices.bench.driver import DriverPlugin
+    from kubedevices.dra.options import DraOptions
+    from kubedevices.plugin.scanner import Scanner
+
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
+Result = TypeVar("Result")
+
+
+class ClaimCalls:
+    """What `Bench` can do with DRA drivers."""
+
+    _thread: LoopThread
+    _root: Path
+    _dra: "DraNode | None" = None
+    cdi_dir: Path
+
+    @property
+    def dra(self) -> "DraNode":
+        """The API server and the kubelet of this bench, to be used on its own loop only."""
+        if self._dra is None:
+            try:
+                from kubedevices.bench.dra_node import DraNode  # noqa: PLC0415 - with h11
+            except ModuleNotFoundError as error:
+                if error.name != "h11":
+                    raise
+                raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
+            node = DraNode(self._root / "k", self.cdi_dir)
+            self._thread.call(node.start())
+            self._dra = node
+        return self._dra
+
+    def _start_driver(
+        self, scanner: "Scanner", domain: str, options: "DraOptions | Any"
+    ) -> "DriverPlugin":
+        from kubedevices.bench.dra_node import NODE_NAME  # noqa: PLC0415
+        from kubedevices.bench.driver import DriverPlugin  # noqa: PLC0415 - with h11
+
+        node = self.dra
+        options.setdefault("kubelet_dir", node.kubelet_dir)
+        options.setdefault("node_name", NODE_NAME)
+        options.setdefault("kubeconfig", node.kubeconfig)
+        options.setdefault("cdi_dir", self.cdi_dir)
+        return DriverPlugin(self._thread, scanner, domain, options)
+
+    def claim(
+        self,
+        pod: str,
+        wanted: "Wanted",
+        *,
+        config: Sequence["Object"] = (),
+        timeout: float = 20,
+    ) -> "Claimed":
+        """Make a ResourceClaim for a pod, give it devices and prepare it; return what came of it.
+
+        `wanted` is `{"example.com/widget": 2}` or `{"example.com/widget": "all"}`; or requests as
+        in `spec.devices.requests` of a claim; or the `name` of a claim that another pod has, to
+        share it. `config` is `spec.devices.config`. Waits up to `timeout` seconds for devices, then
+        raises `NotInTime`. What the driver answers wrongly, or refuses, is raised as
+        `DynamicResourcesFailed` with the words of the pod's event; names that no CDI file has as
+        `UnresolvableCdiDevices`.
+        """
+        return self._on_dra(self.dra.claim(pod, wanted, config, timeout))
+
+    def published(self, driver: str) -> Sequence["Object"]:
+        """Return the devices of a driver's ResourceSlices, in order, if the slices are complete."""
+        node = self.dra
+
+        async def look() -> "Sequence[Object]":
+            return node.published(driver)
+
+        return self._on_dra(look())
+
+    def wait_published(self, driver: str, *, devices: int, timeout: float = 20) -> None:
+        """Return when a driver is registered and has published so many devices.
+
+        Raises `NotInTime` with what there is.
+        """
+        self._on_dra(self.dra.wait_published(driver, devices, timeout))
+
+    def health(self, claimed: "Claimed") -> Mapping[str, str]:
+        """Return `Healthy`, `Unhealthy` or `Unknown` for each device of a claim, as a pod shows."""
+        node = self.dra
+
+        async def look() -> Mapping[str, str]:
+            return node.health(claimed)
+
+        return self._on_dra(look())
+
+    def _on_dra(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work` on the loop; ended at once by a plugin that fails."""
+        raise NotImplementedError

@@ -1,0 +1,86 @@
+"""The calls of `Bench` that break something for device plugins: Register and streams."""
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from kubedevices.bench.loop_thread import LoopThread
+from kubedevices.bench.node import BenchNode, Registrations
+from kubedevices.errors import NotInTime, UnregisteredResource
+from kubedevices.probe.manner import KIND, Manner
+
+__tracebackhide__ = True  # a failing test shows its own lines, not ours
+
+Result = TypeVar("Result")
+
+
+class Fault:
+    """A fault that lasts; `with` ends it, and so does `Bench.behave`."""
+
+    def __init__(self, bench: "FaultCalls") -> None:
+        self._bench = bench
+
+    def __enter__(self) -> None:
+        """Nothing: it began already."""
+
+    def __exit__(self, *_: object) -> None:
+        self._bench.behave()
+
+
+class FaultCalls:
+    """What `Bench` can break."""
+
+    _thread: LoopThread
+    _node: BenchNode
+    _registrations: Registrations
+
+    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do `work`; raise the error of a plugin that fails meanwhile."""
+        raise NotImplementedError
+
+    def cancel_stream(self, resource: str) -> None:
+        """End the stream of the plugin of `resource`; all sockets stay, so no file changes.
+
+        Our own framework waits up to 10 s before it registers again, in case it was replaced.
+        """
+        self._thread.call(self._cancel_stream(resource))
+
+    async def _cancel_stream(self, resource: str) -> None:
+        plugins = self._node.get_watcher_handler()
+        endpoint = plugins.find(resource)
+        if endpoint is None:
+            raise UnregisteredResource(resource)
+        plugins.disconnect(resource, endpoint.socket, "the bench cancelled its stream")
+
+    def refuse(self, reason: str = "refused by the test bench") -> Fault:
+        """Refuse every Register from now on, with this text. Until `behave` or the end of `with`.
+
+        Registered plugins stay registered until they register again, for example after `restart`.
+        """
+        return self._misbehave(Manner(refusal=reason))
+
+    def hang(self) -> Fault:
+        """Never answer Register from now on. Until `behave` or the end of `with`."""
+        return self._misbehave(Manner(delay=float("inf")))
+
+    def slow(self, seconds: float) -> Fault:
+        """Let every Register wait before it is answered. Until `behave` or the end of `with`."""
+        return self._misbehave(Manner(delay=seconds))
+
+    def behave(self) -> None:
+        """End `refuse`, `hang` and `slow`; waiting Register calls are answered now."""
+        self._misbehave(KIND)
+
+    def _misbehave(self, manner: Manner) -> Fault:
+        self._thread.call(self._registrations.behave(manner))
+        return Fault(self)
+
+    def attempts(self, resource: str) -> int:
+        """Return how often `resource` called Register so far, accepted or not."""
+        return self._registrations.attempts[resource]
+
+    def wait_attempts(self, resource: str, number: int, *, timeout: float = 20) -> None:
+        """Return after `resource` has called Register `number` times; raises `NotInTime`."""
+        waiting = self._registrations.wait_attempts(resource, number, timeout)
+        if not self._thread.call(self._unless_a_plugin_fails(waiting)):
+            seen = f"{self.attempts(resource)} times"
+            raise NotInTime(resource, f"registering {number} times", timeout, seen)

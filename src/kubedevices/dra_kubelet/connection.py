@@ -1,0 +1,149 @@
+"""The connection to one instance of a driver: kept open, and made again when it is lost. asyncio.
+
+As in a kubelet since 1.34: a connection for each endpoint that is registered, there before the
+first call, and one stream of health on it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from kubedevices.allocation import ClaimReference
+from kubedevices.errors import DialError, ProtocolError, RpcError, StatusCode
+from kubedevices.wire.dra import ClaimAnswer, DeviceHealth
+from kubedevices.wire.dra_client import DraClient
+from kubedevices.wire.unix_grpc import GrpcChannel
+
+_log = logging.getLogger(__name__)
+
+
+class CallTiming(NamedTuple):
+    """All in seconds, as in a kubelet 1.36."""
+
+    call: float = 45.0
+    """How long NodePrepareResources and NodeUnprepareResources may take."""
+
+    redial: float = 1.0
+    """Pause after a driver could not be reached; 1.6 times as long after each further failure."""
+
+    longest_redial: float = 120.0
+    health_retry: float = 5.0
+    """Pause after the stream of health has failed or ended."""
+
+
+class DriverConnection:
+    """Calls the driver at `endpoint`.
+
+    `changed` is called when the connection is there and when it is lost, `heard` with each list of
+    health, and with None when the stream has ended.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        endpoint: Path,
+        version: str,
+        *,
+        health_service: str,
+        changed: Callable[[], None],
+        heard: Callable[[tuple[DeviceHealth, ...] | None], None],
+        timing: CallTiming | None = None,
+    ) -> None:
+        self.driver, self.endpoint, self.version = driver, endpoint, version
+        self._health_service = health_service
+        self._changed, self._heard = changed, heard
+        self._timing = timing or CallTiming()
+        self._client: DraClient | None = None
+        self._first_dial = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"connection to {driver} at {endpoint}")
+
+    def __repr__(self) -> str:
+        state = "connected" if self.is_connected else "not connected"
+        return f"<DriverConnection {self.driver} {self.endpoint}: {state}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._client is not None
+
+    async def close(self) -> None:
+        """Hang up for good."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def prepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, ClaimAnswer]:
+        """NodePrepareResources; raises `RpcError`."""
+        client = await self._connected()
+        with _as_rpc_error():
+            return await client.prepare(claims, timeout=self._timing.call)
+
+    async def unprepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, str]:
+        """NodeUnprepareResources; raises `RpcError`."""
+        client = await self._connected()
+        with _as_rpc_error():
+            return await client.unprepare(claims, timeout=self._timing.call)
+
+    async def _connected(self) -> DraClient:
+        """Wait for the first dial, but not for the next ones: a call fails at once, as in gRPC."""
+        await self._first_dial.wait()
+        if self._client is None:
+            problem = f"no connection to {self.endpoint}"
+            raise RpcError(StatusCode.UNAVAILABLE, problem)
+        return self._client
+
+    async def _run(self) -> None:
+        timing, failures = self._timing, 0
+        while True:
+            try:
+                channel = await GrpcChannel.dial(self.endpoint, timeout=timing.call)
+            except DialError as error:
+                _log.info("%s: %s", self.driver, error)
+                self._first_dial.set()
+                pause = min(timing.redial * 1.6**failures, timing.longest_redial)
+                failures = min(failures + 1, 16)
+                await asyncio.sleep(pause)
+                continue
+            failures = 0
+            try:
+                self._client = DraClient(channel, self.version)
+                self._first_dial.set()
+                self._changed()
+                await self._listen(self._client)
+            finally:
+                self._client = None
+                self._changed()
+                await channel.close()
+
+    async def _listen(self, client: DraClient) -> None:
+        """Read health until the connection is lost."""
+        lost = asyncio.create_task(client.channel.closed.wait(), name=f"end of {client.channel}")
+        health = asyncio.create_task(self._watch(client), name=f"health of {self.driver}")
+        try:
+            await lost
+        finally:
+            for task in (lost, health):
+                task.cancel()
+            await asyncio.wait({lost, health})
+
+    async def _watch(self, client: DraClient) -> None:
+        while True:
+            try:
+                async with contextlib.aclosing(client.watch_health(self._health_service)) as lists:
+                    async for each in lists:
+                        self._heard(each)
+            except (RpcError, ProtocolError) as error:
+                _log.info("%s: no health: %s", self.driver, error)
+            finally:
+                self._heard(None)
+            await asyncio.sleep(self._timing.health_retry)
+
+
+@contextlib.contextmanager
+def _as_rpc_error() -> Iterator[None]:
+    try:
+        yield
+    except ProtocolError as error:
+        raise RpcError(StatusCode.INTERNAL, str(error)) from error

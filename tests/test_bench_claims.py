@@ -1,0 +1,138 @@
+"""The bench for DRA drivers: claims of pods, from the devices of a scanner to a container."""
+
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.bench import Bench
+from kubedevices.errors import DynamicResourcesFailed, NotInTime, UnresolvableCdiDevices
+from tests.waiting import until_sync
+
+DRIVER = "example.com"
+WIDGET = f"{DRIVER}/widget"
+
+
+class Widgets(kd.PolledScanner):
+    interval = 3600
+
+    def __init__(self, *devices: kd.Device) -> None:
+        self.devices = list(devices)
+
+    def list_devices(self) -> kd.DeviceTree:
+        return kd.DeviceTree({"widget": self.devices})
+
+
+@pytest.fixture
+def scanner(tmp_path: Path) -> Widgets:
+    return Widgets(
+        *(kd.Device(f"w-{i}", env={f"W{i}": f"{i}"}, mounts=[kd.Mount(tmp_path, f"/w{i}")])
+          for i in range(3))
+    )  # fmt: skip
+
+
+def test_a_pod_gets_what_its_claim_says(bench: Bench, scanner: Widgets, tmp_path: Path) -> None:
+    """As a container engine makes it of the driver's answer and its CDI files."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    first = bench.claim("pod-1", {WIDGET: 1})
+    assert first.devices == ("w-0",)
+    assert first.options.env == {"W0": "0"}
+    assert first.options.mounts == (kd.Mount(tmp_path, "/w0"),)
+    assert first.options.cdi_devices == (f"{DRIVER}/claim={first.uid}-w-0",)
+    assert bench.claim("pod-2", {WIDGET: 2}).devices == ("w-1", "w-2")
+    with pytest.raises(NotInTime, match="request widget: 1 wanted, 0 free of 3 that fit"):
+        bench.claim("pod-3", {WIDGET: 1}, timeout=0)
+    bench.release("pod-1")
+    assert bench.claim("pod-3", {WIDGET: 1}).devices == first.devices
+
+
+def test_two_pods_share_a_claim(bench: Bench, scanner: Widgets) -> None:
+    """It is given back after the last of them."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    shared = bench.claim("pod-1", {WIDGET: "all"})
+    assert bench.claim("pod-2", shared.name) == shared
+    bench.release("pod-1")
+    assert [*bench.cdi_dir.iterdir()]
+    bench.release("pod-2")
+    assert not [*bench.cdi_dir.iterdir()]
+
+
+def test_a_container_may_name_a_request(bench: Bench, scanner: Widgets) -> None:
+    """It gets the devices of this request only."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    both = bench.claim("pod-1", {WIDGET: 1})
+    class_name = "widget.example.com"
+    claimed = bench.claim(
+        "pod-2",
+        [
+            {"name": "a", "exactly": {"deviceClassName": class_name}},
+            {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": class_name}]},
+        ],
+    )
+    assert both.by_request == {"widget": ("w-0",)}
+    assert claimed.by_request == {"a": ("w-1",), "b": ("w-2",)}
+    assert claimed.options_of["b"].env == {"W2": "2"}
+    assert claimed.options.env == {"W1": "1", "W2": "2"}
+
+
+class Broken(Widgets, kd.Allocator):
+    def allocate(self, request: kd.AllocateRequest) -> kd.AllocateResponse:
+        raise RuntimeError("the widget is on fire")
+
+
+def test_a_driver_that_refuses_is_quoted(bench: Bench) -> None:
+    """With the words that the event of the pod would have."""
+    bench.start(Broken(kd.Device("w")), domain=DRIVER, mode="dra")
+    with pytest.raises(DynamicResourcesFailed, match=r"prepare .*the widget is on fire"):
+        bench.claim("pod-1", {WIDGET: 1})
+    bench.release("pod-1")
+
+
+def test_a_name_that_no_file_has_is_an_error(bench: Bench) -> None:
+    """A container engine would not start the container."""
+    bench.start(Widgets(kd.Device("w", cdi="vendor.com/w=1")), domain=DRIVER, mode="dra")
+    with pytest.raises(UnresolvableCdiDevices, match=r"vendor\.com/w=1"):
+        bench.claim("pod-1", {WIDGET: 1})
+
+
+def test_a_kubelet_restart_changes_nothing(bench: Bench, scanner: Widgets) -> None:
+    """It deletes the slices, which come back, and asks for the claims of its pods again."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    held = bench.claim("pod-1", {WIDGET: 1})
+    (file,) = bench.cdi_dir.iterdir()
+    file.unlink()
+    bench.restart()
+    bench.wait_published(DRIVER, devices=3)
+    assert bench.claim("pod-1", held.name) == held
+    assert file.exists()
+
+
+def test_a_killed_driver_is_followed_by_another(bench: Bench, scanner: Widgets) -> None:
+    """What is prepared stays so, and can be given back."""
+    first = bench.start(scanner, domain=DRIVER, mode="dra")
+    bench.claim("pod-1", {WIDGET: 1})
+    bench.kill_plugin(first)
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    assert bench.claim("pod-2", {WIDGET: 1}).devices == ("w-1",)
+    until_sync(lambda: not _raises(bench, "pod-1"))
+    assert len([*bench.cdi_dir.iterdir()]) == 1
+
+
+def _raises(bench: Bench, pod: str) -> bool:
+    try:
+        bench.release(pod)
+    except DynamicResourcesFailed:
+        return True
+    return False
+
+
+def test_health_is_that_of_the_pods_status(bench: Bench, scanner: Widgets) -> None:
+    """And a device that is not well is not given to a claim."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    held = bench.claim("pod-1", {WIDGET: 1})
+    until_sync(lambda: bench.health(held) == {"w-0": "Healthy"})
+    scanner.devices[:2] = [kd.Device(f"w-{i}", health=kd.Health.UNHEALTHY) for i in range(2)]
+    scanner.trigger()
+    until_sync(lambda: bench.health(held) == {"w-0": "Unhealthy"})
+    until_sync(lambda: "taints" in bench.published(DRIVER)[1])
+    assert bench.claim("pod-2", {WIDGET: 1}).devices == ("w-2",)
