@@ -106,7 +106,8 @@ async def test_a_plugin_that_is_there_and_one_that_comes_are_registered(short_di
         await until(lambda: old.told)
         async with WatchedPlugin(short_dir / "deep/er/new.sock", name="a.b/new") as new:
             await until(lambda: new.told)
-    assert table.calls == [("connect", RESOURCE, old.path), ("connect", "a.b/new", new.path)]
+            connected = [("connect", RESOURCE, old.path), ("connect", "a.b/new", new.path)]
+            assert table.calls == connected
     assert old.told == new.told == [(True, "")]
 
 
