@@ -25,6 +25,7 @@ _OF_PLUGINS = {
 }
 """Options that mean nothing to a DRA driver, and their values if they are not given."""
 
+_OF_DRA = ("kubelet_dir", "kubeconfig", "kube_node", "prepare_timeout")
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
 
@@ -57,13 +58,21 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
         "NODE_NAME, then the host's name)",
     )
 
+    group.add_argument(
+        "--prepare-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="with --mode dra: time limit for prepare_claim and unprepare_claim, at most 20 "
+        "(default: 20)",
+    )
+
 
 def check_mode(args: argparse.Namespace) -> None:
     """Raise `UsageError` for options of the other mode."""
     if args.mode == "dra":
         wrong = [name for name, usual in _OF_PLUGINS.items() if getattr(args, name) != usual]
     else:
-        wrong = [name for name in ("kubelet_dir", "kubeconfig", "kube_node") if getattr(args, name)]
+        wrong = [name for name in _OF_DRA if getattr(args, name)]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} means nothing with --mode {args.mode}")
 
@@ -83,6 +92,8 @@ def serve_driver(
         options["kubeconfig"] = args.kubeconfig
     if args.kube_node is not None:
         options["node_name"] = args.kube_node
+    if args.prepare_timeout is not None:
+        options["prepare_timeout"] = args.prepare_timeout
     state_dir = args.state_dir or (
         default_state_dir(args.kubelet_dir) if args.kubelet_dir is not None else STATE_DIR
     )
