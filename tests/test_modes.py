@@ -25,7 +25,7 @@ def test_a_device_plugin_is_the_usual_mode() -> None:
 
 def test_an_unknown_mode_names_the_known() -> None:
     """A misspelt mode serves nothing."""
-    with pytest.raises(kd.KubedevicesError, match="'device-plugin', 'dra', not 'DRA'"):
+    with pytest.raises(kd.KubedevicesError, match="'device-plugin', 'dra', 'split', not 'DRA'"):
         make_runner(Nothing(), "example.com", "DRA", {})
 
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from kubedevices.allocation import (
         AllocateRequest,
         AllocateResponse,
-        ClaimedDevices,
         ContainerAllocateRequest,
         ContainerAllocateResponse,
         ContainerPreferredRequest,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
-        ClaimPreparer,
         ContainerPreStarter,
         PostAllocator,
         PreferredAllocator,
@@ -62,7 +60,6 @@ _HOMES = {
     "allocation": (
         "AllocateRequest",
         "AllocateResponse",
-        "ClaimedDevices",
         "ContainerAllocateRequest",
         "ContainerAllocateResponse",
         "ContainerPreferredRequest",
@@ -94,7 +91,6 @@ _HOMES = {
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",
-        "ClaimPreparer",
         "ContainerPreStarter",
         "PostAllocator",
         "PreferredAllocator",
@@ -113,8 +109,6 @@ __all__ = [
     "AllocateResponse",
     "Allocator",
     "Check",
-    "ClaimPreparer",
-    "ClaimedDevices",
     "ContainerAllocateRequest",
     "ContainerAllocateResponse",
     "ContainerPreStarter",

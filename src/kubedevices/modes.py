@@ -1,6 +1,6 @@
-"""Run a scanner: as a device plugin or as a DRA driver. `run` is for scripts, `serve` for programs.
+"""Run a scanner: as a device plugin or a DRA driver. `run` is for scripts, `serve` for programs.
 
-`PluginRunner` and `DraDriver` are underneath both. A mode that is not used is not loaded.
+`PluginRunner`, `DraDriver` and `ApiSwitch` are underneath. A mode that is not used is not loaded.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, overload
 
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.host import heap, service_manager
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from kubedevices.plugin.runner import PluginRunner
     from kubedevices.plugin.scanner import Scanner
     from kubedevices.plugin.timing import Timing
+    from kubedevices.two_apis.modes_of_devices import Mode
+    from kubedevices.two_apis.options import TwoApisOptions
+    from kubedevices.two_apis.switch import ApiSwitch
 
-Mode: TypeAlias = Literal["device-plugin", "dra"]
 Beside: TypeAlias = Callable[[Any], contextlib.AbstractAsyncContextManager[object]]
 """Makes a context from the runner, in which it runs."""
 
@@ -59,20 +61,20 @@ class Runner(Protocol):
 
 def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Runner:
     """Return what serves `scanner` in this mode. Raises `UsageError` for an unknown one."""
-    if mode == "device-plugin":
+    if mode == "device-plugin" and options.get("mode_file") is None:
         from kubedevices.plugin.runner import PluginRunner  # noqa: PLC0415 - and the other half
 
         return PluginRunner(scanner, domain=domain, **options)
-    if mode != "dra":
-        allowed = ", ".join(map(repr, get_args(Mode)))
-        raise UsageError(f"mode must be one of {allowed}, not {mode!r}")
     try:
         from kubedevices.dra.driver import DraDriver  # noqa: PLC0415 - half of the memory
+        from kubedevices.two_apis.switch import make_switch  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "h11":
             raise
         raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
-    return DraDriver(scanner, domain=domain, **options)
+    if mode == "dra" and options.get("mode_file") is None:
+        return DraDriver(scanner, domain=domain, **options)
+    return make_switch(scanner, domain, mode, options)
 
 
 @overload
@@ -91,9 +93,25 @@ def serve(
 ) -> contextlib.AbstractAsyncContextManager["DraDriver"]: ...
 
 
+@overload
+def serve(
+    scanner: "Scanner", *, domain: str, mode: Literal["split"], **options: "Unpack[TwoApisOptions]"
+) -> contextlib.AbstractAsyncContextManager["ApiSwitch"]: ...
+
+
+@overload
+def serve(
+    scanner: "Scanner",
+    *,
+    domain: str,
+    mode: "Mode",
+    **options: "Unpack[TwoApisOptions]",
+) -> contextlib.AbstractAsyncContextManager[Any]: ...
+
+
 @contextlib.asynccontextmanager
 async def serve(
-    scanner: "Scanner", *, domain: str, mode: Mode = "device-plugin", **options: Any
+    scanner: "Scanner", *, domain: str, mode: "Mode" = "device-plugin", **options: Any
 ) -> AsyncIterator[Any]:
     """Run a plugin while the body of `async with` runs, and stop it at the end of the body.
 
@@ -131,7 +149,7 @@ def run_until_signal(
     scanner: "Scanner",
     *,
     domain: str,
-    mode: Mode = "device-plugin",
+    mode: "Mode" = "device-plugin",
     listen: str | None = None,
     pod_resources: Path | None = None,
     **options: Any,
@@ -161,7 +179,7 @@ def _pages(
     scanner: "Scanner", mode: str, listen: str, pod_resources: Path | None, options: dict[str, Any]
 ) -> Beside:
     """Return what tells about the runner of `scanner`, and let `options` count for it."""
-    if mode == "dra":
+    if mode == "dra" and options.get("mode_file") is None:
         raise UsageError("listen means nothing with mode='dra'")
     from kubedevices.plugin_pages import PluginPages  # noqa: PLC0415 - it loads Prometheus
 
@@ -174,7 +192,11 @@ def _pages(
             also(resource, seconds)
 
     options["on_allocated"] = on_allocated
-    return pages.beside
+
+    def beside(runner: Any) -> contextlib.AbstractAsyncContextManager[object]:
+        return pages.beside(getattr(runner, "plugin", runner))
+
+    return beside
 
 
 @overload
@@ -195,7 +217,13 @@ def run(
 ) -> None: ...
 
 
-def run(scanner: "Scanner", *, domain: str, mode: Mode = "device-plugin", **options: Any) -> None:
+@overload
+def run(
+    scanner: "Scanner", *, domain: str, mode: "Mode", **options: "Unpack[TwoApisOptions]"
+) -> None: ...
+
+
+def run(scanner: "Scanner", *, domain: str, mode: "Mode" = "device-plugin", **options: Any) -> None:
     """Serve `scanner`'s devices until stopped; the last line of a script.
 
     As a device plugin they are the resources `domain/device type`; in mode `dra` they are devices

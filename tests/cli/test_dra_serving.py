@@ -24,6 +24,8 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--mode=dra --listen 9400", "--listen means nothing with --mode dra"),
         ("--kubelet-dir x", "--kubelet-dir means nothing with --mode device-plugin"),
         ("--kube-node x", "--kube-node means nothing with --mode device-plugin"),
+        ("--dra-devices gpu", "--dra-devices needs --mode split or --mode-file"),
+        ("--mode split --kubeconfig {d}/none", "mode split needs dra_devices"),
         ("--mode dra", "nothing says where the API server is: give --kubeconfig FILE"),
         ("--mode dra --kube-node Node_1", "'Node_1' cannot be the name of a node"),
         ("--mode dra --kubeconfig {d}/none", "none"),

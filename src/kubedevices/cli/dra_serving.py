@@ -1,9 +1,9 @@
-"""`--mode dra` of run, simulate and expose: its options, and serving in this mode."""
+"""`--mode` of run, simulate and expose: its options, and serving where DRA may come into it."""
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kubedevices.errors import UsageError
 from kubedevices.socket_paths import STATE_DIR, default_state_dir
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kubedevices.dra.options import DraOptions
     from kubedevices.plugin.options import RunnerOptions
     from kubedevices.plugin.scanner import Scanner
+    from kubedevices.two_apis.options import TwoApisOptions
 
 _OF_PLUGINS = {
     "socket_dir": None,
@@ -25,7 +26,6 @@ _OF_PLUGINS = {
 }
 """Options that mean nothing to a DRA driver, and their values if they are not given."""
 
-_OF_DRA = ("kubelet_dir", "kubeconfig", "kube_node", "prepare_timeout")
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
 
@@ -34,47 +34,84 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
     group = parser.add_argument_group("mode")
     group.add_argument(
         "--mode",
-        choices=("device-plugin", "dra"),
+        choices=("device-plugin", "dra", "split"),
         default="device-plugin",
-        help="be a device plugin (default), or a driver for Dynamic Resource Allocation",
+        help="be a device plugin (default), or a driver for Dynamic Resource Allocation, or both: "
+        "each device is in one of the two APIs (--dra-devices)",
+    )
+    group.add_argument(
+        "--mode-file",
+        type=some_path,
+        metavar="FILE",
+        help="file with the mode of this node, followed without a restart; while there is no file, "
+        "--mode counts",
+    )
+    group.add_argument(
+        "--dra-devices",
+        action="append",
+        default=[],
+        metavar="TYPE/ID",
+        help="device that is in DRA in mode split, as a glob such as 'gpu/GPU-1*', or a device "
+        "type; may be repeated",
     )
     group.add_argument(
         "--kubelet-dir",
         type=some_path,
         metavar="DIR",
-        help="with --mode dra: the kubelet's root directory (default: /var/lib/kubelet)",
+        help="where DRA comes into it: the kubelet's root directory (default: /var/lib/kubelet)",
     )
     group.add_argument(
         "--kubeconfig",
         type=some_path,
         metavar="FILE",
-        help="with --mode dra: how to reach the API server (default: the variable KUBECONFIG, "
-        "then as a pod does)",
+        help="where DRA comes into it: how to reach the API server (default: the variable "
+        "KUBECONFIG, then as a pod does)",
     )
     group.add_argument(
         "--kube-node",
         metavar="NAME",
-        help="with --mode dra: the name of this node in the API (default: the variable "
+        help="where DRA comes into it: the name of this node in the API (default: the variable "
         "NODE_NAME, then the host's name)",
-    )
-
-    group.add_argument(
-        "--prepare-timeout",
-        type=float,
-        metavar="SECONDS",
-        help="with --mode dra: time limit for prepare_claim and unprepare_claim, at most 20 "
-        "(default: 20)",
     )
 
 
 def check_mode(args: argparse.Namespace) -> None:
     """Raise `UsageError` for options of the other mode."""
+    if has_both_apis(args):
+        return
     if args.mode == "dra":
         wrong = [name for name, usual in _OF_PLUGINS.items() if getattr(args, name) != usual]
     else:
-        wrong = [name for name in _OF_DRA if getattr(args, name)]
+        wrong = [name for name in ("kubelet_dir", "kubeconfig", "kube_node") if getattr(args, name)]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} means nothing with --mode {args.mode}")
+
+
+def has_both_apis(args: argparse.Namespace) -> bool:
+    """Whether devices may be in either API while the process runs."""
+    if args.dra_devices and args.mode != "split" and args.mode_file is None:
+        raise UsageError("--dra-devices needs --mode split or --mode-file")
+    return args.mode == "split" or args.mode_file is not None
+
+
+def driver_options(args: argparse.Namespace) -> "DraOptions":
+    """Return what a driver is told that a device plugin is not."""
+    options: DraOptions = {}
+    if args.kubelet_dir is not None:
+        options["kubelet_dir"] = args.kubelet_dir
+    if args.kubeconfig is not None:
+        options["kubeconfig"] = args.kubeconfig
+    if args.kube_node is not None:
+        options["node_name"] = args.kube_node
+    return options
+
+
+def mode_options(args: argparse.Namespace) -> "TwoApisOptions":
+    """Return how the mode of the node is found, and what a driver is told."""
+    given: dict[str, Any] = {**driver_options(args)}
+    return cast(
+        "TwoApisOptions", given | {"mode_file": args.mode_file, "dra_devices": args.dra_devices}
+    )
 
 
 def serve_driver(
@@ -85,15 +122,7 @@ def serve_driver(
     from kubedevices.modes import run_until_signal
 
     given = {name: plugin_options[name] for name in _OF_BOTH if name in plugin_options}  # type: ignore[literal-required]
-    options = cast("DraOptions", given)
-    if args.kubelet_dir is not None:
-        options["kubelet_dir"] = args.kubelet_dir
-    if args.kubeconfig is not None:
-        options["kubeconfig"] = args.kubeconfig
-    if args.kube_node is not None:
-        options["node_name"] = args.kube_node
-    if args.prepare_timeout is not None:
-        options["prepare_timeout"] = args.prepare_timeout
+    options = cast("DraOptions", given | driver_options(args))
     state_dir = args.state_dir or (
         default_state_dir(args.kubelet_dir) if args.kubelet_dir is not None else STATE_DIR
     )

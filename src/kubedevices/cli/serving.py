@@ -7,9 +7,15 @@ import argparse
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.dra_serving import add_mode_arguments, check_mode, serve_driver
+from kubedevices.cli.dra_serving import (
+    add_mode_arguments,
+    check_mode,
+    has_both_apis,
+    mode_options,
+    serve_driver,
+)
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
@@ -175,7 +181,7 @@ def serve_plugin(
 ) -> None:
     """Serve until a signal comes, with pages beside if `--listen` wants them."""
     check_mode(args)
-    if args.mode == "dra":
+    if args.mode == "dra" and not has_both_apis(args):
         serve_driver(args, scanner, domain, options)
         return
     if args.listen is None and args.pod_resources is not None:
@@ -189,7 +195,8 @@ def serve_plugin(
     state_dir = args.state_dir or _default_state_dir(settings.directory)
     scanner = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
     pages = {"listen": args.listen, "pod_resources": args.pod_resources}
-    run_until_signal(scanner, domain=domain, **pages, **options)
+    also: Any = {"mode": args.mode, **mode_options(args)} if has_both_apis(args) else {}
+    run_until_signal(scanner, domain=domain, **pages, **options, **also)
 
 
 def _default_state_dir(directory: Path) -> Path:

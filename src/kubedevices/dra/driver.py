@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 from kubedevices.allocation import PluginInfo
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.api_client import ApiClient
+from kubedevices.dra.guard import Guard, KubeletGuard
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, check_driver_name
 from kubedevices.dra.options import DraOptions, DraSettings
-from kubedevices.dra.parameters import check_schema
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher
 from kubedevices.dra.service import ClaimService
-from kubedevices.dra.slices import describe_refused, offer_of
+from kubedevices.dra.slices import Offer, describe_refused, offer_of
+from kubedevices.dra.traces import Traces
 from kubedevices.dra.tree_lookup import TreeLookup
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.host.boot_id import read_boot_id
@@ -50,7 +51,14 @@ class DraDriver:
     Raises `UsageError` for what cannot work whatever the scanner finds.
     """
 
-    def __init__(self, scanner: Scanner, *, domain: str, **options: Unpack[DraOptions]) -> None:
+    def __init__(
+        self,
+        scanner: Scanner,
+        *,
+        domain: str,
+        guard: Guard | None = None,
+        **options: Unpack[DraOptions],
+    ) -> None:
         scanning.check_scanner(scanner)
         self.domain = check_driver_name(domain)
         self.settings = settings = DraSettings(**options)
@@ -60,9 +68,34 @@ class DraDriver:
         self._hooks: dict[str, Hooks] = {}
         self._servers: dict[Path, GrpcServer] = {}
         self._refused: Mapping[DeviceKey, str] = {}
+        self._guard = guard or KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
+        self._preparation = Preparation(
+            domain,
+            settings.node_name,
+            settings.data_dir(domain) / FILE_NAME,
+            settings.cdi_dir,
+            read_boot_id(),
+        )
+        self._service = ClaimService(
+            domain,
+            settings.node_name,
+            self._api,
+            self._preparation,
+            self._hooks.__getitem__,
+            dev_root=settings.dev_root,
+            timeouts=HookTimeouts(
+                allocate=settings.allocate_timeout, pre_start=settings.pre_start_timeout
+            ),
+            guard=self._guard,
+        )
+        self._traces = Traces(settings.data_dir(domain))
+        self._publisher = Publisher(self._api, domain, settings.node_name)
+        self._tree: DeviceTree | None = None
+        self._offer: Offer | None = None
+        self._guard_changed, self._noting = asyncio.Event(), asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped, self._is_serving = asyncio.Event(), asyncio.Event()
-        self._is_stopped = False
+        self._is_stopped = self._knows_claims = False
         self.is_registered = False
         """Whether a kubelet accepted the driver when it found it last."""
 
@@ -84,6 +117,20 @@ class DraDriver:
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
                 loop.call_soon_threadsafe(self._stopped.set)
+
+    def keeps(self, label: str) -> str:
+        """Return why DRA has the device of this name; empty if it does not."""
+        if not self._knows_claims:
+            return "it is not known yet which claims are prepared"
+        if self._service.is_held(label):
+            return "a claim has it"
+        return "a ResourceSlice may still have it" if self._publisher.may_have(label) else ""
+
+    async def forget_slices(self) -> None:
+        """Note that no slice is left, if that is so: the next process need not look for them."""
+        async with self._noting:
+            if not self._guard.publishes and self._publisher.is_empty:
+                await hook_threads.call(self._traces.forget_slices)
 
     def unlink_sockets(self) -> None:
         """Remove our socket files at once: for an exit that cannot wait for `run`."""
@@ -123,40 +170,24 @@ class DraDriver:
     # ------------------------------------------------------------ serving
 
     async def _serve(self, updates: TreeUpdates) -> NoReturn:
-        settings = self.settings
-        preparation = Preparation(
-            self.domain,
-            settings.node_name,
-            settings.data_dir(self.domain) / FILE_NAME,
-            settings.cdi_dir,
-            read_boot_id(),
-        )
-        service = ClaimService(
-            self.domain,
-            settings.node_name,
-            self._api,
-            preparation,
-            self._hooks_of,
-            dev_root=settings.dev_root,
-            timeouts=HookTimeouts(
-                allocate=settings.allocate_timeout,
-                pre_start=settings.pre_start_timeout,
-                prepare=settings.prepare_timeout,
-            ),
-        )
-        publisher = Publisher(self._api, self.domain, settings.node_name)
-        await hook_threads.call(preparation.start)
+        settings, service = self.settings, self._service
+        await hook_threads.call(self._preparation.start)
+        if not await hook_threads.call(self._traces.may_have_slices):
+            self._publisher.begin_empty()
+        self._knows_claims = True
         lookup = TreeLookup(settings.sysfs_root, settings.dev_root)
         tree, _ = await updates.next()
-        await self._take(tree, lookup, service, publisher)
+        await self._take(tree, lookup)
         names = (*PLUGIN_SERVICES, *HEALTH_SERVICES)
         info = PluginInfo(PLUGIN_TYPE, self.domain, str(self._sockets[0]), names)
         watch = FileWatch(interval=settings.timing.look_interval, names_only=True)
         try:
             with watch:
                 await run_together(
-                    ("devices", self._follow(updates, lookup, service, publisher)),
-                    ("slices", publisher.run()),
+                    ("devices", self._follow(updates, lookup)),
+                    ("guard", self._guard.run(self._guard_changed.set)),
+                    ("withheld devices", self._follow_guard()),
+                    ("slices", self._publisher.run()),
                     ("service", self._keep(watch, self._sockets[0], dra_methods(service))),
                     ("registration", self._keep_registered(watch, info)),
                     ("CDI files", self._keep_files(watch, service)),
@@ -168,31 +199,41 @@ class DraDriver:
             await service.settle(_STOP_GRACE)
         raise AssertionError("unreachable: all run until cancelled or until one raises")
 
-    async def _follow(
-        self, updates: TreeUpdates, lookup: TreeLookup, service: ClaimService, publisher: Publisher
-    ) -> NoReturn:
+    async def _follow(self, updates: TreeUpdates, lookup: TreeLookup) -> NoReturn:
         while True:
             tree, _ = await updates.next()
-            await self._take(tree, lookup, service, publisher)
+            await self._take(tree, lookup)
 
-    async def _take(
-        self, tree: DeviceTree, lookup: TreeLookup, service: ClaimService, publisher: Publisher
-    ) -> None:
+    async def _follow_guard(self) -> NoReturn:
+        while True:
+            await self._guard_changed.wait()
+            self._guard_changed.clear()
+            await self._publish()
+
+    async def _take(self, tree: DeviceTree, lookup: TreeLookup) -> None:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:
-            self._hooks_of(device_type)
+            if device_type not in self._hooks:
+                self._hooks[device_type] = self._checked_hooks(device_type)
         offer = offer_of(await hook_threads.call(lookup.complete, tree), self.domain)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
             _log.error("%s", line)
         self._refused = offer.refused
-        service.update(offer)
-        publisher.publish(offer.slices)
+        self._tree, self._offer = tree, offer
+        self._service.update(offer)
+        await self._publish()
 
-    def _hooks_of(self, device_type: str) -> Hooks:
-        """Return what the author can do for a type, also for one that is gone by now."""
-        if device_type not in self._hooks:
-            self._hooks[device_type] = self._checked_hooks(device_type)
-        return self._hooks[device_type]
+    async def _publish(self) -> None:
+        """Publish what the guard lets through."""
+        assert self._tree is not None
+        assert self._offer is not None
+        async with self._noting:
+            if self._guard.publishes:
+                await hook_threads.call(self._traces.note_slices)
+        if not self._guard.publishes:
+            self._publisher.publish(())
+        elif (withheld := self._guard.withheld(self._tree)) is not None:
+            self._publisher.publish(self._offer.slices_without(withheld))
 
     def _checked_hooks(self, device_type: str) -> Hooks:
         hooks = Hooks(self._scanner.abilities_of(device_type))
@@ -206,8 +247,6 @@ class DraDriver:
                 "%s.get_preferred_allocation() is not called in mode dra: the scheduler chooses, "
                 "by the attributes of the devices", hooks.name,
             )  # fmt: skip
-        if hooks.parameters is not None:
-            check_schema(hooks.parameters)
         return hooks
 
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:

@@ -49,10 +49,27 @@ class Publisher:
         self.is_published = False
         """Whether the server had what is wanted when it was asked last."""
 
+        self._may_be_there: set[str] | None = None
+
+    def begin_empty(self) -> None:
+        """Take it as known that the server has no slices of ours. Before `publish`."""
+        self._may_be_there = set()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no slice is wanted, and the server has none."""
+        return self.is_published and not self._wanted
+
+    def may_have(self, label: str) -> bool:
+        """Whether a device of this name may be on the server; True while it was never asked."""
+        return self._may_be_there is None or label in self._may_be_there
+
     def publish(self, slices: Slices) -> None:
         """Take the devices of each slice; returns at once."""
         if slices != self._wanted:
             self._wanted, self.is_published = slices, False
+            if self._may_be_there is not None:
+                self._may_be_there |= _names(slices)
             self._changed.set()
 
     async def run(self) -> NoReturn:
@@ -91,6 +108,7 @@ class Publisher:
             found, version = await self._api.list_slices(self._driver, self._node)
             plan = decide(found, self._wanted, pool, self._adopted)
             if plan.is_empty:
+                self._may_be_there = _names(self._wanted)
                 return version
             for each in plan.delete:
                 await self._delete(each)
@@ -155,3 +173,7 @@ class Publisher:
         timing = self._timing
         pause = back_off(timing.first_retry, timing.last_retry, failures)
         await asyncio.sleep(max(pause * random.uniform(0.5, 1), retry_after or 0))
+
+
+def _names(slices: Slices) -> set[str]:
+    return {device["name"] for part in slices for device in part}

@@ -4,7 +4,7 @@ One DeviceClass can select a device type: the attribute `type` of the driver's d
 attribute `id` is the device ID, because the name of a device is a label made of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,10 +46,21 @@ class Offer:
     @property
     def slices(self) -> list[tuple[DeviceObject, ...]]:
         """The devices of each slice; at least one slice, which says that the driver runs."""
-        tainted = any("taints" in each for each in self.objects)
+        return self.slices_without(())
+
+    def slices_without(self, withheld: Collection[DeviceKey]) -> list[tuple[DeviceObject, ...]]:
+        """Return `slices` without some devices."""
+        objects = self.objects
+        if withheld:
+            objects = tuple(each for each in objects if self.key_of(each["name"]) not in withheld)
+        tainted = any("taints" in each for each in objects)
         size = limits.TAINTED_DEVICES_PER_SLICE if tainted else limits.DEVICES_PER_SLICE
-        starts = range(0, max(1, len(self.objects)), size)
-        return [self.objects[start : start + size] for start in starts]
+        starts = range(0, max(1, len(objects)), size)
+        return [objects[start : start + size] for start in starts]
+
+    def key_of(self, label: str) -> DeviceKey:
+        """Return the device type and ID of a device by its name in the slice."""
+        return self.devices[label].device_type, self.devices[label].device.id
 
 
 def offer_of(tree: DeviceTree, driver: str) -> Offer:

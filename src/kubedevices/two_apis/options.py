@@ -1,0 +1,39 @@
+"""What may be chosen for a scanner in both APIs: what either has, and how the mode is found."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kubedevices.dra.options import DraOptions
+from kubedevices.plugin.options import RunnerOptions
+from kubedevices.two_apis.custody import CustodyTiming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class TwoApisOptions(RunnerOptions, DraOptions, total=False):
+    """Keyword arguments of `run` and `serve` for a node whose mode is `split` or may change.
+
+    They are those of mode `device-plugin` and those of mode `dra`, and:
+
+    mode_file: a file with the mode of the node, followed without a restart: `device-plugin`, `dra`
+        or `split`. While there is none, the mode is the argument `mode`.
+    dra_devices: the devices that are in DRA in mode `split`: globs such as `gpu/GPU-1*` for device
+        type and ID, or `gpu` for all of a type.
+    custody_timing: how long a device is in neither API when it changes, for tests.
+    """
+
+    mode_file: Path | None
+    dra_devices: Collection[str]
+    custody_timing: CustodyTiming
+
+
+def of_plugins(options: "Mapping[str, Any]") -> RunnerOptions:
+    """Return the options of the device plugin."""
+    return {key: options[key] for key in RunnerOptions.__annotations__ if key in options}  # type: ignore[return-value]
+
+
+def of_drivers(options: "Mapping[str, Any]") -> DraOptions:
+    """Return the options of the DRA driver."""
+    return {key: options[key] for key in DraOptions.__annotations__ if key in options}  # type: ignore[return-value]

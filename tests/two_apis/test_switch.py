@@ -1,0 +1,286 @@
+"""A node changes its mode while it serves: what is held stays, and nothing is in both APIs."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.errors import RpcError, UsageError
+from kubedevices.modes import run_until_signal
+from tests.dra.api_server import Fault
+from tests.two_apis.node_rig import DOMAIN, NodeRig, Widgets, until
+
+BOTH = {"w-0", "w-1"}
+
+
+def offered(rig: NodeRig) -> set[str]:
+    return set(rig.pods.offered)
+
+
+async def test_the_mode_file_is_followed_without_a_restart(rig: NodeRig) -> None:
+    """There and back, and once more."""
+    async with rig.serving():
+        for _ in range(2):
+            await until(lambda: offered(rig) == BOTH)
+            assert not rig.published
+            rig.choose("dra")
+            await until(lambda: rig.published == BOTH)
+            assert not offered(rig)
+            rig.choose("device-plugin")
+        await until(lambda: offered(rig) == BOTH)
+        assert not rig.api.slices, "a node without the driver's devices has no slices of it"
+
+
+async def test_a_plugin_that_never_switches_asks_no_api_server(rig: NodeRig) -> None:
+    """Nor a kubelet, and it has no sockets of a driver."""
+    async with rig.serving() as switch:
+        await until(lambda: offered(rig) == BOTH)
+        assert switch.has_started
+        assert not rig.api.requests
+        assert not rig.pods.questions
+        assert not rig.service.exists()
+
+
+async def test_a_device_that_a_pod_holds_is_withheld_until_it_is_free(rig: NodeRig) -> None:
+    """The other device changes at once."""
+    async with rig.serving():
+        await until(lambda: offered(rig) == BOTH)
+        await rig.allocate("w-0", "old")
+        rig.choose("dra")
+        await until(lambda: rig.published == {"w-1"})
+        rig.give("1", "w-0")
+        assert "the pod default/old holds it" in (await rig.prepare("1"))["1"]
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 4)
+        assert rig.published == {"w-1"}
+        del rig.pods.held["w-0"]
+        await until(lambda: rig.published == BOTH)
+        assert not (await rig.prepare("1"))["1"]
+
+
+async def test_a_device_that_a_claim_has_is_withheld_until_it_is_given_back(rig: NodeRig) -> None:
+    """The driver stays for it, and Prepare is still answered, as after a restart of the kubelet."""
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        rig.give("1", "w-1")
+        assert not (await rig.prepare("1"))["1"]
+        rig.choose("device-plugin")
+        await until(lambda: offered(rig) == {"w-0"})
+        assert not (await rig.prepare("1"))["1"]
+        with pytest.raises(RpcError):
+            await rig.allocate("w-1", "thief")
+        assert offered(rig) == {"w-0"}
+        await rig.unprepare("1")
+        await until(lambda: offered(rig) == BOTH)
+
+
+async def test_a_claim_of_just_before_the_switch_gets_its_device(rig: NodeRig) -> None:
+    """The scheduler chose a device that was published; its pod must not hang."""
+    rig.choose("dra")
+    async with rig.serving(custody_timing=rig.options["custody_timing"]._replace(drain=3600)):
+        await until(lambda: rig.published == BOTH)
+        rig.give("1", "w-1")
+        rig.choose("device-plugin")
+        await until(lambda: not rig.api.slices)
+        assert not (await rig.prepare("1"))["1"]
+        assert rig.claimed == {"w-1"}
+
+
+async def test_a_claim_that_comes_too_late_is_refused(rig: NodeRig) -> None:
+    """The device plugin has the device, so its claim must not get it."""
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        rig.give("1", "w-1")
+        rig.choose("device-plugin")
+        await until(lambda: offered(rig) == BOTH)
+        assert "the device plugin offers it" in (await rig.prepare("1"))["1"]
+        assert not rig.claimed
+
+
+class Slow(Widgets, kd.Allocator):
+    """Allocates when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def allocate(self, request: kd.AllocateRequest) -> Any:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return kd.USE_DEFAULT
+
+
+async def test_an_allocation_that_is_under_way_keeps_its_device(rig: NodeRig) -> None:
+    """The kubelet does not tell of it before it is answered."""
+    rig.scanner = slow = Slow()
+    timing = rig.options["timing"]._replace(call_grace=60)
+    async with rig.serving(timing=timing):
+        await until(lambda: offered(rig) == BOTH)
+        pod = asyncio.create_task(rig.allocate("w-0", "starting"))
+        await slow.is_asked.wait()
+        rig.choose("dra")
+        await until(lambda: rig.published)
+        assert rig.published == {"w-1"}
+        slow.may_answer.set()
+        await pod
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 8)
+        assert rig.published == {"w-1"}
+
+
+async def test_split_gives_each_api_its_devices(rig: NodeRig) -> None:
+    """By globs; the mode may leave it and come back."""
+    async with rig.serving("split", dra_devices=["widget/*-1"]):
+        await until(lambda: offered(rig) == {"w-0"} and rig.published == {"w-1"})
+        rig.choose("dra")
+        await until(lambda: rig.published == BOTH)
+        rig.choose("split")
+        await until(lambda: offered(rig) == {"w-0"} and rig.published == {"w-1"})
+        rig.scanner.devices.append(kd.Device("x-1"))
+        rig.scanner.trigger()
+        await until(lambda: rig.published == {"w-1", "x-1"})
+
+
+async def test_a_device_plugin_of_somebody_else_is_respected(rig: NodeRig) -> None:
+    """A driver that was started beside it by accident."""
+    rig.pods.others = frozenset({"w-0"})
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == {"w-1"})
+        rig.pods.others = frozenset({"w-1"})
+        await until(lambda: rig.published == {"w-0"})
+        rig.pods.others = frozenset()
+        await until(lambda: rig.published == BOTH)
+
+
+async def test_a_plain_driver_is_guarded_too(rig: NodeRig) -> None:
+    """The mode of the next process is another: somebody changed its arguments."""
+    rig.pods.held["w-0"] = "old"
+    plain: dict[str, Any] = {
+        key: rig.options[key]
+        for key in ("kubelet_dir", "node_name", "kubeconfig", "cdi_dir", "guard_timing", "timing")
+    }
+    async with kd.serve(rig.scanner, domain=DOMAIN, mode="dra", **plain):
+        await until(lambda: rig.published == {"w-1"})
+        del rig.pods.held["w-0"]
+        await until(lambda: rig.published == BOTH)
+
+
+async def test_what_a_silent_kubelet_said_last_counts(rig: NodeRig) -> None:
+    """It may not know its pods just after its start either."""
+    rig.pods.held["w-0"] = "old"
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == {"w-1"})
+        rig.pods.is_broken = True
+        rig.pods.held.clear()
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 3)
+        assert rig.published == {"w-1"}
+        rig.pods.is_broken = False
+        await until(lambda: rig.published == BOTH)
+
+
+async def test_a_kubelet_that_never_answers_gets_no_slices(rig: NodeRig) -> None:
+    """It is not known what its pods hold. Those of an earlier process stay."""
+    rig.pods.is_broken = True
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.pods.questions > 3)
+        assert not rig.api.slices
+        rig.pods.is_broken = False
+        await until(lambda: rig.published == BOTH)
+
+
+async def test_without_the_api_server_a_device_does_not_go_back(rig: NodeRig) -> None:
+    """Slices may still offer it."""
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
+        rig.choose("device-plugin")
+        seen = len(rig.api.requests)
+        await until(lambda: len(rig.api.requests) > seen + 2)
+        assert not offered(rig)
+        rig.api.fault = fault
+        await until(lambda: offered(rig) == BOTH)
+
+
+@pytest.mark.parametrize("before", ["device-plugin", "dra"])
+@pytest.mark.parametrize("after", ["device-plugin", "dra"])
+async def test_a_process_that_ends_in_the_middle_of_a_switch(
+    rig: NodeRig, before: str, after: str
+) -> None:
+    """At every stage of it: the next process goes on, to either mode."""
+    other = {"dra": "device-plugin", "device-plugin": "dra"}[before]
+    for stage in range(6):
+        rig.choose(before)
+        async with rig.serving():
+            await until(lambda: (offered(rig) or rig.published) == BOTH)
+            rig.choose(other)
+            await until(partial(rig.has_made, stage, since=rig.steps))
+        rig.choose(after)
+        async with rig.serving():
+            await until(lambda: (rig.published if after == "dra" else offered(rig)) == BOTH)
+
+
+async def test_the_next_process_waits_for_slices_and_claims_of_the_last(rig: NodeRig) -> None:
+    """It begins as a device plugin, and the slices are still there."""
+    rig.choose("dra")
+    rig.give("1", "w-1")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        assert not (await rig.prepare("1"))["1"]
+    assert rig.published == BOTH
+    rig.choose("device-plugin")
+    async with rig.serving():
+        await until(lambda: offered(rig) == {"w-0"})
+        assert not rig.published
+        await until(rig.service.exists)
+        await rig.unprepare("1")
+        await until(lambda: offered(rig) == BOTH)
+    rig.api.requests.clear()
+    async with rig.serving():
+        await until(lambda: offered(rig) == BOTH)
+        assert not rig.api.requests, "nothing is left of the driver"
+
+
+async def test_a_wrong_mode_changes_nothing(rig: NodeRig, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start it is an error, later a message."""
+    rig.choose("DRA")
+    with pytest.raises(UsageError, match="must be one of 'device-plugin', 'dra', 'split'"):
+        async with rig.serving():
+            await asyncio.Event().wait()
+    rig.choose("dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+        rig.choose("plugin")
+        await until(lambda: "the mode stays dra" in caplog.text)
+        rig.mode_file.unlink()
+        assert rig.published == BOTH
+
+
+class Editor(Widgets, kd.PostAllocator):
+    def post_allocate(self, response: kd.AllocateResponse, request: kd.AllocateRequest) -> None:
+        """Never called."""
+
+
+async def test_an_ability_that_one_mode_lacks_is_refused_at_once(rig: NodeRig) -> None:
+    """Not at the switch, when pods run."""
+    rig.scanner = Editor()
+    with pytest.raises(UsageError, match=r"Editor\.post_allocate\(\) cannot be used"):
+        async with rig.serving():
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    "options", [{"mode": "split"}, {"mode": "split", "dra_devices": "widget"}], ids=str
+)
+def test_a_split_needs_a_selector(options: dict[str, Any]) -> None:
+    """Without one it is one of the other modes."""
+    with pytest.raises(UsageError, match="dra_devices"):
+        run_until_signal(Widgets(), domain=DOMAIN, **options)
