@@ -16,7 +16,7 @@ from kubedevices.allocation import (
     PluginOptions,
 )
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode
-from kubedevices.plugin.server import explain_preference
+from kubedevices.plugin.allocate_response import explain_preference
 from kubedevices.plugin.timing import Timing
 from tests.server_rig import RESOURCE, UNHEALTHY, Served, reading, widgets
 from tests.waiting import until

@@ -23,11 +23,11 @@ from kubedevices.device import Device, DeviceSpec, Mount
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import PluginAway
 from kubedevices.middleware.middleware import Middleware, Relay, innermost
+from kubedevices.plugin.allocate_response import explain_preference
 from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, UseDefault
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.plugin.server import explain_preference
 
 EMPTY_FOR = 1.0
 """Seconds for which a list without devices is held back: some plugins send it before they look."""

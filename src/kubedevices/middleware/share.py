@@ -32,11 +32,11 @@ from kubedevices.middleware.replicas import (
     replica_id,
     replicas_of,
 )
+from kubedevices.plugin.allocate_response import explain_preference
 from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.capabilities import AllocateAnswer, Allocator, PreferredAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.plugin.server import explain_preference
 
 REPLICAS_LIMIT = 1000
 _MANY = 1000

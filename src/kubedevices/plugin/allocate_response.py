@@ -7,7 +7,12 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias, TypeVar
 
-from kubedevices.allocation import AllocateRequest, AllocateResponse, ContainerAllocateResponse
+from kubedevices.allocation import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+    ContainerPreferredRequest,
+)
 from kubedevices.device import (
     Device,
     DeviceSpec,
@@ -23,6 +28,7 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
+from kubedevices.words import counted, some_of
 
 EnvMerge: TypeAlias = Literal["last", "join", "error"]
 JOINT = ","
@@ -87,6 +93,23 @@ def explain_response(response: AllocateResponse) -> str:
         parts: list[DeviceSpec | Mount] = [*container.devices, *container.mounts]
         if problem := problem or next(filter(None, (part.problem() for part in parts)), ""):
             return problem
+    return ""
+
+
+def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
+    """Return what is wrong with the answer for one container, or an empty string.
+
+    No preference at all is always right.
+    """
+    chosen = set(preferred)
+    if not chosen:
+        return ""
+    if foreign := chosen - set(asked.available):
+        return f"{some_of(sorted(foreign))} not available"
+    if missing := set(asked.must_include) - chosen:
+        return f"{some_of(sorted(missing))} missing, though they must be included"
+    if len(chosen) != asked.size:
+        return f"{counted(len(chosen), 'device')} instead of {asked.size}"
     return ""
 
 

@@ -17,7 +17,6 @@ from typing import Any, Literal, NoReturn, TypeAlias
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
-    ContainerPreferredRequest,
     PluginOptions,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
@@ -33,14 +32,18 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
-from kubedevices.plugin.allocate_response import EnvMerge, checked, default_response
+from kubedevices.plugin.allocate_response import (
+    EnvMerge,
+    checked,
+    default_response,
+    explain_preference,
+)
 from kubedevices.plugin.author_code import place_of, without_our_frames
 from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts, Timing
-from kubedevices.words import counted, some_of
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
@@ -240,21 +243,22 @@ class PluginServer:
     @contextlib.contextmanager
     def _counted_allocation(self, request: AllocateRequest) -> Iterator[None]:
         """Count and log what becomes of a call; an error becomes the status the node gets."""
-        started = asyncio.get_running_loop().time()
-        ids = " | ".join(" ".join(container.device_ids) for container in request.containers)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
             yield
         except Exception as error:
             self.counts["failed_allocations"] += 1
             self._count_late("allocate", error)
-            self._fail("Allocate", ids, error)
+            self._fail("Allocate", _all_ids(request), error)
         finally:
-            took = asyncio.get_running_loop().time() - started
+            took = loop.time() - started
             if self._on_allocated is not None:
                 self._on_allocated(self.resource, took)
         self.counts["allocations"] += 1
-        said = ("%s: allocated %s (%.1f ms)", self.resource, ids, took * 1000)
-        asyncio.get_running_loop().call_soon(_log.info, *said)  # the answer need not wait for it
+        if _log.isEnabledFor(logging.INFO):
+            said = ("%s: allocated %s (%.1f ms)", self.resource, _all_ids(request), took * 1000)
+            loop.call_soon(_log.info, *said)  # the answer need not wait for it
 
     async def _look_after_cdi(self, response: AllocateResponse, deadline: Deadline) -> None:
         """Let no name out whose file is missing: the container could not be created."""
@@ -370,21 +374,8 @@ class PluginServer:
         raise RpcError(code, text) from error
 
 
-def explain_preference(asked: ContainerPreferredRequest, preferred: tuple[str, ...]) -> str:
-    """Return what is wrong with the answer for one container, or an empty string.
-
-    No preference at all is always right.
-    """
-    chosen = set(preferred)
-    if not chosen:
-        return ""
-    if foreign := chosen - set(asked.available):
-        return f"{some_of(sorted(foreign))} not available"
-    if missing := set(asked.must_include) - chosen:
-        return f"{some_of(sorted(missing))} missing, though they must be included"
-    if len(chosen) != asked.size:
-        return f"{counted(len(chosen), 'device')} instead of {asked.size}"
-    return ""
+def _all_ids(request: AllocateRequest) -> str:
+    return " | ".join(" ".join(container.device_ids) for container in request.containers)
 
 
 def _describe(error: Exception) -> str:

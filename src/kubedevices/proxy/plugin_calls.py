@@ -19,7 +19,14 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
     PreStartContainerResponse,
 )
-from kubedevices.errors import EndpointStopped, PluginAway, PluginLate, WireError
+from kubedevices.errors import (
+    EndpointStopped,
+    PluginAway,
+    PluginLate,
+    RpcError,
+    StatusCode,
+    WireError,
+)
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.plugin.capabilities import (
     Allocator,
@@ -29,6 +36,9 @@ from kubedevices.plugin.capabilities import (
 )
 
 Answer = TypeVar("Answer")
+
+_NEARLY = 0.98
+"""Of a limit: the plugin knows the limit, and may say itself a moment before that it is late."""
 
 _log = logging.getLogger(__name__)
 
@@ -128,16 +138,17 @@ class PluginCalls(CallsOnly):
         plugin = self._current()
         if plugin is None:
             raise PluginAway(self.resource, call)
-        limit = asyncio.timeout(seconds)
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds * _NEARLY
         try:
-            async with limit:
-                return await ask(plugin)
-        except TimeoutError:
-            socket = plugin.socket.name
-            raise PluginLate(self.resource, call, socket, seconds, option) from None
+            return await ask(plugin)  # which ends after `seconds`
         except EndpointStopped as error:
             raise PluginAway(self.resource, call) from error
         except WireError as error:
+            code = error.code if isinstance(error, RpcError) else None
+            if code is StatusCode.DEADLINE_EXCEEDED and clock() >= until:
+                socket = plugin.socket.name
+                raise PluginLate(self.resource, call, socket, seconds, option) from None
             if plugin.is_connected:
                 raise
             raise PluginAway(self.resource, call) from error

@@ -113,7 +113,7 @@ class PluginScanner(Scanner):
 
         Nothing changes for the one before until this one has sent a list.
         """
-        allocate, preferred, pre_start = (2 * seconds for seconds in self.limits)
+        allocate, preferred, pre_start = self.limits
         endpoint = await Endpoint.connect(
             str(self.resource),
             socket,

@@ -320,8 +320,9 @@ def _expire(link: _ClientLink, call: Call, timeout: float) -> None:
 
 
 def _leave(link: _ClientLink, call: Call) -> None:
-    link.connection.cancel(call)
-    link.flush()
+    if not call.ended or call.messages:
+        link.connection.cancel(call)
+        link.flush()
 
 
 def _only_message(link: _ClientLink, call: Call) -> bytes:
