@@ -23,7 +23,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.topology.options import check_settings
 from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DOMAIN = "bench.example.com"
@@ -120,7 +120,7 @@ class Node:
         size = len("".join(parts))
         for holding in self.manager.pod_devices.holdings(pod.uid):
             size += len(json.dumps(holding.held.devices_per_numa))
-            size += len(container_response_to_wire(holding.held.response))
+            size += len(CONTAINER_RESPONSE.to_wire(holding.held.response))
         return PlainCommit(self.state / "baseline.db", size)
 
 

@@ -13,7 +13,7 @@ from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.cli import main
 from kubedevices.device import Mount
 from kubedevices.node.checkpoint.text import Checkpoint, CheckpointEntry, format_checkpoint
-from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.cli.commands import run
 from tests.golden_data import GOLDEN, load
 
@@ -209,7 +209,7 @@ def test_read_write_mounts_and_equal_paths_are_short(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Only what differs from the plain case is spelt out."""
-    response = container_response_to_wire(
+    response = CONTAINER_RESPONSE.to_wire(
         ContainerAllocateResponse(mounts=[Mount("/m", "/m", read_only=False)])
     )
     done = Printed(capsys, "show", write(tmp_path / "f", entry("p", response=response)))

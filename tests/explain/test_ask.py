@@ -16,7 +16,7 @@ from kubedevices.node.doors.control import ControlService
 from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
-from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
@@ -28,7 +28,7 @@ GIVEN = ContainerAllocateResponse(devices=[DeviceSpec("/dev/w0")], cdi_devices=[
 def checkpoint(directory: Path) -> Path:
     path = directory / "kubelet_internal_checkpoint"
     holding = Holding("uid-1", "main", RESOURCE, HeldDevices({0: ["w0"]}, GIVEN))
-    made = checkpoint_of([holding], {RESOURCE: ["w0", "w1"]}, container_response_to_wire)
+    made = checkpoint_of([holding], {RESOURCE: ["w0", "w1"]}, CONTAINER_RESPONSE.to_wire)
     path.write_bytes(format_checkpoint(made))
     return path
 

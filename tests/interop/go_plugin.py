@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kubedevices.allocation import RegisterRequest
-from kubedevices.wire.convert import register_request_to_wire
+from kubedevices.wire.convert import REGISTER_REQUEST
 from kubedevices.wire.services import REGISTER, device_plugin_methods
 from kubedevices.wire.unix_grpc import UnaryMethod
 from tests.fake_plugin import FakePlugin
@@ -46,6 +46,6 @@ class GoFakePlugin(FakePlugin):
         request = RegisterRequest(version, endpoint, self.resource)
         client = await GoClient.dial(self.socket_dir / "kubelet.sock", authority="")
         try:
-            await client.unary(REGISTER, register_request_to_wire(request), timeout=20)
+            await client.unary(REGISTER, REGISTER_REQUEST.to_wire(request), timeout=20)
         finally:
             await client.close()

@@ -17,7 +17,7 @@ from kubedevices.allocation import (
 from kubedevices.device import Device, DeviceSpec, Health, Mount
 from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
 from kubedevices.plugin.allocate_response import EnvMerge, default_response
-from kubedevices.wire.convert import allocate_response_to_wire
+from kubedevices.wire.convert import ALLOCATE_RESPONSE
 
 
 def request_for(*containers: tuple[str, ...]) -> AllocateRequest:
@@ -89,7 +89,7 @@ def test_every_order_of_ids_gives_the_same_bytes(ids: list[str], env_merge: EnvM
     }
     ordered = default_response(request_for(tuple(devices)), devices, env_merge=env_merge)
     shuffled = default_response(request_for(tuple(ids)), devices, env_merge=env_merge)
-    assert allocate_response_to_wire(shuffled) == allocate_response_to_wire(ordered)
+    assert ALLOCATE_RESPONSE.to_wire(shuffled) == ALLOCATE_RESPONSE.to_wire(ordered)
 
 
 def test_an_unknown_device() -> None:

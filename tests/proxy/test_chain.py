@@ -53,8 +53,8 @@ async def change(rig: ProxyRig, text: str) -> None:
 
 async def allocate(served: Connected, *ids: str) -> dict[str, str]:
     request = AllocateRequest((ContainerAllocateRequest(ids),))
-    answer = await ask(served, services.ALLOCATE, convert.allocate_request_to_wire(request))
-    return convert.allocate_response_from_wire(answer).containers[0].env
+    answer = await ask(served, services.ALLOCATE, convert.ALLOCATE_REQUEST.to_wire(request))
+    return convert.ALLOCATE_RESPONSE.from_wire(answer).containers[0].env
 
 
 async def test_all_of_them_together(short_dir: Path) -> None:

@@ -78,15 +78,15 @@ async def test_fields_of_a_later_api_pass(short_dir: Path) -> None:
         ]
         answers = await asyncio.gather(
             *(
-                ask(served, services.ALLOCATE, convert.allocate_request_to_wire(each))
+                ask(served, services.ALLOCATE, convert.ALLOCATE_REQUEST.to_wire(each))
                 for each in requests
             )
         )
         assert answers == [
-            convert.allocate_response_to_wire(plugin.allocate_answer(each)) for each in requests
+            convert.ALLOCATE_RESPONSE.to_wire(plugin.allocate_answer(each)) for each in requests
         ]
         assert answers[3].endswith(later * 3)
-        starts = convert.pre_start_request_to_wire(PreStartContainerRequest(("a",), later))
+        starts = convert.PRE_START_REQUEST.to_wire(PreStartContainerRequest(("a",), later))
         assert await ask(served, services.PRE_START_CONTAINER, starts) == later
 
 
@@ -125,9 +125,9 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
         request = AllocateRequest(
             (ContainerAllocateRequest(("b", "a")), ContainerAllocateRequest(("c", "unknown")))
         )
-        payload = convert.allocate_request_to_wire(request)
+        payload = convert.ALLOCATE_REQUEST.to_wire(request)
         answer = await ask(served, services.ALLOCATE, payload)
-        assert answer == convert.allocate_response_to_wire(plugin.allocate_answer(request))
+        assert answer == convert.ALLOCATE_RESPONSE.to_wire(plugin.allocate_answer(request))
 
         wanted = PreferredAllocationRequest(
             (
@@ -135,13 +135,13 @@ async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
                 ContainerPreferredRequest(("c",), (), 7),
             )
         )
-        payload = convert.preferred_request_to_wire(wanted)
+        payload = convert.PREFERRED_REQUEST.to_wire(wanted)
         answer = await ask(served, services.GET_PREFERRED_ALLOCATION, payload)
-        assert convert.preferred_response_from_wire(answer).containers == (("b", "a"), ("c",))
+        assert convert.PREFERRED_RESPONSE.from_wire(answer).containers == (("b", "a"), ("c",))
         assert tuple(plugin.preferred_requests) == wanted.containers
 
         starts = PreStartContainerRequest(("c", "a"))
-        payload = convert.pre_start_request_to_wire(starts)
+        payload = convert.PRE_START_REQUEST.to_wire(starts)
         assert await ask(served, services.PRE_START_CONTAINER, payload) == b""
         assert plugin.pre_starts == [("c", "a")]
 
@@ -180,7 +180,7 @@ async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None
         other = await rig.served(1, "example.com/other")
         for method in ("allocate", "preferred", "pre_start"):
             plugin.hang(method)
-        payload = convert.allocate_request_to_wire(
+        payload = convert.ALLOCATE_REQUEST.to_wire(
             AllocateRequest((ContainerAllocateRequest(("a",)),))
         )
         hanging = asyncio.create_task(ask(served, services.ALLOCATE, payload))
@@ -195,11 +195,11 @@ async def test_a_plugin_that_hangs_ends_at_its_deadline(short_dir: Path) -> None
             assert late.value.code is StatusCode.DEADLINE_EXCEEDED
             for word in (RESOURCE, "widget.sock", name, "0.2 s"):
                 assert word in late.value.message
-        payload = convert.preferred_request_to_wire(
+        payload = convert.PREFERRED_REQUEST.to_wire(
             PreferredAllocationRequest((ContainerPreferredRequest(("a",), (), 1),))
         )
         answer = await ask(served, services.GET_PREFERRED_ALLOCATION, payload)
-        assert convert.preferred_response_from_wire(answer).containers == ((),)
+        assert convert.PREFERRED_RESPONSE.from_wire(answer).containers == ((),)
 
 
 async def test_a_kubelet_that_hangs_up_cancels_the_call_inside(short_dir: Path) -> None:

@@ -12,7 +12,7 @@ from kubedevices.errors import PluginNotBack
 from kubedevices.node.checkpoint.text import Checkpoint, parse_checkpoint, restore
 from kubedevices.node.inventory.inventory import Capacity
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.wire.convert import container_response_from_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import GOLDEN
 from tests.node_process import node_process
@@ -195,7 +195,7 @@ async def test_a_kubelet_can_take_over(short_dir: Path) -> None:
         await rig.manager.stop()
         found = parse_checkpoint(file.read_bytes())
         assert isinstance(found, Checkpoint)
-        (holding,) = restore(found, container_response_from_wire).holdings
+        (holding,) = restore(found, CONTAINER_RESPONSE.from_wire).holdings
         assert holding[:3] == (pod("q").uid, "main", RESOURCE)
         assert holding.held.device_ids == devices
         assert holding.held.response.env == {"IDS": ",".join(devices)}

@@ -66,7 +66,7 @@ Pair = tuple[PeerClient, PeerClient, Plugin]
 
 
 def allocation(*ids: str) -> bytes:
-    return convert.allocate_request_to_wire(kd.AllocateRequest((ContainerAllocateRequest(ids),)))
+    return convert.ALLOCATE_REQUEST.to_wire(kd.AllocateRequest((ContainerAllocateRequest(ids),)))
 
 
 CALLS = {
@@ -77,17 +77,17 @@ CALLS = {
     "allocate nonsense": (services.ALLOCATE, b"\xff\xff\xff"),
     "preferred": (
         services.GET_PREFERRED_ALLOCATION,
-        convert.preferred_request_to_wire(
+        convert.PREFERRED_REQUEST.to_wire(
             kd.PreferredAllocationRequest((ContainerPreferredRequest(("w1", "w2"), ("w2",), 1),))
         ),
     ),
     "pre start": (
         services.PRE_START_CONTAINER,
-        convert.pre_start_request_to_wire(kd.PreStartContainerRequest(("w2",))),
+        convert.PRE_START_REQUEST.to_wire(kd.PreStartContainerRequest(("w2",))),
     ),
     "pre start failing": (
         services.PRE_START_CONTAINER,
-        convert.pre_start_request_to_wire(kd.PreStartContainerRequest(("w1",))),
+        convert.PRE_START_REQUEST.to_wire(kd.PreStartContainerRequest(("w1",))),
     ),
     "unknown method": ("/v1beta1.DevicePlugin/Deallocate", b""),
 }

@@ -1,6 +1,5 @@
 """Messages ⇄ values: everything that goes in comes out."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from kubedevices.device import Device, DeviceSpec, Health, Mount, ReportedDevice
 from kubedevices.errors import ProtocolError
 from kubedevices.wire import convert
 from kubedevices.wire.device_lists import device_list_from_wire
+from kubedevices.wire.protobuf import Message
 from tests.wire.protobuf_classes import message_class
 
 text = st.text(max_size=12)
@@ -185,70 +185,67 @@ def named(value: Any) -> dict[str, Any]:
     return {}
 
 
-Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]
-MESSAGES: dict[str, Codec] = {
+MESSAGES: dict[str, tuple[st.SearchStrategy[Any], Message[Any]]] = {
     "v1beta1.DevicePluginOptions": (
-        options, convert.options_to_wire, convert.options_from_wire,
+        options, convert.OPTIONS,
     ),
     "v1beta1.RegisterRequest": (
         st.builds(RegisterRequest, text, text, text, options),
-        convert.register_request_to_wire, convert.register_request_from_wire,
+        convert.REGISTER_REQUEST,
     ),
     "v1beta1.AllocateRequest": (
         st.builds(AllocateRequest, st.lists(ids, max_size=3).map(tuple), NOTHING),
-        convert.allocate_request_to_wire, convert.allocate_request_from_wire,
+        convert.ALLOCATE_REQUEST,
     ),
     "v1beta1.AllocateResponse": (
         st.builds(AllocateResponse, st.lists(containers, max_size=3)),
-        convert.allocate_response_to_wire, convert.allocate_response_from_wire,
+        convert.ALLOCATE_RESPONSE,
     ),
     "v1beta1.ContainerAllocateResponse": (
-        containers, convert.container_response_to_wire, convert.container_response_from_wire,
+        containers, convert.CONTAINER_RESPONSE,
     ),
     "v1beta1.PreferredAllocationRequest": (
         st.builds(
             PreferredAllocationRequest, st.lists(preferred, max_size=3).map(tuple), NOTHING
         ),
-        convert.preferred_request_to_wire, convert.preferred_request_from_wire,
+        convert.PREFERRED_REQUEST,
     ),
     "v1beta1.PreferredAllocationResponse": (
         st.builds(
             PreferredAllocationResponse, st.lists(texts, max_size=3).map(tuple), NOTHING
         ),
-        convert.preferred_response_to_wire, convert.preferred_response_from_wire,
+        convert.PREFERRED_RESPONSE,
     ),
     "v1beta1.PreStartContainerRequest": (
         st.builds(PreStartContainerRequest, texts, NOTHING),
-        convert.pre_start_request_to_wire, convert.pre_start_request_from_wire,
+        convert.PRE_START_REQUEST,
     ),
     "v1beta1.PreStartContainerResponse": (
         st.builds(PreStartContainerResponse, NOTHING),
-        convert.pre_start_response_to_wire, convert.pre_start_response_from_wire,
+        convert.PRE_START_RESPONSE,
     ),
     "pluginregistration.PluginInfo": (
         st.builds(PluginInfo, text, text, text, texts),
-        convert.plugin_info_to_wire, convert.plugin_info_from_wire,
+        convert.PLUGIN_INFO,
     ),
     "pluginregistration.RegistrationStatus": (
-        st.tuples(st.booleans(), text),
-        lambda status: convert.registration_status_to_wire(*status),
-        convert.registration_status_from_wire,
+        st.builds(convert.RegistrationStatus, st.booleans(), text), convert.REGISTRATION_STATUS,
     ),
 }  # fmt: skip
-"""Name: values of ours, to bytes, and back."""
+"""Name: values of ours, and the message."""
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 @given(st.data())
 def test_a_message_is_written_as_protobuf_writes_it(name: str, data: st.DataObject) -> None:
     """The same message, by the names of its fields, in as many bytes; and it is read back."""
-    values, to_wire, from_wire = MESSAGES[name]
+    values, ours = MESSAGES[name]
     value: Any = data.draw(values)
-    wire = to_wire(value)
+    wire = ours.to_wire(value)
     theirs = message_class(name)(**named(value))
     assert message_class(name).FromString(wire) == theirs
     assert len(wire) == theirs.ByteSize()
-    assert from_wire(wire) == value
+    assert ours.from_wire(wire) == value
 
 
 RELAYED = {name for name in MESSAGES if "Regist" not in name and "Info" not in name}
@@ -271,28 +268,30 @@ odd_fields = st.builds(
 @given(st.data())
 def test_an_odd_message_is_read_as_protobuf_reads_it(name: str, data: st.DataObject) -> None:
     """Doubled, merged, out of order, unknown, of another type: it means what protobuf says."""
-    values, to_wire, from_wire = MESSAGES[name]
+    values, ours = MESSAGES[name]
     value: Any = data.draw(values)
-    wire = b"".join(data.draw(st.permutations([to_wire(value), *data.draw(st.lists(odd_fields))])))
+    wire = b"".join(
+        data.draw(st.permutations([ours.to_wire(value), *data.draw(st.lists(odd_fields))]))
+    )
     try:
         theirs = message_class(name).FromString(wire).SerializeToString(deterministic=True)
     except DecodeError:
         with pytest.raises(ProtocolError):
-            from_wire(wire)
+            ours.from_wire(wire)
     else:
-        assert from_wire(wire) == from_wire(theirs)
+        assert ours.from_wire(wire) == ours.from_wire(theirs)
         if name in RELAYED:
-            passed = message_class(name).FromString(to_wire(from_wire(wire)))
+            passed = message_class(name).FromString(ours.to_wire(ours.from_wire(wire)))
             assert passed.SerializeToString(deterministic=True) == theirs
 
 
 def test_register_request_without_options() -> None:
     """Options that are missing are both false, as in a kubelet."""
-    assert convert.register_request_from_wire(b"\x0a\x01v").options == PluginOptions()
+    assert convert.REGISTER_REQUEST.from_wire(b"\x0a\x01v").options == PluginOptions()
 
 
 def test_equal_maps_are_equal_bytes() -> None:
     """Whatever the order in which an author filled them in."""
     one = ContainerAllocateResponse({"A": "1", "B": "2"}, annotations={"c": "3", "d": "4"})
     two = ContainerAllocateResponse({"B": "2", "A": "1"}, annotations={"d": "4", "c": "3"})
-    assert convert.container_response_to_wire(one) == convert.container_response_to_wire(two)
+    assert convert.CONTAINER_RESPONSE.to_wire(one) == convert.CONTAINER_RESPONSE.to_wire(two)

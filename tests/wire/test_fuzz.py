@@ -267,16 +267,16 @@ def test_the_conversations_are_proper() -> None:
 
 DECODERS: list[Callable[[bytes], object]] = [
     device_list_from_wire,
-    convert.options_from_wire,
-    convert.register_request_from_wire,
-    convert.allocate_request_from_wire,
-    convert.allocate_response_from_wire,
-    convert.container_response_from_wire,
-    convert.preferred_request_from_wire,
-    convert.preferred_response_from_wire,
-    convert.pre_start_request_from_wire,
-    convert.plugin_info_from_wire,
-    convert.registration_status_from_wire,
+    convert.OPTIONS.from_wire,
+    convert.REGISTER_REQUEST.from_wire,
+    convert.ALLOCATE_REQUEST.from_wire,
+    convert.ALLOCATE_RESPONSE.from_wire,
+    convert.CONTAINER_RESPONSE.from_wire,
+    convert.PREFERRED_REQUEST.from_wire,
+    convert.PREFERRED_RESPONSE.from_wire,
+    convert.PRE_START_REQUEST.from_wire,
+    convert.PLUGIN_INFO.from_wire,
+    convert.REGISTRATION_STATUS.from_wire,
     services.json_from_wire,
 ]
 

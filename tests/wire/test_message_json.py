@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire import message_json
-from kubedevices.wire.message_json import Message, to_bytes, to_json
-from kubedevices.wire.protobuf import block
+from kubedevices.wire import convert
+from kubedevices.wire.message_json import to_bytes, to_json
+from kubedevices.wire.protobuf import Message, block
 from tests.wire.protobuf_classes import message_class
 
 text = st.text(max_size=6)
@@ -46,28 +46,28 @@ flags = {
     name: st.booleans() for name in ("pre_start_required", "get_preferred_allocation_available")
 }
 
-MESSAGES: list[tuple[str, Message, st.SearchStrategy[dict[str, Any]]]] = [
-    ("ListAndWatchResponse", message_json.LIST, some(devices=devices)),
-    ("DevicePluginOptions", message_json.OPTIONS, some(**flags)),
+MESSAGES: list[tuple[str, Message[Any], st.SearchStrategy[dict[str, Any]]]] = [
+    ("ListAndWatchResponse", convert.DEVICE_LIST, some(devices=devices)),
+    ("DevicePluginOptions", convert.OPTIONS, some(**flags)),
     (
         "AllocateRequest",
-        message_json.ALLOCATE_REQUEST,
+        convert.ALLOCATE_REQUEST,
         some(container_requests=several(devices_ids=texts)),
     ),
-    ("AllocateResponse", message_json.ALLOCATE_RESPONSE, some(container_responses=container)),
-    ("PreferredAllocationRequest", message_json.PREFERRED_REQUEST, some(container_requests=asked)),
+    ("AllocateResponse", convert.ALLOCATE_RESPONSE, some(container_responses=container)),
+    ("PreferredAllocationRequest", convert.PREFERRED_REQUEST, some(container_requests=asked)),
     (
         "PreferredAllocationResponse",
-        message_json.PREFERRED_RESPONSE,
+        convert.PREFERRED_RESPONSE,
         some(container_responses=several(deviceIDs=texts)),
     ),
-    ("PreStartContainerRequest", message_json.PRE_START_REQUEST, some(devices_ids=texts)),
+    ("PreStartContainerRequest", convert.PRE_START_REQUEST, some(devices_ids=texts)),
 ]
 
 
 @pytest.mark.parametrize(("name", "kind", "content"), MESSAGES, ids=[each[0] for each in MESSAGES])
 def test_it_is_the_json_of_protobuf(
-    name: str, kind: Message, content: st.SearchStrategy[dict[str, Any]]
+    name: str, kind: Message[Any], content: st.SearchStrategy[dict[str, Any]]
 ) -> None:
     """What protobuf writes as JSON is what we write; and each reads the other's."""
     made = message_class(f"v1beta1.{name}")
@@ -91,39 +91,39 @@ def test_fields_of_a_later_version_are_kept(
     unknown = b"".join(block(number, content) for number, content in fields)
     inner = b"".join(block(1, each.encode()) for each in ids) + unknown
     data = block(1, inner) + unknown
-    kind = message_json.ALLOCATE_REQUEST
+    kind = convert.ALLOCATE_REQUEST
     assert to_bytes(kind, to_json(kind, data)) == data
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "problem"),
     [
-        (message_json.LIST, [], r"^\[\] is not an object"),
-        (message_json.LIST, {"devices": {}}, "devices: {} is not a list"),
-        (message_json.LIST, {"devices": [{"ID": 3}]}, "devices: ID: 3 is not text"),
-        (message_json.LIST, {"devices": [{"ID": "\ud800"}]}, "devices: ID: .*surrogates"),
+        (convert.DEVICE_LIST, [], r"^\[\] is not an object"),
+        (convert.DEVICE_LIST, {"devices": {}}, "devices: {} is not a list"),
+        (convert.DEVICE_LIST, {"devices": [{"ID": 3}]}, "devices: ID: 3 is not text"),
+        (convert.DEVICE_LIST, {"devices": [{"ID": "\ud800"}]}, "devices: ID: .*surrogates"),
         (
-            message_json.LIST,
+            convert.DEVICE_LIST,
             {"devices": [{"topology": {"nodes": [{"ID": str(2**63)}]}}]},
             "topology: nodes: ID: 9223372036854775808 has more than 64 bits",
         ),
-        (message_json.OPTIONS, {"preStartRequired": 1}, "preStartRequired: 1 is not true or false"),
-        (message_json.OPTIONS, {"unknown": "%"}, "unknown: these are no fields"),
-        (message_json.OPTIONS, {"unknown": "CA=="}, "unknown: these are no fields"),
+        (convert.OPTIONS, {"preStartRequired": 1}, "preStartRequired: 1 is not true or false"),
+        (convert.OPTIONS, {"unknown": "%"}, "unknown: these are no fields"),
+        (convert.OPTIONS, {"unknown": "CA=="}, "unknown: these are no fields"),
         (
-            message_json.ALLOCATE_RESPONSE,
+            convert.ALLOCATE_RESPONSE,
             {"containerResponses": [{"envs": {"A": 1}}]},
             "containerResponses: envs: 1 is not text",
         ),
         (
-            message_json.PREFERRED_REQUEST,
+            convert.PREFERRED_REQUEST,
             {"containerRequests": [{"allocationSize": "many"}]},
             "allocationSize: .*many",
         ),
     ],
 )
 def test_what_is_no_such_message_is_refused_by_its_key(
-    kind: Message, given: Any, problem: str
+    kind: Message[Any], given: Any, problem: str
 ) -> None:
     """Whoever wrote the JSON learns where."""
     with pytest.raises(ValueError, match=problem):
@@ -134,8 +134,8 @@ def test_what_is_no_such_message_is_refused_by_its_key(
 def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
     """And what is a message is the same message afterwards."""
     try:
-        found = to_json(message_json.ALLOCATE_RESPONSE, data)
+        found = to_json(convert.ALLOCATE_RESPONSE, data)
     except ProtocolError:
         return
-    again = to_bytes(message_json.ALLOCATE_RESPONSE, found)
-    assert to_json(message_json.ALLOCATE_RESPONSE, again) == found
+    again = to_bytes(convert.ALLOCATE_RESPONSE, found)
+    assert to_json(convert.ALLOCATE_RESPONSE, again) == found

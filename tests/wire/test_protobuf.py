@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire import protobuf
+from kubedevices.wire import convert, protobuf
+from kubedevices.wire.protobuf import Field, Message
 from tests.wire.generate_descriptors import generate
 from tests.wire.protobuf_classes import DESCRIPTORS, message_class
 
@@ -114,7 +115,14 @@ PREFERRED = "v1beta1.ContainerPreferredAllocationRequest"
 def preferred(data: bytes) -> tuple[object, ...] | None:
     """Return what we read of two repeated strings and an int32; None for what we refuse."""
     try:
-        return protobuf.read(PREFERRED, data, lambda f: (f.texts(1), f.texts(2), f.int32(3)))
+        asked = Message(
+            PREFERRED,
+            lambda *values: values,
+            Field(1, "", "texts"),
+            Field(2, "", "texts"),
+            Field(3, "", "int32"),
+        )
+        return asked.from_wire(data)
     except ProtocolError:
         return None
 
@@ -138,26 +146,27 @@ def test_any_bytes_are_read_as_protobuf_reads_them(data: bytes) -> None:
 @given(st.lists(fields, max_size=4).map(b"".join))
 def test_numbers_are_read_as_protobuf_reads_them(data: bytes) -> None:
     """An int64 and a bool of any length; the last of several counts."""
-    for name, field, read in (
-        ("v1beta1.NUMANode", "ID", lambda message: message.int64(1)),
-        ("v1beta1.DevicePluginOptions", "pre_start_required", lambda message: message.flag(1)),
+    for name, field, kind in (
+        ("v1beta1.NUMANode", "ID", "int64"),
+        ("v1beta1.DevicePluginOptions", "pre_start_required", "flag"),
     ):
+        ours: Message[object] = Message(name, lambda value: value, Field(1, "", kind))
         try:
             theirs = message_class(name).FromString(data)
         except DecodeError:
             with pytest.raises(ProtocolError):
-                protobuf.read(name, data, read)
+                ours.from_wire(data)
         else:
-            assert protobuf.read(name, data, read) == getattr(theirs, field)
+            assert ours.from_wire(data) == getattr(theirs, field)
 
 
 def test_a_broken_message_is_named() -> None:
     """A string that is no UTF-8 is a broken message, and the error says of which type."""
     with pytest.raises(ProtocolError, match=r"3 bytes are no v1beta1\.Device message"):
-        protobuf.read("v1beta1.Device", b"\x0a\x01\xff", lambda message: message.text(1))
+        convert.DEVICE.from_wire(b"\x0a\x01\xff")
 
 
 def test_groups_within_groups_need_no_stack() -> None:
     """A hostile peer that opens a million groups gets a refusal, not a RecursionError."""
     with pytest.raises(ProtocolError):
-        protobuf.read("v1beta1.Device", b"\x0b" * 1_000_000, lambda message: message.text(1))
+        convert.DEVICE.from_wire(b"\x0b" * 1_000_000)

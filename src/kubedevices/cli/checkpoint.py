@@ -24,7 +24,7 @@ from kubedevices.node.checkpoint.text import (
     CheckpointEntry,
     parse_checkpoint,
 )
-from kubedevices.wire.convert import container_response_from_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 NAME = "checkpoint"
 HELP = """\
@@ -130,7 +130,7 @@ def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> Document:
     if is_v1:  # it knows no NUMA nodes; the reader had to put the devices somewhere
         devices = {"-1": [each for ids in devices.values() for each in ids]}
     try:
-        answer = _answer(container_response_from_wire(entry.response or b""))
+        answer = _answer(CONTAINER_RESPONSE.from_wire(entry.response or b""))
     except ProtocolError:
         answer = None
         notes.append(

@@ -36,7 +36,7 @@ from kubedevices.node.checkpoint.text import BadCheckpoint, parse_checkpoint, re
 from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
-from kubedevices.wire.convert import container_response_from_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from kubedevices.wire.kubelet_devices import ask_kubelet
 from kubedevices.wire.proxy_client import ask_proxy
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -133,7 +133,7 @@ def read_checkpoint(path: Path, answers: Answers) -> Answers:
     checkpoint = parse_checkpoint(data)
     if isinstance(checkpoint, BadCheckpoint):
         return replace(answers, checkpoint=path, checkpoint_problem=checkpoint.reason)
-    restored = restore(checkpoint, container_response_from_wire)
+    restored = restore(checkpoint, CONTAINER_RESPONSE.from_wire)
     return replace(
         answers,
         checkpoint=path,

@@ -39,7 +39,7 @@ from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.wire import message_json
-from kubedevices.wire.convert import options_to_wire
+from kubedevices.wire.convert import OPTIONS
 from kubedevices.wire.message_json import Json
 
 Answer = TypeVar("Answer")
@@ -95,7 +95,7 @@ class Recorded(Middleware):
 
     def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "Recording":
         """Note what the type offers, and return what notes its calls."""
-        options = message_json.to_json(message_json.OPTIONS, options_to_wire(inner.options))
+        options = message_json.to_json(OPTIONS, OPTIONS.to_wire(inner.options))
         self.file.add_options(f"{self.domain}/{inner_type}", options)
         return Recording(self, inner, device_type, inner_type)
 

@@ -4,15 +4,15 @@ docs/proxy.md describes the format. Writing and reading of lines; no file is tou
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.wire import convert, message_json
-from kubedevices.wire.message_json import Json, Message, to_bytes, to_json
-from kubedevices.wire.protobuf import Fields, next_field
+from kubedevices.wire import convert
+from kubedevices.wire.message_json import Json, to_bytes, to_json
+from kubedevices.wire.protobuf import Message, next_field
 
 VERSION = 1
 SUFFIX = ".jsonl"
@@ -25,41 +25,16 @@ REDACTED = "REDACTED"
 
 
 class Call(NamedTuple):
-    """How the request and the response of one call are written and read."""
+    """The messages of one call."""
 
-    request: Message
-    response: Message
-    request_to_wire: Callable[[Any], bytes]
-    request_from_wire: Callable[[bytes], Any]
-    response_to_wire: Callable[[Any], bytes]
-    response_from_wire: Callable[[bytes], Any]
+    request: Message[Any]
+    response: Message[Any]
 
 
 CALLS: Mapping[str, Call] = {
-    ALLOCATE: Call(
-        message_json.ALLOCATE_REQUEST,
-        message_json.ALLOCATE_RESPONSE,
-        convert.allocate_request_to_wire,
-        convert.allocate_request_from_wire,
-        convert.allocate_response_to_wire,
-        convert.allocate_response_from_wire,
-    ),
-    PREFER: Call(
-        message_json.PREFERRED_REQUEST,
-        message_json.PREFERRED_RESPONSE,
-        convert.preferred_request_to_wire,
-        convert.preferred_request_from_wire,
-        convert.preferred_response_to_wire,
-        convert.preferred_response_from_wire,
-    ),
-    PRE_START: Call(
-        message_json.PRE_START_REQUEST,
-        message_json.PRE_START_RESPONSE,
-        convert.pre_start_request_to_wire,
-        convert.pre_start_request_from_wire,
-        convert.pre_start_response_to_wire,
-        convert.pre_start_response_from_wire,
-    ),
+    ALLOCATE: Call(convert.ALLOCATE_REQUEST, convert.ALLOCATE_RESPONSE),
+    PREFER: Call(convert.PREFERRED_REQUEST, convert.PREFERRED_RESPONSE),
+    PRE_START: Call(convert.PRE_START_REQUEST, convert.PRE_START_RESPONSE),
 }
 """The calls of a container's life."""
 
@@ -96,13 +71,13 @@ def said(time: float, resource: str, call: str, *, speaker: str = "plugin", **mo
 def request_json(call: str, request: Any) -> Json:
     """Return what a kubelet asks."""
     how = CALLS[call]
-    return to_json(how.request, how.request_to_wire(request))
+    return to_json(how.request, how.request.to_wire(request))
 
 
 def response_json(call: str, response: Any, *, redact_env: bool = False) -> Json:
     """Return what a plugin answers."""
     how = CALLS[call]
-    found = to_json(how.response, how.response_to_wire(response))
+    found = to_json(how.response, how.response.to_wire(response))
     if redact_env:
         for container in found.get("containerResponses", ()):
             if "envs" in container:
@@ -146,7 +121,7 @@ def list_json(old: Sequence[bytes] | None, new: Sequence[bytes]) -> Json:
     """
     if old is not None and (change := _change(old, new)) is not None:
         return {"change": change}
-    return {"message": to_json(message_json.LIST, b"".join(new))}
+    return {"message": to_json(convert.DEVICE_LIST, b"".join(new))}
 
 
 def _change(old: Sequence[bytes], new: Sequence[bytes]) -> Json | None:
@@ -158,15 +133,19 @@ def _change(old: Sequence[bytes], new: Sequence[bytes]) -> Json | None:
     # What the reader makes of it decides: doubled IDs and another order need the whole list.
     if _applied(old, came, removed) != tuple(new):
         return None
-    return {"devices": [], **to_json(message_json.LIST, b"".join(came)), "removed": sorted(removed)}
+    return {
+        "devices": [],
+        **to_json(convert.DEVICE_LIST, b"".join(came)),
+        "removed": sorted(removed),
+    }
 
 
 def apply_list(old: Sequence[bytes], parts: Json) -> tuple[bytes, ...]:
     """Return the list that a line makes of `old`; raises ValueError for what is no such line."""
     if "message" in parts:
-        return entries_of(to_bytes(message_json.LIST, parts["message"]))
+        return entries_of(to_bytes(convert.DEVICE_LIST, parts["message"]))
     change = parts.get("change")
-    came = entries_of(to_bytes(message_json.LIST, change))
+    came = entries_of(to_bytes(convert.DEVICE_LIST, change))
     removed = change.get("removed", [])  # type: ignore[union-attr]  # to_bytes took it
     if not isinstance(removed, list) or not all(isinstance(each, str) for each in removed):
         raise ValueError("removed: it is not a list of IDs")
@@ -186,4 +165,4 @@ def _applied(old: Sequence[bytes], came: Sequence[bytes], removed: "set[str]") -
 @lru_cache(maxsize=2**14)
 def _id(entry: bytes) -> str:
     tag, content, _ = next_field(entry, 0)
-    return Fields(content).text(1) if isinstance(content, bytes) and tag == _DEVICE else ""
+    return convert.DEVICE.value(content).id if isinstance(content, bytes) and tag == _DEVICE else ""

@@ -27,8 +27,7 @@ from kubedevices.middleware.record_format import (
     seconds,
 )
 from kubedevices.resource_name import explain_resource_name
-from kubedevices.wire import message_json
-from kubedevices.wire.convert import options_from_wire
+from kubedevices.wire import convert, message_json
 from kubedevices.words import counted, some_of
 
 _LINE_LIMIT = 64 * 2**20
@@ -231,8 +230,8 @@ def _understand(
         if not found.changes or entries != before:
             found.changes.append(Change(line.time, entries))
     elif call == OPTIONS:
-        message = message_json.to_bytes(message_json.OPTIONS, parts["message"])
-        found.options = options_from_wire(message)
+        message = message_json.to_bytes(convert.OPTIONS, parts["message"])
+        found.options = convert.OPTIONS.from_wire(message)
     elif call in CALLS:
         how = CALLS[call]
         which = (name, call, parts["id"])
@@ -240,7 +239,7 @@ def _understand(
             return  # the plugin might have answered
         if parts.get("from") == "kubelet":
             message = message_json.to_bytes(how.request, parts["message"])
-            waiting[which] = line.time, key_of(call, how.request_from_wire(message))
+            waiting[which] = line.time, key_of(call, how.request.from_wire(message))
             return
         asked, key = waiting.pop(which)
         took = max(0.0, line.time - asked)
@@ -248,6 +247,6 @@ def _understand(
             answer = Answer(took, error=error_of(parts["error"]))
         else:
             message = message_json.to_bytes(how.response, parts["message"])
-            answer = Answer(took, how.response_from_wire(message))
+            answer = Answer(took, how.response.from_wire(message))
         found.answers.setdefault((call, key), []).append(answer)
     # What a later version says besides is none of our business.

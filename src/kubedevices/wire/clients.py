@@ -35,7 +35,7 @@ class DevicePluginClient:
         """Ask which of the optional calls are wanted."""
         method = services.GET_DEVICE_PLUGIN_OPTIONS
         answer = await self.channel.unary(method, convert.EMPTY, timeout=timeout)
-        return convert.options_from_wire(answer)
+        return convert.OPTIONS.from_wire(answer)
 
     def list_messages(self) -> AsyncGenerator[bytes, None]:
         """Yield every list the plugin sends, for `device_lists`; `aclose` ends the call."""
@@ -51,25 +51,25 @@ class DevicePluginClient:
         self, request: PreferredAllocationRequest, *, timeout: float
     ) -> PreferredAllocationResponse:
         """Ask which devices the plugin would rather give."""
-        payload = convert.preferred_request_to_wire(request)
+        payload = convert.PREFERRED_REQUEST.to_wire(request)
         answer = await self.channel.unary(
             services.GET_PREFERRED_ALLOCATION, payload, timeout=timeout
         )
-        return convert.preferred_response_from_wire(answer)
+        return convert.PREFERRED_RESPONSE.from_wire(answer)
 
     async def allocate(self, request: AllocateRequest, *, timeout: float) -> AllocateResponse:
         """Ask what containers get with their devices."""
-        payload = convert.allocate_request_to_wire(request)
+        payload = convert.ALLOCATE_REQUEST.to_wire(request)
         answer = await self.channel.unary(services.ALLOCATE, payload, timeout=timeout)
-        return convert.allocate_response_from_wire(answer)
+        return convert.ALLOCATE_RESPONSE.from_wire(answer)
 
     async def pre_start_container(
         self, request: PreStartContainerRequest, *, timeout: float
     ) -> PreStartContainerResponse:
         """Let the plugin prepare devices before their container starts."""
-        payload = convert.pre_start_request_to_wire(request)
+        payload = convert.PRE_START_REQUEST.to_wire(request)
         answer = await self.channel.unary(services.PRE_START_CONTAINER, payload, timeout=timeout)
-        return convert.pre_start_response_from_wire(answer)
+        return convert.PRE_START_RESPONSE.from_wire(answer)
 
 
 class RegistrationClient:
@@ -80,7 +80,7 @@ class RegistrationClient:
 
     async def register(self, request: RegisterRequest, *, timeout: float) -> None:
         """Register at a kubelet; what it refuses with is an `RpcError`."""
-        payload = convert.register_request_to_wire(request)
+        payload = convert.REGISTER_REQUEST.to_wire(request)
         await self.channel.unary(services.REGISTER, payload, timeout=timeout)
 
 
@@ -93,13 +93,13 @@ class PluginRegistrationClient:
     async def get_info(self, *, timeout: float) -> PluginInfo:
         """Ask what is served and where."""
         answer = await self.channel.unary(services.GET_INFO, convert.EMPTY, timeout=timeout)
-        return convert.plugin_info_from_wire(answer)
+        return convert.PLUGIN_INFO.from_wire(answer)
 
     async def notify_registration_status(
         self, *, registered: bool, error: str = "", timeout: float
     ) -> None:
         """Tell the plugin how its registration went."""
-        payload = convert.registration_status_to_wire(registered, error)
+        payload = convert.REGISTRATION_STATUS.to_wire(convert.RegistrationStatus(registered, error))
         method = services.NOTIFY_REGISTRATION_STATUS
         await self.channel.unary(method, payload, timeout=timeout)
 

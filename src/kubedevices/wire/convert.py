@@ -1,11 +1,12 @@
 """Messages of the device plugin API ⇄ our values, as bytes on one side and values on the other.
 
-`*_to_wire` returns the bytes of one message, `*_from_wire` takes them and raises `ProtocolError`
-for bytes that are no such message. The numbers are those of the fields in `proto/`.
+One table: each message with its fields, and the value made of them. The numbers are those of
+`proto/`. `message_json` makes JSON by the same table.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from kubedevices.allocation import (
     AllocateRequest,
@@ -22,28 +23,161 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
-from kubedevices.wire.protobuf import (
-    Fields,
-    block,
-    carried,
-    carrying,
-    integer,
-    read,
-    tags,
-    text,
-    text_map,
-    texts,
-)
-
-_OPTIONS = tags(numbers=(1, 2))
-_ONLY_BLOCK_1 = tags(blocks=(1,))
-_RESPONSE = tags(blocks=(1, 2, 3, 4, 5))
-_MOUNT = tags(blocks=(1, 2), numbers=(3,))
-_SPEC = tags(blocks=(1, 2, 3))
-_PREFERRED_REQUEST = tags(blocks=(1, 2), numbers=(3,))
+from kubedevices.wire.protobuf import Field, Message, Plain, block, carried, carrying, text
 
 EMPTY = b""
 """Empty, InfoRequest and their like: a message without fields is no bytes at all."""
+
+
+# ---------------------------------------------------------------- the table
+
+
+def _carrying(kind: Callable[..., Plain]) -> Callable[..., Plain]:
+    """Return what makes a `kind` that keeps unknown fields although it has no place for them."""
+    return lambda *parts: carrying(kind(*parts[:-1]), parts[-1])
+
+
+_NODE: Message[int] = Message(
+    "v1beta1.NUMANode", lambda number: number, Field(1, "", "int64", "ID")
+)
+TOPOLOGY: Message[tuple[int, ...]] = Message(
+    "v1beta1.TopologyInfo", tuple, Field(1, "", "messages", "nodes", _NODE)
+)
+DEVICE = Message(
+    "v1beta1.Device",
+    _carrying(ReportedDevice),
+    Field(1, "id", "text", "ID"),
+    Field(2, "health", "text", "health"),
+    Field(3, "numa_nodes", "optional", "topology", TOPOLOGY),
+    keeps_unknown=True,
+)
+DEVICE_LIST: Message[tuple[ReportedDevice, ...]] = Message(
+    "v1beta1.ListAndWatchResponse", tuple, Field(1, "", "messages", "devices", DEVICE)
+)
+OPTIONS = Message(
+    "v1beta1.DevicePluginOptions",
+    PluginOptions,
+    Field(1, "pre_start_required", "flag", "preStartRequired"),
+    Field(2, "get_preferred_allocation_available", "flag", "getPreferredAllocationAvailable"),
+    keeps_unknown=True,
+)
+REGISTER_REQUEST = Message(
+    "v1beta1.RegisterRequest",
+    RegisterRequest,
+    Field(1, "version", "text"),
+    Field(2, "endpoint", "text"),
+    Field(3, "resource_name", "text"),
+    Field(4, "options", "message", of=OPTIONS),
+)
+_CONTAINER_REQUEST = Message(
+    "v1beta1.ContainerAllocateRequest",
+    ContainerAllocateRequest,
+    Field(1, "device_ids", "texts", "devicesIds"),
+    keeps_unknown=True,
+)
+ALLOCATE_REQUEST = Message(
+    "v1beta1.AllocateRequest",
+    AllocateRequest,
+    Field(1, "containers", "messages", "containerRequests", _CONTAINER_REQUEST),
+    keeps_unknown=True,
+)
+_MOUNT = Message(
+    "v1beta1.Mount",
+    _carrying(Mount),
+    Field(2, "host_path", "text", "hostPath"),
+    Field(1, "container_path", "text", "containerPath"),
+    Field(3, "read_only", "flag", "readOnly"),
+    keeps_unknown=True,
+)
+_SPEC = Message(
+    "v1beta1.DeviceSpec",
+    _carrying(DeviceSpec),
+    Field(2, "host_path", "text", "hostPath"),
+    Field(1, "container_path", "text", "containerPath"),
+    Field(3, "permissions", "text", "permissions"),
+    keeps_unknown=True,
+)
+_CDI_DEVICE = Message(
+    "v1beta1.CDIDevice", carrying, Field(1, "", "text", "name"), keeps_unknown=True
+)
+CONTAINER_RESPONSE = Message(
+    "v1beta1.ContainerAllocateResponse",
+    lambda env, mounts, devices, annotations, cdi, unknown: ContainerAllocateResponse(
+        env, list(mounts), list(devices), annotations, list(cdi), unknown
+    ),
+    Field(1, "env", "map", "envs"),
+    Field(2, "mounts", "messages", "mounts", _MOUNT),
+    Field(3, "devices", "messages", "devices", _SPEC),
+    Field(4, "annotations", "map", "annotations"),
+    Field(5, "cdi_devices", "messages", "cdiDevices", _CDI_DEVICE),
+    keeps_unknown=True,
+)
+"""Alone it is `AllocResp` of a kubelet's checkpoint."""
+
+ALLOCATE_RESPONSE = Message(
+    "v1beta1.AllocateResponse",
+    lambda containers, unknown: AllocateResponse(list(containers), unknown),
+    Field(1, "containers", "messages", "containerResponses", CONTAINER_RESPONSE),
+    keeps_unknown=True,
+)
+_CONTAINER_PREFERRED = Message(
+    "v1beta1.ContainerPreferredAllocationRequest",
+    ContainerPreferredRequest,
+    Field(1, "available", "texts", "availableDeviceIDs"),
+    Field(2, "must_include", "texts", "mustIncludeDeviceIDs"),
+    Field(3, "size", "int32", "allocationSize"),
+    keeps_unknown=True,
+)
+PREFERRED_REQUEST = Message(
+    "v1beta1.PreferredAllocationRequest",
+    PreferredAllocationRequest,
+    Field(1, "containers", "messages", "containerRequests", _CONTAINER_PREFERRED),
+    keeps_unknown=True,
+)
+_DEVICE_IDS = Message(
+    "v1beta1.ContainerPreferredAllocationResponse",
+    carrying,
+    Field(1, "", "texts", "deviceIDs"),
+    keeps_unknown=True,
+)
+PREFERRED_RESPONSE = Message(
+    "v1beta1.PreferredAllocationResponse",
+    PreferredAllocationResponse,
+    Field(1, "containers", "messages", "containerResponses", _DEVICE_IDS),
+    keeps_unknown=True,
+)
+PRE_START_REQUEST = Message(
+    "v1beta1.PreStartContainerRequest",
+    PreStartContainerRequest,
+    Field(1, "device_ids", "texts", "devicesIds"),
+    keeps_unknown=True,
+)
+PRE_START_RESPONSE = Message(
+    "v1beta1.PreStartContainerResponse", PreStartContainerResponse, keeps_unknown=True
+)
+PLUGIN_INFO = Message(
+    "pluginregistration.PluginInfo",
+    PluginInfo,
+    Field(1, "type", "text"),
+    Field(2, "name", "text"),
+    Field(3, "endpoint", "text"),
+    Field(4, "supported_versions", "texts"),
+)
+
+
+class RegistrationStatus(NamedTuple):
+    """Whether a registration went well, and the error if not."""
+
+    is_registered: bool
+    error: str = ""
+
+
+REGISTRATION_STATUS = Message(
+    "pluginregistration.RegistrationStatus",
+    RegistrationStatus,
+    Field(1, "is_registered", "flag"),
+    Field(2, "error", "text"),
+)
 
 
 # ---------------------------------------------------------------- device lists
@@ -76,7 +210,7 @@ def _with_unknown(
     device_id: bytes, health: str, numa_nodes: tuple[int, ...] | None, unknown: bytes
 ) -> bytes:
     known = (block(1, device_id) if device_id else b"") + text(2, health)
-    return block(1, known + topology_to_wire(3, numa_nodes) + unknown)
+    return block(1, known + _topology(numa_nodes) + unknown)
 
 
 @lru_cache(maxsize=1024)
@@ -84,247 +218,17 @@ def _around_an_id(
     length: int, health: str, numa_nodes: tuple[int, ...] | None
 ) -> tuple[bytes, bytes]:
     """Return what entries have in common whose IDs have so many bytes: what is around the ID."""
-    after = text(2, health) + topology_to_wire(3, numa_nodes)
+    after = text(2, health) + _topology(numa_nodes)
     device_id = block(1, bytes(length)) if length else b""
     entry = block(1, device_id + after)
     return entry[: len(entry) - len(after) - length], after
 
 
-def topology_to_wire(number: int, numa_nodes: tuple[int, ...] | None) -> bytes:
-    """Return a TopologyInfo as a field; nothing for None, which is not the same as no nodes."""
-    if numa_nodes is None:
-        return b""
-    return block(number, b"".join([block(1, integer(1, node)) for node in numa_nodes]))
+def _topology(numa_nodes: tuple[int, ...] | None) -> bytes:
+    """Return the field for a TopologyInfo; nothing for None, which is not the same as no nodes."""
+    return b"" if numa_nodes is None else block(3, TOPOLOGY.to_wire(numa_nodes))
 
 
 def device_list_to_wire(entries: Iterable[bytes]) -> bytes:
     """Return the ListAndWatchResponse of encoded entries."""
     return b"".join(entries)
-
-
-# ---------------------------------------------------------------- registration and options
-
-
-def options_to_wire(options: PluginOptions) -> bytes:
-    """DevicePluginOptions."""
-    prefers = integer(2, options.get_preferred_allocation_available)
-    return integer(1, options.pre_start_required) + prefers + options.unknown
-
-
-def _options(message: Fields) -> PluginOptions:
-    return PluginOptions(message.flag(1), message.flag(2), message.unknown(_OPTIONS))
-
-
-def options_from_wire(data: bytes) -> PluginOptions:
-    """DevicePluginOptions."""
-    return read("v1beta1.DevicePluginOptions", data, _options)
-
-
-def register_request_to_wire(request: RegisterRequest) -> bytes:
-    """RegisterRequest."""
-    return (
-        text(1, request.version)
-        + text(2, request.endpoint)
-        + text(3, request.resource_name)
-        + block(4, options_to_wire(request.options))
-    )
-
-
-def register_request_from_wire(data: bytes) -> RegisterRequest:
-    """RegisterRequest."""
-
-    def value(message: Fields) -> RegisterRequest:
-        options = _options(message.message(4))
-        return RegisterRequest(message.text(1), message.text(2), message.text(3), options)
-
-    return read("v1beta1.RegisterRequest", data, value)
-
-
-# ---------------------------------------------------------------- Allocate
-
-
-def allocate_request_to_wire(request: AllocateRequest) -> bytes:
-    """AllocateRequest."""
-    asked = [block(1, texts(1, each.device_ids) + each.unknown) for each in request.containers]
-    return b"".join([*asked, request.unknown])
-
-
-def allocate_request_from_wire(data: bytes) -> AllocateRequest:
-    """AllocateRequest."""
-
-    def value(message: Fields) -> AllocateRequest:
-        asked = [
-            ContainerAllocateRequest(each.texts(1), each.unknown(_ONLY_BLOCK_1))
-            for each in message.messages(1)
-        ]
-        return AllocateRequest(tuple(asked), message.unknown(_ONLY_BLOCK_1))
-
-    return read("v1beta1.AllocateRequest", data, value)
-
-
-def allocate_response_to_wire(response: AllocateResponse) -> bytes:
-    """AllocateResponse; map entries in a fixed order, so equal responses are equal bytes."""
-    answers = [block(1, container_response_to_wire(each)) for each in response.containers]
-    return b"".join([*answers, response.unknown])
-
-
-def allocate_response_from_wire(data: bytes) -> AllocateResponse:
-    """AllocateResponse."""
-
-    def value(message: Fields) -> AllocateResponse:
-        answers = [_container_response(each) for each in message.messages(1)]
-        return AllocateResponse(answers, message.unknown(_ONLY_BLOCK_1))
-
-    return read("v1beta1.AllocateResponse", data, value)
-
-
-def container_response_to_wire(response: ContainerAllocateResponse) -> bytes:
-    """ContainerAllocateResponse; alone it is `AllocResp` of a kubelet's checkpoint."""
-    return b"".join(
-        [
-            text_map(1, response.env),
-            *[block(2, _mount_to_wire(mount)) for mount in response.mounts],
-            *[block(3, _spec_to_wire(spec)) for spec in response.devices],
-            text_map(4, response.annotations),
-            *[block(5, text(1, name) + carried(name)) for name in response.cdi_devices],
-            response.unknown,
-        ]
-    )
-
-
-def _mount_to_wire(mount: Mount) -> bytes:
-    paths = text(1, mount.container_path) + text(2, mount.host_path)
-    return paths + integer(3, mount.read_only) + carried(mount)
-
-
-def _spec_to_wire(spec: DeviceSpec) -> bytes:
-    paths = text(1, spec.container_path or "") + text(2, spec.host_path)
-    return paths + text(3, spec.permissions) + carried(spec)
-
-
-def container_response_from_wire(data: bytes) -> ContainerAllocateResponse:
-    """ContainerAllocateResponse alone: `AllocResp` of a kubelet's checkpoint."""
-    return read("v1beta1.ContainerAllocateResponse", data, _container_response)
-
-
-def _container_response(message: Fields) -> ContainerAllocateResponse:
-    return ContainerAllocateResponse(
-        env=message.text_map(1),
-        mounts=[
-            carrying(Mount(m.text(2), m.text(1), m.flag(3)), m.unknown(_MOUNT))
-            for m in message.messages(2)
-        ],
-        devices=[
-            carrying(DeviceSpec(d.text(2), d.text(1), d.text(3)), d.unknown(_SPEC))
-            for d in message.messages(3)
-        ],
-        annotations=message.text_map(4),
-        cdi_devices=[carrying(d.text(1), d.unknown(_ONLY_BLOCK_1)) for d in message.messages(5)],
-        unknown=message.unknown(_RESPONSE),
-    )
-
-
-# ---------------------------------------------------------------- the other two calls
-
-
-def preferred_request_to_wire(request: PreferredAllocationRequest) -> bytes:
-    """PreferredAllocationRequest."""
-    return b"".join([*map(_preferred_to_wire, request.containers), request.unknown])
-
-
-def _preferred_to_wire(asked: ContainerPreferredRequest) -> bytes:
-    ids = texts(1, asked.available) + texts(2, asked.must_include)
-    return block(1, ids + integer(3, asked.size) + asked.unknown)
-
-
-def preferred_request_from_wire(data: bytes) -> PreferredAllocationRequest:
-    """PreferredAllocationRequest."""
-
-    def value(message: Fields) -> PreferredAllocationRequest:
-        asked = [
-            ContainerPreferredRequest(
-                each.texts(1), each.texts(2), each.int32(3), each.unknown(_PREFERRED_REQUEST)
-            )
-            for each in message.messages(1)
-        ]
-        return PreferredAllocationRequest(tuple(asked), message.unknown(_ONLY_BLOCK_1))
-
-    return read("v1beta1.PreferredAllocationRequest", data, value)
-
-
-def preferred_response_to_wire(response: PreferredAllocationResponse) -> bytes:
-    """PreferredAllocationResponse."""
-    chosen = [block(1, texts(1, ids) + carried(ids)) for ids in response.containers]
-    return b"".join([*chosen, response.unknown])
-
-
-def preferred_response_from_wire(data: bytes) -> PreferredAllocationResponse:
-    """PreferredAllocationResponse."""
-
-    def value(message: Fields) -> PreferredAllocationResponse:
-        chosen = [
-            carrying(each.texts(1), each.unknown(_ONLY_BLOCK_1)) for each in message.messages(1)
-        ]
-        return PreferredAllocationResponse(tuple(chosen), message.unknown(_ONLY_BLOCK_1))
-
-    return read("v1beta1.PreferredAllocationResponse", data, value)
-
-
-def pre_start_request_to_wire(request: PreStartContainerRequest) -> bytes:
-    """PreStartContainerRequest."""
-    return texts(1, request.device_ids) + request.unknown
-
-
-def pre_start_request_from_wire(data: bytes) -> PreStartContainerRequest:
-    """PreStartContainerRequest."""
-
-    def value(message: Fields) -> PreStartContainerRequest:
-        return PreStartContainerRequest(message.texts(1), message.unknown(_ONLY_BLOCK_1))
-
-    return read("v1beta1.PreStartContainerRequest", data, value)
-
-
-def pre_start_response_to_wire(response: PreStartContainerResponse) -> bytes:
-    """PreStartContainerResponse."""
-    return response.unknown
-
-
-def pre_start_response_from_wire(data: bytes) -> PreStartContainerResponse:
-    """PreStartContainerResponse."""
-
-    def value(message: Fields) -> PreStartContainerResponse:
-        return PreStartContainerResponse(message.unknown(frozenset()))
-
-    return read("v1beta1.PreStartContainerResponse", data, value)
-
-
-# ---------------------------------------------------------------- plugins found by a watcher
-
-
-def plugin_info_to_wire(info: PluginInfo) -> bytes:
-    """PluginInfo."""
-    name = text(1, info.type) + text(2, info.name) + text(3, info.endpoint)
-    return name + texts(4, info.supported_versions)
-
-
-def plugin_info_from_wire(data: bytes) -> PluginInfo:
-    """PluginInfo."""
-
-    def value(message: Fields) -> PluginInfo:
-        return PluginInfo(message.text(1), message.text(2), message.text(3), message.texts(4))
-
-    return read("pluginregistration.PluginInfo", data, value)
-
-
-def registration_status_to_wire(registered: bool, error: str = "") -> bytes:
-    """RegistrationStatus."""
-    return integer(1, registered) + text(2, error)
-
-
-def registration_status_from_wire(data: bytes) -> tuple[bool, str]:
-    """RegistrationStatus, as whether it went well and the error if not."""
-
-    def value(message: Fields) -> tuple[bool, str]:
-        return message.flag(1), message.text(2)
-
-    return read("pluginregistration.RegistrationStatus", data, value)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import ProtocolError
-from kubedevices.wire.protobuf import Fields, carrying, next_field, tags
+from kubedevices.wire.convert import DEVICE, TOPOLOGY
+from kubedevices.wire.protobuf import Field, Message, next_field
 
 DEVICES_AT_ONCE = 128
 """In a block, and between two pauses: a few tenths of a millisecond."""
@@ -20,11 +21,18 @@ _BLOCK_BYTES = 2**16
 
 _FEW_BLOCKS = 16
 
-_DEVICE = tags(blocks=(1, 2, 3))
 _DEVICES = 1 << 3 | 2
 """The tag of a list's entries."""
 
 _Shared = tuple[str, tuple[int, ...] | None]
+
+_BEHIND_ID = Message(
+    "v1beta1.Device",
+    lambda *parts: parts,
+    Field(2, "", "text"),
+    Field(3, "", "optional", of=TOPOLOGY),
+    keeps_unknown=True,
+)
 
 
 class _Block(NamedTuple):
@@ -130,24 +138,11 @@ def _usual_entry(
     rest = data[name_end:end]
     shared = known.get(rest)
     if shared is None:
-        message = Fields(rest)
-        if 1 in message:
-            return None  # a second ID, even an empty one, counts
-        if message.unknown(_DEVICE):
-            return None  # they have to be kept
-        shared = known[rest] = _shared_values(message)
+        *values, odd = _BEHIND_ID.value(rest)
+        if odd:
+            return None  # a second ID, even an empty one, counts; others have to be kept
+        shared = known[rest] = (values[0], values[1])
     return ReportedDevice(data[start + 2 : name_end].decode(), *shared), end
-
-
-def _shared_values(message: Fields) -> _Shared:
-    return message.text(2), topology_value(message, 3)
-
-
-def topology_value(message: Fields, number: int) -> tuple[int, ...] | None:
-    """Return the NUMA nodes of a TopologyInfo, None without one."""
-    if number not in message:
-        return None
-    return tuple([node.int64(1) for node in message.message(number).messages(1)])
 
 
 def _odd_field(data: bytes, at: int) -> tuple[ReportedDevice | None, int]:
@@ -156,6 +151,4 @@ def _odd_field(data: bytes, at: int) -> tuple[ReportedDevice | None, int]:
     if tag != _DEVICES:
         return None, at
     assert isinstance(value, bytes)
-    message = Fields(value)
-    device = ReportedDevice(message.text(1), *_shared_values(message))
-    return carrying(device, message.unknown(_DEVICE)), at
+    return DEVICE.value(value), at

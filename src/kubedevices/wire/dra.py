@@ -6,11 +6,11 @@ does not know.
 
 import enum
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
-from kubedevices.wire.protobuf import Fields, block, integer, read, text, texts
+from kubedevices.wire.protobuf import Field, Message
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
 PLUGIN_TYPE = "DRAPlugin"
@@ -46,6 +46,95 @@ class DeviceHealth(NamedTuple):
     timeout: int = 0
 
 
+_CLAIM = Message(
+    "Claim",
+    ClaimReference,
+    Field(1, "namespace", "text"),
+    Field(2, "uid", "text"),
+    Field(3, "name", "text"),
+)
+CLAIMS: Message[tuple[ClaimReference, ...]] = Message(
+    "NodePrepareResourcesRequest", tuple, Field(1, "", "messages", of=_CLAIM)
+)
+"""What is to be prepared, or unprepared."""
+
+
+class _Prepared(NamedTuple):
+    devices: tuple[ClaimDevice, ...] = ()
+    error: str = ""
+
+
+class _Entry(NamedTuple):
+    uid: str
+    answer: _Prepared | str
+
+
+_DEVICE = Message(
+    "Device",
+    ClaimDevice,
+    Field(1, "requests", "texts"),
+    Field(2, "pool", "text"),
+    Field(3, "device", "text"),
+    Field(4, "cdi_ids", "texts"),
+    Field(5, "share_id", "text"),
+)
+_PREPARED = Message(
+    "NodePrepareResourceResponse",
+    _Prepared,
+    Field(1, "devices", "messages", of=_DEVICE),
+    Field(2, "error", "text"),
+)
+_UNPREPARED: Message[str] = Message(
+    "NodeUnprepareResourceResponse", lambda error: error, Field(1, "", "text")
+)
+
+
+def _by_uid(answer: Message[Any]) -> Field:
+    entry = Message(
+        "entry", _Entry, Field(1, "uid", "text"), Field(2, "answer", "message", of=answer)
+    )
+    return Field(1, "", "messages", of=entry)
+
+
+PREPARED: Message[dict[str, ClaimAnswer]] = Message(
+    "NodePrepareResourcesResponse",
+    lambda entries: {uid: each.error or each.devices for uid, each in entries},
+    _by_uid(_PREPARED),
+)
+UNPREPARED: Message[dict[str, str]] = Message(
+    "NodeUnprepareResourcesResponse", dict, _by_uid(_UNPREPARED)
+)
+
+_DEVICE_NAME = Message(
+    "DeviceIdentifier",
+    lambda pool, device: (pool, device),
+    Field(1, "pool", "text"),
+    Field(2, "device", "text"),
+)
+
+
+def _health(
+    name: tuple[str, str], number: int, at: int, timeout: int, message: str
+) -> DeviceHealth:
+    known = number in HealthStatus.__members__.values()
+    health = HealthStatus(number) if known else HealthStatus.UNKNOWN
+    return DeviceHealth(*name, health, at, message, timeout)
+
+
+_DEVICE_HEALTH = Message(
+    "DeviceHealth",
+    _health,
+    Field(1, "", "message", of=_DEVICE_NAME),
+    Field(2, "health", "int32"),
+    Field(3, "at", "int64"),
+    Field(4, "timeout", "int64"),
+    Field(5, "message", "text"),
+)
+HEALTH: Message[tuple[DeviceHealth, ...]] = Message(
+    "NodeWatchResourcesResponse", tuple, Field(1, "", "messages", of=_DEVICE_HEALTH)
+)
+
+
 class DraService(Protocol):
     """What a driver serves for a kubelet. Every claim that is asked for has its answer."""
 
@@ -67,11 +156,11 @@ def dra_methods(service: DraService) -> Methods:
 
     async def unprepare(payload: bytes) -> bytes:
         answers = await service.unprepare(_claims(payload))
-        return b"".join([_entry(uid, text(1, error)) for uid, error in answers.items()])
+        return UNPREPARED.to_wire(map(_Entry._make, answers.items()))
 
     async def watch(_payload: bytes) -> AsyncIterator[bytes]:
         async for devices in service.watch_health():
-            yield b"".join([block(1, _health_to_wire(each)) for each in devices])
+            yield HEALTH.to_wire(devices)
 
     methods: dict[str, UnaryMethod | StreamMethod] = {}
     for package in _PACKAGES:
@@ -83,45 +172,16 @@ def dra_methods(service: DraService) -> Methods:
 
 
 def _claims(payload: bytes) -> tuple[ClaimReference, ...]:
-    def value(message: Fields) -> tuple[ClaimReference, ...]:
-        return tuple(
-            [
-                ClaimReference(each.text(1), each.text(2), each.text(3))
-                for each in message.messages(1)
-            ]
-        )
-
     try:
-        return read(f"{_PACKAGES[0]}.NodePrepareResourcesRequest", payload, value)
+        return CLAIMS.from_wire(payload)
     except ProtocolError as error:
         raise RpcError(StatusCode.INTERNAL, f"cannot read the request: {error}") from error
 
 
 def prepared_to_wire(answers: Mapping[str, ClaimAnswer]) -> bytes:
     """NodePrepareResourcesResponse."""
-    return b"".join(
-        [
-            _entry(
-                uid,
-                text(2, answer)
-                if isinstance(answer, str)
-                else b"".join([block(1, _device_to_wire(each)) for each in answer]),
-            )
-            for uid, answer in answers.items()
-        ]
-    )
-
-
-def _entry(uid: str, answer: bytes) -> bytes:
-    return block(1, text(1, uid) + block(2, answer))
-
-
-def _device_to_wire(device: ClaimDevice) -> bytes:
-    names = texts(1, device.requests) + text(2, device.pool) + text(3, device.device)
-    return names + texts(4, device.cdi_ids) + text(5, device.share_id)
-
-
-def _health_to_wire(device: DeviceHealth) -> bytes:
-    name = text(1, device.pool) + text(2, device.device)
-    state = integer(2, device.health) + integer(3, device.at) + integer(4, device.timeout)
-    return block(1, name) + state + text(5, device.message)
+    entries = [
+        _Entry(uid, _Prepared(error=each) if isinstance(each, str) else _Prepared(each))
+        for uid, each in answers.items()
+    ]
+    return PREPARED.to_wire(entries)

@@ -6,9 +6,8 @@ Every failure of a call is an `RpcError`; an answer that is no message is a `Pro
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 
-from kubedevices.allocation import ClaimDevice, ClaimReference
-from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, HealthStatus
-from kubedevices.wire.protobuf import Fields, block, read, text
+from kubedevices.allocation import ClaimReference
+from kubedevices.wire.dra import CLAIMS, HEALTH, PREPARED, UNPREPARED, ClaimAnswer, DeviceHealth
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 PACKAGES = {
@@ -30,61 +29,21 @@ class DraClient:
     ) -> Mapping[str, ClaimAnswer]:
         """NodePrepareResources: return by UID the devices or the error, as the driver says."""
         method = f"{self._service}/NodePrepareResources"
-        answer = await self.channel.unary(method, _claims_to_wire(claims), timeout=timeout)
-        return read(
-            f"{method[1:]}Response",
-            answer,
-            lambda message: {
-                each.text(1): _prepared(each.message(2)) for each in message.messages(1)
-            },
-        )
+        return PREPARED.from_wire(await self._ask(method, claims, timeout))
 
     async def unprepare(
         self, claims: Iterable[ClaimReference], *, timeout: float
     ) -> Mapping[str, str]:
         """NodeUnprepareResources: return by UID the error, empty if there is none."""
         method = f"{self._service}/NodeUnprepareResources"
-        answer = await self.channel.unary(method, _claims_to_wire(claims), timeout=timeout)
-        return read(
-            f"{method[1:]}Response",
-            answer,
-            lambda message: {each.text(1): each.message(2).text(1) for each in message.messages(1)},
-        )
+        return UNPREPARED.from_wire(await self._ask(method, claims, timeout))
+
+    async def _ask(self, method: str, claims: Iterable[ClaimReference], timeout: float) -> bytes:
+        return await self.channel.unary(method, CLAIMS.to_wire(claims), timeout=timeout)
 
     async def watch_health(self, service: str) -> AsyncGenerator[tuple[DeviceHealth, ...], None]:
         """NodeWatchResources of `service`, for example `v1alpha1.DRAResourceHealth`."""
         method = f"/{service}/NodeWatchResources"
         async with aclosing(self.channel.stream(method)) as answers:
             async for each in answers:
-                yield read(
-                    f"{method[1:]}Response",
-                    each,
-                    lambda message: tuple(map(_health, message.messages(1))),
-                )
-
-
-def _claims_to_wire(claims: Iterable[ClaimReference]) -> bytes:
-    return b"".join(
-        [block(1, text(1, each.namespace) + text(2, each.uid) + text(3, each.name))
-         for each in claims]
-    )  # fmt: skip
-
-
-def _prepared(message: Fields) -> ClaimAnswer:
-    return message.text(2) or tuple(
-        ClaimDevice(each.texts(1), each.text(2), each.text(3), each.texts(4), each.text(5))
-        for each in message.messages(1)
-    )
-
-
-def _health(message: Fields) -> DeviceHealth:
-    name, number = message.message(1), message.int32(2)
-    known = number in HealthStatus.__members__.values()
-    return DeviceHealth(
-        name.text(1),
-        name.text(2),
-        HealthStatus(number) if known else HealthStatus.UNKNOWN,
-        message.int64(3),
-        message.text(5),
-        message.int64(4),
-    )
+                yield HEALTH.from_wire(each)

@@ -7,9 +7,8 @@ Which pod holds which device, as a kubelet tells its neighbours. `node.pod_resou
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from kubedevices.wire.convert import topology_to_wire
-from kubedevices.wire.device_lists import topology_value
-from kubedevices.wire.protobuf import Fields, block, read, text, texts
+from kubedevices.wire.convert import TOPOLOGY
+from kubedevices.wire.protobuf import Field, Message, block
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods, UnaryMethod
 
 LIST = "/v1.PodResourcesLister/List"
@@ -44,6 +43,41 @@ class PodEntry(NamedTuple):
     containers: tuple[ContainerEntry, ...] = ()
 
 
+_DEVICES = Message(
+    "v1.ContainerDevices",
+    DeviceEntry,
+    Field(1, "resource", "text"),
+    Field(2, "device_ids", "texts"),
+    Field(3, "numa_nodes", "optional", of=TOPOLOGY),
+)
+_CONTAINER = Message(
+    "v1.ContainerResources",
+    ContainerEntry,
+    Field(1, "name", "text"),
+    Field(2, "devices", "messages", of=_DEVICES),
+)
+_NAME, _NAMESPACE = Field(1, "name", "text"), Field(2, "namespace", "text")
+POD = Message(
+    "v1.PodResources",
+    PodEntry,
+    _NAME,
+    _NAMESPACE,
+    Field(3, "containers", "messages", of=_CONTAINER),
+)
+POD_LIST: Message[tuple[PodEntry, ...]] = Message(
+    "v1.ListPodResourcesResponse", tuple, Field(1, "", "messages", of=POD)
+)
+"""Of v1alpha1 as well, where devices have no NUMA nodes."""
+
+ALLOCATABLE: Message[tuple[DeviceEntry, ...]] = Message(
+    "v1.AllocatableResourcesResponse", tuple, Field(1, "", "messages", of=_DEVICES)
+)
+GET_REQUEST = Message("v1.GetPodResourcesRequest", PodEntry, _NAME, _NAMESPACE)
+GET_RESPONSE: Message[PodEntry] = Message(
+    "v1.GetPodResourcesResponse", lambda pod: pod, Field(1, "", "message", of=POD)
+)
+
+
 class PodResourcesService(Protocol):
     """What is served; each method may raise `RpcError`."""
 
@@ -67,14 +101,12 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
         return b"".join(await service.list_pods())
 
     async def get_pod(payload: bytes) -> bytes:
-        name, namespace = read(
-            "v1.GetPodResourcesRequest", payload, lambda message: (message.text(1), message.text(2))
-        )
+        asked = GET_REQUEST.from_wire(payload)
         # Field 1 of the answer is the pod, as it is of the list: the same bytes serve both.
-        return await service.get_pod(name, namespace)
+        return await service.get_pod(asked.name, asked.namespace)
 
     async def get_allocatable(_payload: bytes) -> bytes:
-        return allocatable_to_wire(await service.get_allocatable())
+        return ALLOCATABLE.to_wire(await service.get_allocatable())
 
     async def list_v1alpha1(_payload: bytes) -> bytes:
         return pods_v1alpha1_to_wire(await service.list_pods_v1alpha1())
@@ -96,50 +128,35 @@ class PodResourcesClient:
     async def list_pods(self, *, timeout: float) -> tuple[PodEntry, ...]:
         """v1.List; raises `RpcError`, `ProtocolError`."""
         answer = await self._channel.unary(LIST, b"", timeout=timeout)
-        return read("v1.ListPodResourcesResponse", answer, _pods)
+        return POD_LIST.from_wire(answer)
 
     async def get_pod(self, name: str, namespace: str, *, timeout: float) -> PodEntry:
         """v1.Get."""
-        request = text(1, name) + text(2, namespace)
-        answer = await self._channel.unary(GET, request, timeout=timeout)
-        return read(
-            "v1.GetPodResourcesResponse", answer, lambda message: _pod_value(message.message(1))
-        )
+        request = GET_REQUEST.to_wire(PodEntry(name, namespace))
+        return GET_RESPONSE.from_wire(await self._channel.unary(GET, request, timeout=timeout))
 
     async def get_allocatable(self, *, timeout: float) -> tuple[DeviceEntry, ...]:
         """v1.GetAllocatableResources."""
         answer = await self._channel.unary(GET_ALLOCATABLE, b"", timeout=timeout)
-        return read(
-            "v1.AllocatableResourcesResponse",
-            answer,
-            lambda message: tuple([_device_value(device) for device in message.messages(1)]),
-        )
+        return ALLOCATABLE.from_wire(answer)
 
     async def list_pods_v1alpha1(self, *, timeout: float) -> tuple[PodEntry, ...]:
         """v1alpha1.List; entries without NUMA nodes."""
         answer = await self._channel.unary(LIST_V1ALPHA1, b"", timeout=timeout)
-        return read("v1alpha1.ListPodResourcesResponse", answer, _pods)
+        return POD_LIST.from_wire(answer)
 
 
-# ---------------------------------------------------------------- messages
+# ---------------------------------------------------------------- entries
 
 
 def pod_to_wire(pod: PodEntry) -> bytes:
     """Return `pod` as one ready entry of v1.List: a list is a join of these."""
-    containers = [
-        block(3, text(1, each.name) + _devices_to_wire(2, each.devices)) for each in pod.containers
-    ]
-    return block(1, text(1, pod.name) + text(2, pod.namespace) + b"".join(containers))
-
-
-def allocatable_to_wire(devices: Iterable[DeviceEntry]) -> bytes:
-    """v1 AllocatableResourcesResponse."""
-    return _devices_to_wire(1, devices)
+    return block(1, POD.to_wire(pod))
 
 
 def pods_v1alpha1_to_wire(pods: Iterable[PodEntry]) -> bytes:
     """v1alpha1 ListPodResourcesResponse: that of v1, but without NUMA nodes."""
-    return b"".join([pod_to_wire(_without_numa_nodes(pod)) for pod in pods])
+    return POD_LIST.to_wire(map(_without_numa_nodes, pods))
 
 
 def _without_numa_nodes(pod: PodEntry) -> PodEntry:
@@ -148,33 +165,3 @@ def _without_numa_nodes(pod: PodEntry) -> PodEntry:
         for each in pod.containers
     ]
     return pod._replace(containers=tuple(containers))
-
-
-def _devices_to_wire(number: int, devices: Iterable[DeviceEntry]) -> bytes:
-    return b"".join(
-        [
-            block(
-                number,
-                text(1, each.resource)
-                + texts(2, each.device_ids)
-                + topology_to_wire(3, each.numa_nodes),
-            )
-            for each in devices
-        ]
-    )
-
-
-def _pods(message: Fields) -> tuple[PodEntry, ...]:
-    return tuple([_pod_value(pod) for pod in message.messages(1)])
-
-
-def _pod_value(message: Fields) -> PodEntry:
-    containers = [
-        ContainerEntry(each.text(1), tuple([_device_value(one) for one in each.messages(2)]))
-        for each in message.messages(3)
-    ]
-    return PodEntry(message.text(1), message.text(2), tuple(containers))
-
-
-def _device_value(message: Fields) -> DeviceEntry:
-    return DeviceEntry(message.text(1), message.texts(2), topology_value(message, 3))

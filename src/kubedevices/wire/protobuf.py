@@ -7,9 +7,9 @@ last of two counts, two of one message are merged; tests compare with protobuf i
 Format: https://protobuf.dev/programming-guides/encoding/.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from kubedevices.errors import ProtocolError
 
@@ -65,103 +65,156 @@ def varint(value: int) -> bytes:
     return bytes(written)
 
 
-# ---------------------------------------------------------------- reading
+# ---------------------------------------------------------------- messages
 
 
-def read(full_name: str, data: bytes, value_of: Callable[["Fields"], T]) -> T:
-    """Return the value that `value_of` makes of the message in `data`.
+class Field:
+    """A field of a message. `attribute` of the value has its content; "" is the value itself.
 
-    Raises `ProtocolError` with `full_name`, for example `v1beta1.Device`, if it is no message.
-    """
-    try:
-        return value_of(Fields(data))
-    except (ValueError, IndexError) as error:  # IndexError: a number that is cut off
-        raise ProtocolError(f"{len(data)} bytes are no {full_name} message: {error}") from error
-
-
-class Fields:
-    """The fields of one message, for those who know their types; of several they are merged.
-
-    Raises `ValueError` or `IndexError` for bytes that are none: of the message when it is made, of
-    a field when it is asked for.
+    Of the kinds, `message` is there even if nobody sent it, `optional` is None then. `json` is its
+    name in the JSON of protobuf, `of` the kind of its messages.
     """
 
-    __slots__ = ("_found", "_parts")
+    __slots__ = ("attribute", "json", "kind", "number", "of", "read", "tag", "write")
 
-    def __init__(self, *parts: bytes) -> None:
-        self._parts = parts
-        self._found: dict[int, list[bytes | int]] = {}
+    def __init__(
+        self,
+        number: int,
+        attribute: str,
+        kind: str,
+        json: str = "",
+        of: "Message[Any] | None" = None,
+    ) -> None:
+        self.number, self.attribute, self.kind, self.json, self.of = (
+            number, attribute, kind, json, of,
+        )  # fmt: skip
+        self.tag = number << 3 | (_VARINT if kind in ("flag", "int32", "int64") else _BLOCK)
+        how = _PLAIN[kind] if of is None else _of_messages(kind, of)
+        self.read: Callable[[Sequence[Any]], Any] = how[0]
+        """Makes the value of what came: bytes or numbers, in their order."""
+
+        self.write: Callable[[int, Any], bytes] = how[1]
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether there may be several."""
+        return self.kind in ("texts", "messages")
+
+
+class Message(Generic[T]):
+    """A kind of message. `make` makes a value of what the fields say, in the order given here.
+
+    With `keeps_unknown` it gets the bytes of all unknown fields as well, behind the others, and the
+    value has them as `unknown`: who passes the message on sends them, as every library does.
+    """
+
+    def __init__(
+        self, name: str, make: Callable[..., T], *fields: Field, keeps_unknown: bool = False
+    ) -> None:
+        self.name, self.fields, self._make, self._keeps_unknown = name, fields, make, keeps_unknown
+        self.by_number = sorted(fields, key=lambda field: field.number)
+        self._writers = [(each.number, each.attribute, each.write) for each in self.by_number]
+        self._tags = frozenset([each.tag for each in fields])
+
+    def to_wire(self, value: Any) -> bytes:
+        """Return the message that says `value`."""
+        written = [
+            write(number, getattr(value, attribute) if attribute else value)
+            for number, attribute, write in self._writers
+        ]
+        if self._keeps_unknown:
+            written.append(carried(value))
+        return b"".join(written)
+
+    def from_wire(self, data: bytes) -> T:
+        """Return what a message says; raises `ProtocolError` for bytes that are none."""
+        try:
+            return self.value(data)
+        except (ValueError, IndexError) as error:  # IndexError: a number that is cut off
+            text = f"{len(data)} bytes are no {self.name} message: {error}"
+            raise ProtocolError(text) from error
+
+    def value(self, *parts: bytes) -> T:
+        """Return what messages say together; raises `ValueError` or `IndexError`."""
+        found, unknown = self.split(*parts)
+        values = [each.read(found.get(each.tag, ())) for each in self.fields]
+        return self._make(*values, unknown) if self._keeps_unknown else self._make(*values)
+
+    def split(self, *parts: bytes) -> tuple[dict[int, list[Any]], bytes]:
+        """Return by tag the content of the known fields, and the bytes of the others."""
+        found: dict[int, list[Any]] = {}
+        unknown = b""
+        tags = self._tags
         for data in parts:
             at, end = 0, len(data)
             while at < end:
-                tag, value, at = next_field(data, at)
-                self._found.setdefault(tag, []).append(value)
-
-    def __contains__(self, number: int) -> bool:
-        """Whether there is a string or a message with this number."""
-        return number << 3 | _BLOCK in self._found
-
-    def unknown(self, known: frozenset[int]) -> bytes:
-        """Return the fields that have none of the tags `known`, as they came: see `next_field`.
-
-        Whoever passes a message on adds them behind the others, as every library does.
-        """
-        if self._found.keys() <= known:
-            return b""
-        kept = []
-        for data in self._parts:
-            at, end = 0, len(data)
-            while at < end:
                 start = at
-                tag, _, at = next_field(data, at)
-                if tag not in known:
-                    kept.append(data[start:at])
-        return b"".join(kept)
-
-    def text(self, number: int) -> str:
-        """Return a string."""
-        return (self.texts(number) or ("",))[-1]
-
-    def texts(self, number: int) -> tuple[str, ...]:
-        """Return a repeated string."""
-        return tuple([value.decode() for value in self._blocks(number)])
-
-    def flag(self, number: int) -> bool:
-        """Return a bool."""
-        return self.int64(number) != 0
-
-    def int32(self, number: int) -> int:
-        """Return an int32; a larger number loses its upper bits."""
-        return _signed(self._numbers(number)[-1], 32)
-
-    def int64(self, number: int) -> int:
-        """Return an int64."""
-        return _signed(self._numbers(number)[-1], 64)
-
-    def message(self, number: int) -> "Fields":
-        """Return a message, an empty one by default."""
-        return Fields(*self._blocks(number))
-
-    def messages(self, number: int) -> list["Fields"]:
-        """Return a repeated message."""
-        return [Fields(value) for value in self._blocks(number)]
-
-    def text_map(self, number: int) -> dict[str, str]:
-        """Return a map of strings, keys in order: a map on the wire has none."""
-        return dict(sorted({each.text(1): each.text(2) for each in self.messages(number)}.items()))
-
-    def _blocks(self, number: int) -> list[bytes]:
-        return cast("list[bytes]", self._found.get(number << 3 | _BLOCK, []))
-
-    def _numbers(self, number: int) -> list[int]:
-        return cast("list[int]", self._found.get(number << 3 | _VARINT, [0]))
+                tag, value, at = next_field(data, at)
+                if tag in tags:
+                    found.setdefault(tag, []).append(value)
+                else:
+                    unknown += data[start:at]
+        return found, unknown
 
 
-def tags(*, blocks: Iterable[int] = (), numbers: Iterable[int] = ()) -> frozenset[int]:
-    """Return the tags of known fields: those with content and those with a number."""
-    return frozenset(
-        [*(each << 3 | _BLOCK for each in blocks), *(each << 3 | _VARINT for each in numbers)]
-    )
+def _last_text(found: Sequence[bytes]) -> str:
+    return [each.decode() for each in found][-1] if found else ""
+
+
+def _texts(found: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple([each.decode() for each in found])
+
+
+def _flag(found: Sequence[int]) -> bool:
+    return bool(found) and found[-1] & 2**64 - 1 != 0
+
+
+def _whole(bits: int) -> Callable[[Sequence[int]], int]:
+    sign = 1 << bits - 1
+
+    def read(found: Sequence[int]) -> int:
+        return ((found[-1] & (sign << 1) - 1) ^ sign) - sign if found else 0
+
+    return read
+
+
+def _text_map(found: Sequence[bytes]) -> dict[str, str]:
+    return dict(sorted(dict(map(_ENTRY.value, found)).items())) if found else {}
+
+
+_PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[int, Any], bytes]]] = {
+    "text": (_last_text, text),
+    "texts": (_texts, texts),
+    "flag": (_flag, integer),
+    "int32": (_whole(32), integer),
+    "int64": (_whole(64), integer),
+    "map": (_text_map, text_map),
+}
+"""How a field of each kind is read and written."""
+
+
+def _of_messages(
+    kind: str, of: Message[Any]
+) -> tuple[Callable[[Any], Any], Callable[[int, Any], bytes]]:
+    def read_all(found: Sequence[bytes]) -> tuple[Any, ...]:
+        return tuple(map(of.value, found))
+
+    def write_all(number: int, values: Iterable[Any]) -> bytes:
+        return b"".join([block(number, of.to_wire(each)) for each in values])
+
+    def read(found: Sequence[bytes]) -> Any:
+        return of.value(*found) if found or kind == "message" else None
+
+    def write(number: int, value: Any) -> bytes:
+        return b"" if value is None else block(number, of.to_wire(value))
+
+    return (read_all, write_all) if kind == "messages" else (read, write)
+
+
+_ENTRY = Message("map entry", lambda *pair: pair, Field(1, "", "text"), Field(2, "", "text"))
+
+
+# ---------------------------------------------------------------- unknown fields, field by field
 
 
 @cache
@@ -189,16 +242,18 @@ def carried(value: object) -> bytes:
     return found
 
 
-def _signed(value: int, bits: int) -> int:
-    sign = 1 << bits - 1
-    return ((value & (sign << 1) - 1) ^ sign) - sign
-
-
 def next_field(data: bytes, at: int) -> tuple[int, bytes | int, int]:
     """Return tag and value of the field at `at`, and where the next one is.
 
     The tag is the number times 8 plus the type, the value that of a block or a varint, or b"".
     """
+    tag = data[at]
+    if 8 <= tag < 128 and tag & 7 == _BLOCK and data[at + 1] < 128:  # as most are: short
+        start = at + 2
+        at = start + data[at + 1]
+        if at > len(data):
+            raise ValueError("the last field is cut off")
+        return tag, data[start:at], at
     tag, at = _read_varint(data, at, _TAG_BYTES)
     if not 8 <= tag < 2**32:
         raise ValueError(f"no field has the tag {tag}")

@@ -90,29 +90,29 @@ def device_plugin_methods(
     """v1beta1.DevicePlugin; `allocate_at_once` is asked first, for an answer that need not wait."""
 
     async def options(_payload: bytes) -> bytes:
-        return convert.options_to_wire(await service.get_device_plugin_options())
+        return convert.OPTIONS.to_wire(await service.get_device_plugin_options())
 
     def watch(_payload: bytes) -> AsyncIterator[bytes]:
         return service.list_and_watch()
 
     async def prefer(payload: bytes) -> bytes:
-        request = _decode(convert.preferred_request_from_wire, payload)
-        return convert.preferred_response_to_wire(await service.get_preferred_allocation(request))
+        request = _decode(convert.PREFERRED_REQUEST.from_wire, payload)
+        return convert.PREFERRED_RESPONSE.to_wire(await service.get_preferred_allocation(request))
 
     def allocate(payload: bytes) -> bytes | Awaitable[bytes]:
-        request = _decode(convert.allocate_request_from_wire, payload)
+        request = _decode(convert.ALLOCATE_REQUEST.from_wire, payload)
         response = allocate_at_once(request)
         if response is None:
             return allocate_later(request)
-        return convert.allocate_response_to_wire(response)
+        return convert.ALLOCATE_RESPONSE.to_wire(response)
 
     async def allocate_later(request: AllocateRequest) -> bytes:
-        return convert.allocate_response_to_wire(await service.allocate(request))
+        return convert.ALLOCATE_RESPONSE.to_wire(await service.allocate(request))
 
     async def pre_start(payload: bytes) -> bytes:
-        request = _decode(convert.pre_start_request_from_wire, payload)
+        request = _decode(convert.PRE_START_REQUEST.from_wire, payload)
         response = await service.pre_start_container(request)
-        return convert.EMPTY if response is None else convert.pre_start_response_to_wire(response)
+        return convert.EMPTY if response is None else convert.PRE_START_RESPONSE.to_wire(response)
 
     return {
         GET_DEVICE_PLUGIN_OPTIONS: UnaryMethod(options),
@@ -127,7 +127,7 @@ def registration_methods(service: RegistrationService) -> Methods:
     """v1beta1.Registration."""
 
     async def register(payload: bytes) -> bytes:
-        await service.register(_decode(convert.register_request_from_wire, payload))
+        await service.register(_decode(convert.REGISTER_REQUEST.from_wire, payload))
         return convert.EMPTY
 
     return {REGISTER: UnaryMethod(register)}
@@ -137,10 +137,10 @@ def plugin_registration_methods(service: PluginInfoService) -> Methods:
     """pluginregistration.Registration."""
 
     async def get_info(_payload: bytes) -> bytes:
-        return convert.plugin_info_to_wire(await service.get_info())
+        return convert.PLUGIN_INFO.to_wire(await service.get_info())
 
     async def notify(payload: bytes) -> bytes:
-        registered, error = _decode(convert.registration_status_from_wire, payload)
+        registered, error = _decode(convert.REGISTRATION_STATUS.from_wire, payload)
         await service.notify_registration_status(registered, error)
         return convert.EMPTY
 

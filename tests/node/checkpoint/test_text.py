@@ -21,7 +21,7 @@ from kubedevices.node.checkpoint.text import (
     restore,
 )
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding, PodDevices
-from kubedevices.wire.convert import container_response_from_wire, container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.golden_data import GOLDEN, load
 
 GOOD = load("checkpoints/manifest")
@@ -64,7 +64,7 @@ def test_a_damaged_or_odd_file_loads_as_in_the_kubelet(case: Mapping[str, Any]) 
         assert isinstance(found, Checkpoint if case["file"] == READ_HERE else BadCheckpoint)
         return
     assert isinstance(found, Checkpoint)
-    restored = restore(found, container_response_from_wire)
+    restored = restore(found, CONTAINER_RESPONSE.from_wire)
     pod_devices = PodDevices()
     for holding in restored.holdings:
         pod_devices.insert(*holding)
@@ -223,8 +223,8 @@ def test_holdings_survive_a_checkpoint() -> None:
         Holding("pod-3", "init", "v.example/c", HeldDevices({}, ContainerAllocateResponse())),
     ]
     registered = {"v.example/b": ["d1"], "v.example/a": []}
-    saved = format_checkpoint(checkpoint_of(holdings, registered, container_response_to_wire))
-    restored = restore(parsed(saved), container_response_from_wire)
+    saved = format_checkpoint(checkpoint_of(holdings, registered, CONTAINER_RESPONSE.to_wire))
+    restored = restore(parsed(saved), CONTAINER_RESPONSE.from_wire)
     assert list(restored.holdings) == holdings
     assert restored.resources == ("v.example/a", "v.example/b")
     assert not restored.skipped
@@ -237,7 +237,7 @@ def test_holdings_survive_a_checkpoint() -> None:
 
 def test_nothing_held_is_written_as_null() -> None:
     """A node without pods writes null, like a kubelet."""
-    saved = format_checkpoint(checkpoint_of([], {}, container_response_to_wire))
+    saved = format_checkpoint(checkpoint_of([], {}, CONTAINER_RESPONSE.to_wire))
     assert saved == (GOLDEN / "checkpoints" / "01_empty.json").read_bytes()
 
 
@@ -359,7 +359,7 @@ def test_parsing_a_damaged_file_gives_a_value(data: st.DataObject) -> None:
 
 def test_a_thousand_pods_take_a_moment() -> None:
     """A file of 450 kB is written in well under a second, and almost at once the second time."""
-    response = container_response_to_wire(
+    response = CONTAINER_RESPONSE.to_wire(
         ContainerAllocateResponse(env={"VISIBLE": "gpu-0", "PADDING": "x" * 180})
     )
     rows = tuple(

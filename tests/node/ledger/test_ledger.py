@@ -23,7 +23,7 @@ from kubedevices.node.ledger import ledger_file
 from kubedevices.node.ledger.ledger import _CHANGES_PER_LOG, Ledger
 from kubedevices.node.ledger.ledger_file import LedgerFile
 from kubedevices.node.pods.pod import Pod
-from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.golden_data import GOLDEN
 from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
 from tests.waiting import until
@@ -59,7 +59,7 @@ async def test_the_first_start_is_empty(ledger: Ledger) -> None:
 async def test_it_begins_with_what_a_kubelet_left(ledger: Ledger, tmp_path: Path) -> None:
     """Its pods are known by their uid; what they hold is held, and from an unknown boot."""
     of = holdings(pod("p", uid="1234"))
-    text = format_checkpoint(checkpoint_of(of, {WIDGET: ["w0"]}, container_response_to_wire))
+    text = format_checkpoint(checkpoint_of(of, {WIDGET: ["w0"]}, CONTAINER_RESPONSE.to_wire))
     (tmp_path / "checkpoint").write_bytes(text)
     kept = await ledger.load()
     (moved,) = kept.pods
@@ -78,7 +78,7 @@ async def test_the_checkpoint_is_read_once(ledger: Ledger, tmp_path: Path) -> No
     """From then on the ledger is the truth, whatever stands in that file."""
     await ledger.load()
     text = format_checkpoint(
-        checkpoint_of(holdings(pod()), {WIDGET: ["w0"]}, container_response_to_wire)
+        checkpoint_of(holdings(pod()), {WIDGET: ["w0"]}, CONTAINER_RESPONSE.to_wire)
     )
     (tmp_path / "checkpoint").write_bytes(text)
     await ledger.close()
@@ -88,7 +88,7 @@ async def test_the_checkpoint_is_read_once(ledger: Ledger, tmp_path: Path) -> No
 async def test_a_checkpoint_of_this_boot_says_so(ledger: Ledger, tmp_path: Path) -> None:
     """Newer kubelets write the boot's ID beside it."""
     text = format_checkpoint(
-        checkpoint_of(holdings(pod()), {}, container_response_to_wire, boot_id=BOOT)
+        checkpoint_of(holdings(pod()), {}, CONTAINER_RESPONSE.to_wire, boot_id=BOOT)
     )
     (tmp_path / "checkpoint").write_bytes(text)
     assert (await ledger.load()).pods[0].is_of_this_boot
@@ -161,7 +161,7 @@ async def test_a_damaged_ledger_gives_way_to_the_checkpoint(ledger: Ledger, tmp_
     await ledger.commit(pod(), holdings(pod()))
     await ledger.close()
     ledger.path.write_bytes(ledger.path.read_bytes()[:5000])
-    text = format_checkpoint(checkpoint_of(holdings(pod()), {}, container_response_to_wire))
+    text = format_checkpoint(checkpoint_of(holdings(pod()), {}, CONTAINER_RESPONSE.to_wire))
     (tmp_path / "checkpoint").write_bytes(text)
     kept = await ledger.load()
     assert [each.pod.uid for each in kept.pods] == [pod().uid]

@@ -9,7 +9,7 @@ from kubedevices.conformance.checks.streams import DISTURBING, OFTEN
 from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, difference, shorten
 from kubedevices.errors import RpcError
 from kubedevices.probe.session import PluginSession
-from kubedevices.wire.convert import allocate_request_to_wire
+from kubedevices.wire.convert import ALLOCATE_REQUEST
 from kubedevices.wire.services import ALLOCATE
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
@@ -237,7 +237,7 @@ async def hang_up(plugin: Plugin) -> str:
     request = AllocateRequest((ContainerAllocateRequest(tuple(ids)),))
     for pause in (0, 0.001, 0.002, 0.004, 0.008, 0.016):
         connection = await plugin.raw_connection()
-        connection.call(ALLOCATE, allocate_request_to_wire(request))
+        connection.call(ALLOCATE, ALLOCATE_REQUEST.to_wire(request))
         await asyncio.sleep(pause)
         connection.hang_up()
     return f"answered in {await plugin.must_still_work('after clients that hung up')}"

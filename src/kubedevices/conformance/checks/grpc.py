@@ -7,7 +7,7 @@ from kubedevices.conformance.check import Broken, Phase, Severity, Theme
 from kubedevices.conformance.checks.streams import DISTURBING
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
-from kubedevices.wire.convert import EMPTY, allocate_request_to_wire
+from kubedevices.wire.convert import ALLOCATE_REQUEST, EMPTY
 from kubedevices.wire.services import ALLOCATE, LIST_AND_WATCH
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
@@ -85,7 +85,7 @@ async def ping(plugin: Plugin) -> str:
 async def broken_connection(plugin: Plugin) -> str:
     """A connection that breaks in the middle of a frame or stream harms nobody."""
     ids = (await plugin.healthy_ids())[:1]
-    request = allocate_request_to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
+    request = ALLOCATE_REQUEST.to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
     for _ in range(3):
         connection = await plugin.raw_connection()
         connection.call(LIST_AND_WATCH, EMPTY)

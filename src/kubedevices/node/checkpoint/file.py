@@ -14,7 +14,7 @@ from kubedevices.node.checkpoint.set_aside import set_aside
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod, Kept
-from kubedevices.wire.convert import container_response_from_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 _LIMIT = 256 * 2**20
 """Bytes; the lists of five million devices."""
@@ -59,7 +59,7 @@ def move_in(path: Path, boot_id: str) -> Kept:
     checkpoint = parse_checkpoint(data)
     if isinstance(checkpoint, BadCheckpoint):
         return Kept(damage=[set_aside(path, checkpoint.reason)])
-    restored = restore(checkpoint, container_response_from_wire)
+    restored = restore(checkpoint, CONTAINER_RESPONSE.from_wire)
     for entry in restored.skipped:
         logger.error(
             "%s: what container %s of pod %s got with its %s cannot be read; they count as free",

@@ -17,7 +17,7 @@ from kubedevices.node.checkpoint.file import read_bytes, replace
 from kubedevices.node.events import EventSource
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod_devices import Holding, PodDevices
-from kubedevices.wire.convert import container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def _write(path: Path, content: _Content) -> None:
     # Loaded only now: there is nothing to write right after a start.
     from kubedevices.node.checkpoint.text import checkpoint_of, format_checkpoint  # noqa: PLC0415
 
-    data = format_checkpoint(checkpoint_of(*content, container_response_to_wire))
+    data = format_checkpoint(checkpoint_of(*content, CONTAINER_RESPONSE.to_wire))
     try:
         before = read_bytes(path)
     except CannotRead:

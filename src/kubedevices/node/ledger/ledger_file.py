@@ -27,7 +27,7 @@ from kubedevices.host.untrusted_files import sync_directory
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod
-from kubedevices.wire.convert import container_response_from_wire, container_response_to_wire
+from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class LedgerFile:
                 holding.container,
                 holding.resource,
                 _json(holding.held.devices_per_numa),
-                container_response_to_wire(holding.held.response),
+                CONTAINER_RESPONSE.to_wire(holding.held.response),
             )
             self._connection.execute(_PUT_HOLDING, (*parts, _checksum(parts)))
 
@@ -377,7 +377,7 @@ def _pods_of(
         if _checksum((pod_uid, container, resource, devices, response)) != checksum:
             raise ValueError(f"the checksum of what {pod_uid} holds is wrong")
         per_numa = {int(node): ids for node, ids in json.loads(devices).items()}
-        has = HeldDevices(per_numa, container_response_from_wire(response))
+        has = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
         held.setdefault(pod_uid, []).append(Holding(pod_uid, container, resource, has))
     admitted = []
     for uid, _, namespace, name, containers, checksum, stored_boot in pods:
