@@ -71,7 +71,7 @@ compiled: $(VENV)/dev.done
 # they write what they compiled: some of them find their disk full, and would leave half a file.
 tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
-	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 4 $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 5 $(PYTEST_ARGS)
 
 proto: $(VENV)/dev.done  ## tests/wire/descriptors.binpb from src/kubedevices/wire/proto
 	$(BIN)/python -m tests.wire.generate_descriptors

@@ -5,19 +5,20 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 _TOGETHER = {
-    "tests/deploy/test_image": "image and cluster",
-    "tests/kubernetes/": "image and cluster",
+    "tests/deploy/test_image": "image",
+    "tests/kubernetes/": "cluster",
     "tests/conformance/test_matrix": "matrix",
 }
 """Groups are started before single tests, so what takes longest is not begun last."""
 
 
 class WorkerSchedule(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each test to any worker, but all that need our image or a cluster to the same worker.
+    """Gives each test to any worker, but all that need our image, or a cluster, to the same worker.
 
-    That worker builds the image and starts the cluster once. A test in which a worker dies is
-    reported by name and is not tried again; all others run on the workers that are left. (The
-    scheduler of pytest-xdist 3.8 ends with an internal error there, or tries the test for ever.)
+    That worker builds the image, or starts the cluster, once. The groups mostly wait, so the
+    Makefile has more workers than groups. A test in which a worker dies is reported by name and is
+    not tried again; all others run on the workers that are left. (The scheduler of pytest-xdist 3.8
+    ends with an internal error there, or tries the test for ever.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
