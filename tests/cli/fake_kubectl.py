@@ -8,7 +8,6 @@ what a DaemonSet has as soon as it is applied; every command is added to `comman
 import json
 import os
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ def apply(state: Any, namespace: str, names: list[str], options: dict[str, str])
         key = each["kind"], each["metadata"]["name"]
         if each["kind"] == "DaemonSet":
             each |= {"status": state["status"]}
-        each["metadata"] |= {"uid": str(uuid.uuid4()), "generation": 1}
+        each["metadata"] |= {"uid": os.urandom(8).hex(), "generation": 1}
         state["objects"] = [
             other
             for other in state["objects"]
