@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kubedevices.cli import _verb_parser, load_verb, main
+from kubedevices.cli import load_verb, main, verb_parser
 from kubedevices.cli.init import project
 from kubedevices.errors import KubedevicesError
 
@@ -40,7 +40,7 @@ def test_the_commands_of_a_project_are_understood() -> None:
             if part:
                 ends = [part.index(mark) for mark in ("--", ">") if mark in part]
                 cut = min(ends, default=len(part))
-                _verb_parser(load_verb(part[0])).parse_args(part[1:cut])
+                verb_parser(load_verb(part[0])).parse_args(part[1:cut])
                 verbs.append(part[0])
     assert set(verbs) == {"init", "check", "run", "scan", "manifests"}
 

@@ -315,13 +315,13 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
     """The container would start: each verb's parser takes what the manifest says."""
     from importlib import import_module
 
-    from kubedevices.cli import _verb_parser
+    from kubedevices.cli import verb_parser
 
     for what in ("simulate", "expose", "proxy", "node"):
         document = printed(capsys, what)[-1]
         pod = document["spec"] if what == "node" else pod_of([document])
         verb, *arguments = pod["containers"][0]["args"]
-        _verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
+        verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from kubedevices.manifests.workload import Deployment, objects
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-TREE = ("src", "Makefile", "README.md", "LICENSE", "pyproject.toml", "requirements.txt")
+TREE = ("src", "Makefile", "README.md", "LICENSE", "pyproject.toml", "setup.py", "requirements.txt")
 KUBECTL = """\
 #!/bin/sh
 echo "$@" >> "$RECORD/commands"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kubedevices import metrics
-from kubedevices.cli import _verb_parser, main
+from kubedevices.cli import main, verb_parser
 from kubedevices.manifests.workload import Deployment, documents
 from kubedevices.metrics import Metric
 from tests.docs.pages import ROOT, read_page
@@ -118,7 +118,7 @@ def test_a_unit_starts_a_verb_with_options_that_it_has(
     text = unit(name, capsys)
     (command,) = re.findall("^ExecStart=/usr/local/bin/kubedevices (.*)$", text, re.MULTILINE)
     verb, *arguments = command.split()
-    _verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
+    verb_parser(import_module(f"kubedevices.cli.{verb}")).parse_args(arguments)
     closed = {unit(each, capsys).partition("UMask=")[2] for each in UNITS}
     assert len(closed) == 1
 

@@ -58,6 +58,8 @@ VERBS = {
     "undeploy": "remove a plugin from the cluster of kubectl",
     "explain": "say why a device cannot be allocated, or cannot be used in its container",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
+    "completion": "print the completion for bash, zsh or fish",
+    "help": "print the help of a verb, or everything as a man page",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
 
@@ -168,7 +170,7 @@ def _code_of(exit_: SystemExit) -> int:
 
 
 def _main(argv: list[str], output: contextlib.ExitStack) -> int:
-    parser = _top_parser()
+    parser = top_parser()
     # What follows "--" is for the verb; argparse would take the mark itself for one of ours.
     cut = argv.index("--") if "--" in argv else len(argv)
     top = parser.parse_args(argv[:cut])
@@ -182,7 +184,7 @@ def _main(argv: list[str], output: contextlib.ExitStack) -> int:
     verb = load_verb(top.verb)
     takes_command = getattr(verb, "TAKES_COMMAND", False)
     arguments = top.arguments if takes_command else top.arguments + argv[cut:]
-    args = _verb_parser(verb).parse_args(arguments, _common_defaults(top, verb))
+    args = verb_parser(verb).parse_args(arguments, _common_defaults(top, verb))
     if takes_command:
         args.command = argv[cut + 1 :]
     if getattr(verb, "keeps_running", lambda _: False)(args):
@@ -211,7 +213,8 @@ def _load_asyncio_without_tls() -> None:
             del sys.modules["ssl"]
 
 
-def _top_parser() -> Parser:
+def top_parser() -> Parser:
+    """Return what reads the words up to the verb."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:{width}}  {summary}" for name, summary in VERBS.items())
     parser = Parser(
@@ -230,7 +233,8 @@ def _top_parser() -> Parser:
     return parser
 
 
-def _verb_parser(verb: ModuleType) -> Parser:
+def verb_parser(verb: ModuleType) -> Parser:
+    """Return what reads the words after a verb; `verb` is its module."""
     parser = Parser(
         prog=f"kubedevices {verb.NAME}",
         description=verb.HELP,
