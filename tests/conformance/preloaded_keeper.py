@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,17 @@ from kubedevices.conformance.keeper import KeeperProcess, leave_keeper, main
 from tests.conformance import good_plugin, mutant, unusual_plugin
 from tests.conformance.mutants.registry import all_mutations
 
-MAINS: dict[tuple[str, ...], Callable[[Sequence[str]], int]] = {
-    (sys.executable, str(each.__file__)): each.main
-    for each in (good_plugin, mutant, unusual_plugin)
-}
+MAINS: dict[tuple[str, ...], Callable[[Sequence[str]], int]] = {}
 """By the first words of a command."""
+
+
+def offer(module: Any) -> None:
+    """Let a program of the tests start by a fork; its `main` takes the other words."""
+    MAINS[sys.executable, str(module.__file__)] = module.main
+
+
+for each in (good_plugin, mutant, unusual_plugin):
+    offer(each)
 
 
 class PreloadedKeeper(KeeperProcess):
@@ -71,10 +78,13 @@ class Forked:
 
 
 @contextmanager
-def forking_keepers() -> Iterator[Callable[[socket.socket], Forked]]:
-    """Give what starts a keeper for `Keeper.start_keeper`: by a fork of one process."""
+def forking_keepers(*modules: str) -> Iterator[Callable[[socket.socket], Forked]]:
+    """Give what starts a keeper for `Keeper.start_keeper`: by a fork of one process.
+
+    `modules` are programs beside those of this folder.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-P", __file__, str(theirs.fileno())]
+    command = [sys.executable, "-P", __file__, str(theirs.fileno()), *modules]
     loaded = subprocess.Popen(command, pass_fds=(theirs.fileno(),), cwd="/")
     theirs.close()
 
@@ -113,4 +123,6 @@ def fork_keepers(orders: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        offer(import_module(name))
     fork_keepers(socket.socket(fileno=int(sys.argv[1])))

@@ -1,52 +1,102 @@
-"""A plugin and a proxy in front of it as one program, for the checks of a plugin.
+"""A plugin of the checks behind a proxy: the checks start and end the plugin, and see the proxy.
 
-    python behind_proxy.py --then SCRIPT --socket-dir DIR [OTHER OPTIONS]
+    python behind_proxy.py --socket-dir DIR [--mutation NAME] [--watched] [--unmended] [--held]
+                           [OTHER OPTIONS]
 
-starts `SCRIPT --socket-dir INSIDE OTHER OPTIONS`, and serves it in DIR by `kubedevices proxy`.
+The first process of a run starts the proxy, which stays until the run ends it, as on a node. With
+`--watched` the plugin comes by the plugin watcher; with `--unmended` the rule is `mend: off`; with
+`--held` it is `hold: 5m`, and a plugin that ends is started again, as a kubelet does with its pod.
 """
 
-import asyncio
+import os
+import shutil
 import signal
 import sys
-import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
-from kubedevices.proxy.proxy import Proxy
-from tests.waiting import until
+from kubedevices.probe.linux import die_with_parent
+from kubedevices.proxy.proxy import Proxy, run_until_signal
+from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+from kubedevices.proxy.rules import Rules
+from tests.conformance import good_plugin, mutant
+from tests.waiting import until_sync
+
+AGAIN_AFTER = 0.3
+"""Seconds between two lives of a plugin that is held."""
+
+FLAGS = ("--watched", "--unmended", "--held")
 
 
-async def main(socket_dir: Path, script: str, options: list[str]) -> None:
-    """Run until SIGTERM."""
-    with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as directory:
-        inside = Path(directory) / "in"
-        proxy = Proxy(socket_dir=socket_dir, plugin_dir=inside, state_dir=Path(directory) / "state")
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, proxy.stop)
-        serving = asyncio.create_task(proxy.run(), name="proxy")
-        await until(lambda: proxy.has_started or serving.done())
-        plugin = await asyncio.create_subprocess_exec(
-            sys.executable, script, "--socket-dir", str(inside), *options
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the plugin to its end; return its exit code."""
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    is_watched, is_unmended, is_held = (name in words for name in FLAGS)
+    words = [word for word in words if word not in FLAGS]
+    at = words.index("--socket-dir")
+    outside = Path(words[at + 1])
+    place = outside.parent / "behind"  # removed with the run
+    inside, registry = place / "in", place / "reg"
+    mark = Path(words[words.index("--cdi-dir") + 1]) / "mark"
+    if not mark.exists():  # the checks cleaned their directories: they begin anew
+        shutil.rmtree(place, ignore_errors=True)
+        mark.touch()
+    registry.mkdir(parents=True, exist_ok=True)
+    words[at + 1] = str(inside)
+    words += ["--registry-dir", str(registry)] * is_watched
+    if not good_plugin.accepts(inside / "kubelet.sock") and os.fork() == 0:
+        rule = ResourceRule(mend=not is_unmended, hold=300.0 if is_held else None)
+        serve(
+            Proxy(
+                socket_dir=outside,
+                plugin_dir=inside,
+                state_dir=place / "state",
+                registry_dir=registry if is_watched else None,
+                rules=Rules(ProxyConfig(resources={"*/*": rule})),
+            ),
+            place / "proxy.log",
         )
-        ended = asyncio.create_task(plugin.wait(), name="plugin")
-        await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
-        proxy.stop()
-        await serving
-        if plugin.returncode is None:
-            plugin.terminate()
-        await ended
+    until_sync(lambda: good_plugin.accepts(inside / "kubelet.sock"))
+    if is_held:
+        live_again_and_again(words)
+    return live(words)
 
 
-def take(words: list[str], option: str) -> str:
-    """Take an option with its value out of `words`."""
-    at = words.index(option)
-    _, value = words[at : at + 2]
-    del words[at : at + 2]
-    return value
+def live(words: Sequence[str]) -> int:
+    """Be the plugin; return its exit code."""
+    return mutant.main(words) if "--mutation" in words else good_plugin.main(words)
+
+
+def live_again_and_again(words: Sequence[str]) -> NoReturn:
+    """Start the plugin whenever it is not there, until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the plugin dies with us
+    while True:
+        if (pid := os.fork()) == 0:
+            die_with_parent(signal.SIGKILL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            code = 1
+            try:
+                code = live(words)
+            finally:
+                os._exit(code)
+        os.waitpid(pid, 0)
+        time.sleep(AGAIN_AFTER)
+
+
+def serve(proxy: Proxy, log: Path) -> NoReturn:
+    """Be the proxy until the run is over."""
+    try:
+        os.setsid()
+        written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(written, 1)
+        os.dup2(written, 2)
+        run_until_signal(proxy)
+    finally:
+        os._exit(1)
 
 
 if __name__ == "__main__":
-    rest = sys.argv[1:]
-    plugin_script, outside = take(rest, "--then"), Path(take(rest, "--socket-dir"))
-    asyncio.run(main(outside, plugin_script, rest))
+    os._exit(main())

@@ -115,6 +115,16 @@ async def test_a_plugin_without_options_has_the_defaults(short_dir: Path) -> Non
             assert (await rig.served(1)).options == PluginOptions()
 
 
+async def test_without_mend_a_plugin_without_options_is_refused(short_dir: Path) -> None:
+    """From its first registration on, as by a kubelet."""
+    async with proxied(short_dir, rules=ruled(mend=False)) as rig:
+        async with FakePlugin(rig.inside, devices=healthy("a")) as plugin:
+            plugin.options = RpcError(StatusCode.UNIMPLEMENTED, "unknown method")
+            with pytest.raises(RpcError, match="unknown method"):
+                await plugin.register()
+        assert not rig.proxy.resources
+
+
 async def test_calls_of_several_containers_pass(short_dir: Path) -> None:
     """Every container of a request gets what the plugin answered for it."""
     async with proxied(short_dir, rules=ruled(mend=False)) as rig:

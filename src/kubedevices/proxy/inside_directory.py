@@ -10,10 +10,11 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from kubedevices.errors import RegistrationError, TooManyPlugins
+from kubedevices.errors import CannotAsk, DialPluginFailed, RegistrationError, TooManyPlugins
 from kubedevices.node.arrival.endpoint_table import PLUGIN_LIMIT
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
+    accepts_connections,
     claim_plugin_directory,
     make_directory,
 )
@@ -31,7 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class InsideDirectory:
-    """Takes plugins in at `plugin_dir`; `appeared` is told of the scanner of each new resource."""
+    """Takes plugins in at `plugin_dir`; `appeared` is told of the scanner of each new resource.
+
+    `is_mended` says whether a plugin of this resource may be without GetDevicePluginOptions.
+    """
 
     def __init__(
         self,
@@ -41,7 +45,9 @@ class InsideDirectory:
         *,
         registry_dir: Path | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
+        is_mended: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        self._is_mended = is_mended
         self.plugin_dir, self._state_dir = plugin_dir, state_dir
         self._appeared, self._limits = appeared, limits
         self._known = KnownSockets(state_dir)
@@ -84,8 +90,12 @@ class InsideDirectory:
 
     async def _dial_again(self, resource: str, socket: Path) -> None:
         try:
+            # A plugin that comes later registers by itself. If it were dialled, too, its first
+            # stream would end when it registers, and some plugins end with a stream.
+            if not accepts_connections(socket):
+                raise DialPluginFailed("nobody listens there")
             await self.connect(resource, socket, dial=_DIAL_KNOWN)
-        except RegistrationError as error:
+        except (CannotAsk, RegistrationError) as error:
             _log.info("%s: its plugin is not at %s any more: %s", resource, socket, error)
             self._known.remove(resource, socket)
 
@@ -96,6 +106,7 @@ class InsideDirectory:
             if len(self.scanners) >= PLUGIN_LIMIT:
                 raise TooManyPlugins(resource, PLUGIN_LIMIT)
             scanner = PluginScanner(ResourceName.parse(resource), self._limits)
+        scanner.is_mended = self._is_mended(resource)
         await scanner.connect(socket, dial=dial)
         if self.scanners.setdefault(resource, scanner) is not scanner:
             # Two instances registered at once for the first time: the other one was faster.

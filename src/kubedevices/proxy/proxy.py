@@ -64,7 +64,12 @@ class Proxy:
         }
         self.settings = Settings(**self._options)
         self.inside = InsideDirectory(
-            plugin_dir, state_dir, self._add, registry_dir=registry_dir, limits=limits
+            plugin_dir,
+            state_dir,
+            self._add,
+            registry_dir=registry_dir,
+            limits=limits,
+            is_mended=self._is_mended,
         )
         self.resources: dict[str, ProxiedResource] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -199,9 +204,12 @@ class Proxy:
         if rule is None:
             return None
         chain = make_chain(plugin, plugin.resource, rule, self._state_dir)
-        plugin.is_mended = rule.mend
         self.rules.claim(name, rule)
         return chain
+
+    def _is_mended(self, resource: str) -> bool:
+        rule = self.rules.of(resource)
+        return rule is None or rule.mend
 
     def _use(self) -> None:
         """Go on with the rules of now."""
