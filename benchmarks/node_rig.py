@@ -21,6 +21,7 @@ from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import NotInTime
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.convert import CONTAINER_RESPONSE
@@ -46,7 +47,9 @@ class Node:
     def _make_manager(self) -> DeviceManager:
         policy = "best-effort" if self._numa_nodes else "none"
         topology = check_settings(policy, numa_nodes=range(self._numa_nodes))
-        return DeviceManager(self.sockets, state_dir=self.state, topology=topology)
+        return DeviceManager(
+            self.sockets, state_dir=self.state, settings=NodeSettings(topology=topology)
+        )
 
     async def start(self, counts: Mapping[str, int]) -> None:
         """Start both and wait until every device is known."""

@@ -16,6 +16,7 @@ from kubedevices.allocation import ContainerOptions
 from kubedevices.errors import AdmissionRejected
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 
@@ -74,10 +75,16 @@ class RestartRig:
     async def start(self) -> None:
         """Begin a life."""
         self._boot.write_text(f"boot-{self._boots}")
-        options = {"boot_id_file": self._boot, **self.options}
+        settings = dict(self.options)
+        ask = settings.pop("running_containers", None)
         if self.running is not None:
-            options["running_containers"] = lambda: self.running
-        self._manager = DeviceManager(self.sockets, state_dir=self.state, **options)
+            ask = lambda: self.running  # noqa: E731
+        self._manager = DeviceManager(
+            self.sockets,
+            state_dir=self.state,
+            settings=NodeSettings(boot_id_file=self._boot, **settings),
+            running_containers=ask,
+        )
         await self._manager.start()
 
     async def restart(self, end: End = "stopped") -> None:

@@ -11,6 +11,7 @@ from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.interop.go_client import GoStatusError
@@ -158,7 +159,9 @@ async def test_a_list_that_ends_with_its_connection(plugins: Path) -> None:
 async def test_few_streams_at_once(plugins: Path, limit: int) -> None:
     """With two streams allocations take turns beside the list; with one they fail in time."""
     async with (
-        DeviceManager(plugins, timeouts=PluginTimeouts(allocate=0.5)) as manager,
+        DeviceManager(
+            plugins, settings=NodeSettings(timeouts=PluginTimeouts(allocate=0.5))
+        ) as manager,
         GoFakePlugin(
             plugins, devices=healthy("a", "b", "c"), options={"max_streams": limit}
         ) as plugin,

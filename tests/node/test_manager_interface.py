@@ -18,6 +18,7 @@ from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.inventory.node_status import ResourceHealth, ResourceStatus
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.hints import TopologyHint
 from kubedevices.node.topology.options import check_settings
 from kubedevices.numa import NumaNodes
@@ -38,7 +39,7 @@ async def test_devices_of_a_container_are_aligned(short_dir: Path) -> None:
     """TopologyAlignedAllocation: with single-numa-node two devices come from one NUMA node."""
     topology = check_settings("single-numa-node", numa_nodes=(0, 1))
     async with (
-        DeviceManager(short_dir, topology=topology) as manager,
+        DeviceManager(short_dir, settings=NodeSettings(topology=topology)) as manager,
         FakePlugin(short_dir, devices=FOUR) as plugin,
     ):
         await plugin.register()
@@ -58,7 +59,7 @@ async def test_hints_are_answered_for_containers_and_pods(short_dir: Path) -> No
     """GetTopologyHints and GetPodTopologyHints speak of free devices."""
     topology = check_settings("best-effort", numa_nodes=(0, 1))
     async with (
-        DeviceManager(short_dir, topology=topology) as manager,
+        DeviceManager(short_dir, settings=NodeSettings(topology=topology)) as manager,
         FakePlugin(short_dir, devices=FOUR) as plugin,
     ):
         await plugin.register()
@@ -192,7 +193,7 @@ async def test_a_pod_waits_for_a_plugin_that_restarts(
 ) -> None:
     """With `admission_wait` the seconds of a plugin's restart reject nobody; without it they do."""
     caplog.set_level("INFO")
-    async with DeviceManager(short_dir, admission_wait=60) as manager:
+    async with DeviceManager(short_dir, settings=NodeSettings(admission_wait=60)) as manager:
         async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
             await plugin.register()
             await manager.wait_for(RESOURCE, allocatable=1)

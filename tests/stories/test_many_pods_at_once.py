@@ -16,6 +16,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
 from tests.fake_plugin import FakePlugin, healthy
 from tests.waiting import until
@@ -66,8 +67,9 @@ class Node:
         self.manager = DeviceManager(
             directory,
             store=PodDevicesInMemory(),
-            timeouts=PATIENT,
-            topology=check_settings(policy, scope, numa_nodes=NODES),
+            settings=NodeSettings(
+                timeouts=PATIENT, topology=check_settings(policy, scope, numa_nodes=NODES)
+            ),
         )
         self.plugins = [SlowPlugin(directory, name, self.random) for name in PER_NODE]
         self._stack = AsyncExitStack()

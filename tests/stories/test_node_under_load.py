@@ -13,6 +13,7 @@ from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import FakePlugin, healthy, unhealthy
 from tests.waiting import until
 
@@ -85,7 +86,9 @@ class Story:
 
     def __init__(self, directory: Path, dice: random.Random) -> None:
         self.directory, self.dice = directory, dice
-        self.manager = DeviceManager(directory, timeouts=PluginTimeouts(allocate=0.05))
+        self.manager = DeviceManager(
+            directory, settings=NodeSettings(timeouts=PluginTimeouts(allocate=0.05))
+        )
         self.plugins: dict[str, FakePlugin] = {}
         self.admissions: set[asyncio.Task[None]] = set()
         self.number = 0

@@ -14,6 +14,7 @@ from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy
 from tests.waiting import until
 
@@ -103,7 +104,11 @@ async def good_and_bad(directory: Path) -> AsyncIterator[tuple[DeviceManager, Fa
         devices=MANY,
         preferred=lambda request: request.available[: request.size],
     )
-    async with DeviceManager(directory, timeouts=timeouts) as manager, good, bad:
+    async with (
+        DeviceManager(directory, settings=NodeSettings(timeouts=timeouts)) as manager,
+        good,
+        bad,
+    ):
         for plugin in (good, bad):
             await plugin.register()
             await until(lambda plugin=plugin: manager.inventory.has_reported(plugin.resource))  # type: ignore[misc]

@@ -33,6 +33,7 @@ from kubedevices.errors import (
 from kubedevices.node.inventory.inventory import GRACE_PERIOD
 from kubedevices.node.pods.container_options import container_options
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import DEFAULTS, NodeSettings
 from kubedevices.node.topology.options import TopologySettings
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
@@ -83,11 +84,14 @@ class Bench(ClaimCalls, FaultCalls):
     """
 
     def __init__(
-        self, *, grace_period: float = GRACE_PERIOD, topology: TopologySettings | None = None
+        self,
+        *,
+        grace_period: float = GRACE_PERIOD,
+        topology: TopologySettings = DEFAULTS.topology,
     ) -> None:
         self._root = _short_directory()
         self.socket_dir, self.cdi_dir = self._root / "plugins", self._root / "cdi"
-        self._grace_period, self._topology = grace_period, topology
+        self._settings = NodeSettings(grace_period=grace_period, topology=topology)
         self._registrations = Registrations()
         self._plugins: list[RunningPlugin] = []
         self._thread = LoopThread(f"bench {self._root.name}")
@@ -348,7 +352,7 @@ class Bench(ClaimCalls, FaultCalls):
             await self._dra.restart(away)
 
     async def _start_node(self, wipe: Wipe) -> BenchNode:
-        node = BenchNode(self.socket_dir, grace_period=self._grace_period, topology=self._topology)
+        node = BenchNode(self.socket_dir, settings=self._settings)
         node.registrations, node.wipe = self._registrations, wipe
         await node.start()
         return node

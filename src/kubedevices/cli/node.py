@@ -97,14 +97,17 @@ async def _serve(args: argparse.Namespace) -> None:
     from kubedevices.metrics import NO_METRICS, NODE_BEGINNINGS, PrometheusMetrics
     from kubedevices.node.device_manager import DeviceManager
     from kubedevices.node.doors.control import ControlService
+    from kubedevices.node.settings import NodeSettings
 
     metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
     manager = DeviceManager(
         args.socket_dir,
         state_dir=state_directory(args),
-        grace_period=args.grace_period,
-        admission_wait=args.admission_wait,
-        topology=topology_settings(args),
+        settings=NodeSettings(
+            grace_period=args.grace_period,
+            admission_wait=args.admission_wait,
+            topology=topology_settings(args),
+        ),
         metrics=metrics,
     )
     line_of = _json_line if args.output == "json" else _text_line

@@ -12,6 +12,7 @@ checkpoint           the kubelet's file kubelet_internal_checkpoint
 ledger               which pods were admitted, durable
 admission            a pod gets its devices, all or nothing; and its containers start
 node_view            what can be read from a node: the reading half of the next one
+settings             the settings of a device manager, as one value
 device_manager       DeviceManager: wires the above; the only stateful entry point
 overview             what a node knows, as JSON-ready documents
 doors                the services that clients call: our control service, the podresources service

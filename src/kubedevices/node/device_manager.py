@@ -21,7 +21,6 @@ from kubedevices.errors import (
     RegistrationError,
     RegistrationServerFailed,
 )
-from kubedevices.host.boot_id import BOOT_ID_FILE
 from kubedevices.metrics import (
     ADMISSIONS,
     DAMAGED_STATE,
@@ -31,11 +30,10 @@ from kubedevices.metrics import (
 )
 from kubedevices.node.admission.admission import UNEXPECTED, Admission
 from kubedevices.node.admission.admitted_pods import AdmittedPods
-from kubedevices.node.admission.after_restart import START_WAIT, AfterRestart, RunningContainers
+from kubedevices.node.admission.after_restart import AfterRestart, RunningContainers
 from kubedevices.node.admission.container_start import ContainerStart
 from kubedevices.node.admission.turns import Turns, to_its_end
 from kubedevices.node.admission.under_way import UnderWay
-from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, PluginTimeouts
 from kubedevices.node.arrival.endpoint_table import EndpointTable
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
@@ -46,14 +44,14 @@ from kubedevices.node.arrival.plugin_directory import (
 from kubedevices.node.arrival.registration import RegistrationServer
 from kubedevices.node.checkpoint.writer import CheckpointWriter
 from kubedevices.node.events import EventKind, NodeEvent
-from kubedevices.node.inventory.inventory import GRACE_PERIOD, Inventory
+from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.ledger.ledger import Ledger
 from kubedevices.node.node_view import HEALTH_CHECK, Allocation, NodeView
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices_store import PodDevicesStore
+from kubedevices.node.settings import DEFAULTS, NodeSettings
 from kubedevices.node.topology.hints import Hints
 from kubedevices.node.topology.manager import HintProvider, TopologyManager
-from kubedevices.node.topology.options import TopologySettings
 from kubedevices.node.topology.policy import TopologyAffinityError
 from kubedevices.socket_paths import CHECKPOINT_NAME, default_state_dir
 
@@ -66,10 +64,8 @@ class DeviceManager(NodeView):
     `active_pods` gives the uids of the pods that live, None while that is not known yet, as right
     after a start; without it, those live that were not released.
 
-    `running_containers` asks the container runtime, if there is one. After a restart an
-    admission waits `admission_wait` seconds for plugins that have not come back, a container's
-    start `start_wait` seconds. `store` replaces the ledger in `state_dir`. `topology` (see
-    `topology_options.check_settings`) and `hint_providers` decide on NUMA nodes.
+    `running_containers` asks the container runtime, if there is one. `store` replaces the ledger in
+    `state_dir`. `hint_providers` decide on NUMA nodes beside the devices.
     """
 
     _is_running = False
@@ -80,21 +76,15 @@ class DeviceManager(NodeView):
         socket_dir: Path,
         *,
         state_dir: Path | None = None,
-        grace_period: float = GRACE_PERIOD,
-        timeouts: PluginTimeouts | None = None,
-        receive_limit: int = RECEIVE_LIMIT,
+        settings: NodeSettings = DEFAULTS,
         store: PodDevicesStore | None = None,
         active_pods: Callable[[], Collection[str] | None] | None = None,
         running_containers: RunningContainers | None = None,
-        admission_wait: float = 0,
-        start_wait: float = START_WAIT,
-        boot_id_file: Path = BOOT_ID_FILE,
-        topology: TopologySettings | None = None,
         hint_providers: Sequence[HintProvider] = (),
         metrics: Metrics = NO_METRICS,
     ) -> None:
         checkpoint = socket_dir / CHECKPOINT_NAME
-        super().__init__(Inventory(grace_period=grace_period), checkpoint)
+        super().__init__(Inventory(grace_period=settings.grace_period), checkpoint)
         self.state_dir = state_dir or default_state_dir(socket_dir)
         self._metrics = metrics
         metrics.collect_from(self.gauges)
@@ -102,8 +92,8 @@ class DeviceManager(NodeView):
             self.inventory,
             self._events,
             expire=self.get_capacity,
-            timeouts=timeouts,
-            receive_limit=receive_limit,
+            timeouts=settings.timeouts,
+            receive_limit=settings.receive_limit,
         )
         self._registration = RegistrationServer(
             socket_dir,
@@ -112,22 +102,22 @@ class DeviceManager(NodeView):
             metrics=metrics,
         )
         self._topology = TopologyManager(
-            topology or TopologySettings(),
+            settings.topology,
             self.inventory,
             self.pod_devices,
             providers=hint_providers,
             metrics=metrics,
         )
         self._lock = StateLock(self.state_dir)
-        self._keep_in(store or Ledger(self.state_dir, checkpoint, boot_id_file))
+        self._keep_in(store or Ledger(self.state_dir, checkpoint, settings.boot_id_file))
         self._after_restart = AfterRestart(
             self.inventory,
             self.pod_devices,
             self._events,
             self._store.confirm,
             running_containers=running_containers,
-            admission_wait=admission_wait,
-            start_wait=start_wait,
+            admission_wait=settings.admission_wait,
+            start_wait=settings.start_wait,
         )
         self._active_pods, self._turns, self._under_way = active_pods, Turns(), UnderWay()
 

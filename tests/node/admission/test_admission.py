@@ -15,6 +15,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.golden_data import load
 from tests.waiting import until
@@ -382,7 +383,7 @@ async def test_a_hanging_plugin_is_given_up_at_its_deadline(plugins: Path) -> No
     one.hang("allocate")
     timeouts = PluginTimeouts(allocate=0.1)
     async with (
-        DeviceManager(plugins, timeouts=timeouts) as manager,
+        DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)) as manager,
         registered(manager, one),
     ):
         assert "code = DeadlineExceeded" in await refuse(manager, pod("p", 1))

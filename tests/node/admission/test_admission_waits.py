@@ -15,6 +15,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory
+from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until
@@ -60,7 +61,10 @@ class Node:
     async def start(self, policy: str = "none") -> None:
         topology = check_settings(policy, "container", numa_nodes=(0, 1))
         self.manager = DeviceManager(
-            self.directory, store=self.store, topology=topology, active_pods=lambda: self.active
+            self.directory,
+            store=self.store,
+            settings=NodeSettings(topology=topology),
+            active_pods=lambda: self.active,
         )
         await self.stack.enter_async_context(self.manager)
         for plugin in (self.widgets, self.gadgets):

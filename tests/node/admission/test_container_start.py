@@ -19,6 +19,7 @@ from kubedevices.errors import (
 )
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 from tests.waiting import until
@@ -32,7 +33,7 @@ POD = Pod("p", uid="p", containers=(Container("c", {RESOURCE: 2}), Container("d"
 async def node(*plugins: FakePlugin, **options: float) -> AsyncIterator[DeviceManager]:
     """Serve a manager with `plugins` registered."""
     async with (
-        DeviceManager(plugins[0].socket_dir, **options) as manager,  # type: ignore[arg-type]
+        DeviceManager(plugins[0].socket_dir, settings=NodeSettings(**options)) as manager,  # type: ignore[arg-type]
         contextlib.AsyncExitStack() as stack,
     ):
         for plugin in plugins:

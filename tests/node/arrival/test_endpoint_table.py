@@ -14,6 +14,7 @@ from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind, EventStream
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.settings import NodeSettings
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.waiting import until
 
@@ -246,7 +247,7 @@ async def test_the_third_instance_brings_its_own_list(plugins: Path) -> None:
 async def test_a_failed_registration_does_not_touch_the_live_instance(plugins: Path) -> None:
     """The good plugin stays, and its end is still noticed."""
     async with (
-        DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.5)) as manager,
+        DeviceManager(plugins, settings=NodeSettings(timeouts=PluginTimeouts(dial=0.5))) as manager,
         FakePlugin(plugins, devices=healthy("a")) as good,
         FakePlugin(plugins, socket_name="bad.sock") as bad,
     ):
@@ -426,7 +427,7 @@ async def test_events_tell_what_changed(plugins: Path) -> None:
 
 async def test_a_lost_plugin_keeps_its_capacity_for_the_grace_period(plugins: Path) -> None:
     """Then the resource is removed, by a timer of its own, and told once."""
-    async with DeviceManager(plugins, grace_period=0.6) as manager:
+    async with DeviceManager(plugins, settings=NodeSettings(grace_period=0.6)) as manager:
         with manager.subscribe() as events:
             async with FakePlugin(plugins, devices=healthy("a", "b")) as one:
                 await one.register()
@@ -441,7 +442,7 @@ async def test_a_lost_plugin_keeps_its_capacity_for_the_grace_period(plugins: Pa
 
 async def test_names_that_come_and_go_leave_nothing_behind(plugins: Path) -> None:
     """A plugin may register under another name every minute, for years."""
-    async with DeviceManager(plugins, grace_period=0.01) as manager:
+    async with DeviceManager(plugins, settings=NodeSettings(grace_period=0.01)) as manager:
         for n in range(3):
             async with FakePlugin(plugins, f"example.com/r{n}", devices=healthy("a")) as plugin:
                 await plugin.register()
@@ -452,7 +453,7 @@ async def test_names_that_come_and_go_leave_nothing_behind(plugins: Path) -> Non
 
 async def test_a_plugin_that_comes_back_in_time_stops_the_timer(plugins: Path) -> None:
     """Its devices are there again, and nothing is removed later."""
-    async with DeviceManager(plugins, grace_period=1) as manager:
+    async with DeviceManager(plugins, settings=NodeSettings(grace_period=1)) as manager:
         with manager.subscribe() as events:
             for _ in range(2):
                 async with FakePlugin(plugins, devices=healthy("a")) as one:

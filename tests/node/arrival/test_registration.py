@@ -22,6 +22,7 @@ from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.arrival.registration import RegistrationServer
 from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.settings import NodeSettings
 from kubedevices.wire.clients import RegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
@@ -58,7 +59,9 @@ async def test_a_refusal_has_the_kubelets_words(plugins: Path, case: str) -> Non
     """Version, name and socket are checked, each with the text and code of the kubelet."""
     golden = MESSAGES[case]
     given = golden["in"]
-    async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.3)) as manager:
+    async with DeviceManager(
+        plugins, settings=NodeSettings(timeouts=PluginTimeouts(dial=0.3))
+    ) as manager:
         began = asyncio.get_running_loop().time()
         with pytest.raises(RpcError) as error:
             await register(plugins, given["version"], given["endpoint"], given["resource_name"])
@@ -105,7 +108,10 @@ async def test_a_plugin_whose_options_call_fails_is_refused(plugins: Path) -> No
 async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plugins: Path) -> None:
     """A kubelet would wait for ever."""
     timeouts = PluginTimeouts(options=0.1)
-    async with DeviceManager(plugins, timeouts=timeouts), FakePlugin(plugins) as plugin:
+    async with (
+        DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)),
+        FakePlugin(plugins) as plugin,
+    ):
         plugin.hang("options")
         with pytest.raises(RpcError, match=r"failed to get device plugin options: .*Deadline"):
             await plugin.register()
@@ -113,7 +119,7 @@ async def test_a_plugin_whose_options_call_hangs_is_refused_after_a_deadline(plu
 
 async def test_a_silent_socket_is_no_plugin(plugins: Path) -> None:
     """A connection without a word of HTTP/2 is not dialled: that takes until the deadline."""
-    async with DeviceManager(plugins, timeouts=PluginTimeouts(dial=0.2)):
+    async with DeviceManager(plugins, settings=NodeSettings(timeouts=PluginTimeouts(dial=0.2))):
         with socket.socket(socket.AF_UNIX) as mute:
             mute.bind(str(plugins / "mute.sock"))
             mute.listen()
@@ -175,7 +181,10 @@ async def test_an_abandoned_register_call_is_finished(plugins: Path) -> None:
 async def test_a_plugin_that_dies_while_it_registers_is_refused(plugins: Path) -> None:
     """Whoever watches the node hears what it did last, and at once (KubeVirt: options panic)."""
     timeouts = PluginTimeouts(dial=300, options=300)
-    async with DeviceManager(plugins, timeouts=timeouts) as manager, FakePlugin(plugins) as plugin:
+    async with (
+        DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)) as manager,
+        FakePlugin(plugins) as plugin,
+    ):
         with manager.subscribe() as events:
             plugin.hang("options")
             plugin.options = RpcError(StatusCode.UNAVAILABLE, "gone")
@@ -189,7 +198,10 @@ async def test_a_plugin_that_dies_while_it_registers_is_refused(plugins: Path) -
 async def test_a_socket_that_is_gone_is_not_waited_for(plugins: Path) -> None:
     """A plugin that died leaves none: its Register is answered long before the dial's deadline."""
     timeouts = PluginTimeouts(dial=300)
-    async with DeviceManager(plugins, timeouts=timeouts), FakePlugin(plugins) as plugin:
+    async with (
+        DeviceManager(plugins, settings=NodeSettings(timeouts=timeouts)),
+        FakePlugin(plugins) as plugin,
+    ):
         with pytest.raises(RpcError, match=r"deadline exceeded: there is no socket .*/gone\.sock"):
             await asyncio.wait_for(plugin.register(endpoint="gone.sock"), 30)
 
