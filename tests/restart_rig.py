@@ -41,6 +41,10 @@ def kubelet_rejection(text: str) -> str:
     return message.replace("v.example/r", RESOURCE)
 
 
+_ASKED = ("running_containers", "active_pods", "store")
+"""The options that are no settings."""
+
+
 class RestartRig:
     """One plugin directory and state directory through several lives of a node.
 
@@ -75,15 +79,12 @@ class RestartRig:
     async def start(self) -> None:
         """Begin a life."""
         self._boot.write_text(f"boot-{self._boots}")
-        settings = dict(self.options)
-        ask = settings.pop("running_containers", None)
+        settings = {"boot_id_file": self._boot, **self.options}
+        asked = {name: settings.pop(name) for name in _ASKED if name in settings}
         if self.running is not None:
-            ask = lambda: self.running  # noqa: E731
+            asked["running_containers"] = lambda: self.running
         self._manager = DeviceManager(
-            self.sockets,
-            state_dir=self.state,
-            settings=NodeSettings(boot_id_file=self._boot, **settings),
-            running_containers=ask,
+            self.sockets, state_dir=self.state, settings=NodeSettings(**settings), **asked
         )
         await self._manager.start()
 

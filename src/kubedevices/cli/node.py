@@ -100,15 +100,14 @@ async def _serve(args: argparse.Namespace) -> None:
     from kubedevices.node.settings import NodeSettings
 
     metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
+    settings = NodeSettings(
+        grace_period=args.grace_period,
+        admission_wait=args.admission_wait,
+        topology=topology_settings(args),
+    )
+    state_dir = state_directory(args)
     manager = DeviceManager(
-        args.socket_dir,
-        state_dir=state_directory(args),
-        settings=NodeSettings(
-            grace_period=args.grace_period,
-            admission_wait=args.admission_wait,
-            topology=topology_settings(args),
-        ),
-        metrics=metrics,
+        args.socket_dir, state_dir=state_dir, settings=settings, metrics=metrics
     )
     line_of = _json_line if args.output == "json" else _text_line
 
@@ -129,7 +128,7 @@ async def _serve(args: argparse.Namespace) -> None:
         if printing is not None:
             printing.cancel()
 
-    control = ControlService(manager, manager.state_dir)
+    control = ControlService(manager, state_dir)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)  # before the start: that may take a while
     try:
