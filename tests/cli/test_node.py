@@ -25,8 +25,13 @@ Process = subprocess.Popen[str]
 NOT_NEEDED = {
     "_ssl",
     *("plugin_pages", "process_samples", "http_pages", "prometheus_client"),
-    *("node.pod_resources", "wire.pod_resources", "node.plugin_watcher", "plugin.timing"),
-    *("node.checkpoint", "node.checkpoint_reader", "yaml", "rich"),
+    *(
+        "node.doors.pod_resources",
+        "wire.pod_resources",
+        "node.arrival.plugin_watcher",
+        "plugin.timing",
+    ),
+    *("node.checkpoint.text", "node.checkpoint.reader", "yaml", "rich"),
     *("tempfile", "shutil", "fractions", "decimal", "multiprocessing", "importlib.resources"),
 }
 """Modules of ours, of others and of Python that a plain `node` loads when it is asked for more."""

@@ -33,7 +33,7 @@ Heard = Callable[[str, tuple[DeviceHealth, ...] | None], None]
 
 
 class Drivers:
-    """Takes in drivers, as `node.plugin_watcher.PluginHandler`.
+    """Takes in drivers, as `node.arrival.plugin_watcher.PluginHandler`.
 
     `wipe` deletes the slices of a driver on this node, of all drivers for an empty name.
     """
