@@ -1,7 +1,7 @@
 """The podresources API, v1 and v1alpha1: values, their messages, the service and a client.
 
-Which pod holds which device, as a kubelet tells its neighbours. `node.doors.pod_resources` serves it;
-`kubedevices devices` also asks a real kubelet.
+Which pod holds which device, as a kubelet tells its neighbours. `node.doors.pod_resources` serves
+it; `kubedevices devices` also asks a real kubelet.
 """
 
 from collections.abc import Iterable, Sequence
