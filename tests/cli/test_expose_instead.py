@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kubedevices.builtin.expose_config import load_expose_config
+from kubedevices.builtin.expose_profiles import combine
 from kubedevices.cli import main
 
 SERIAL = """\
@@ -209,4 +211,63 @@ def test_a_foreign_file_is_converted(directory: Path, capsys: pytest.CaptureFixt
 def test_serving_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is served by default."""
     assert main(["expose"]) == 2
-    assert capsys.readouterr().err == "kubedevices: expose needs --config FILE\n"
+    assert capsys.readouterr().err == "kubedevices: expose needs --config FILE or --profile NAME\n"
+
+
+def test_profiles_are_listed_with_what_is_here(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that a user sees which profile the host needs, in a table or for programs."""
+    (directory / "dev/fuse").touch()
+    assert main(["expose", "--list-profiles", "--dev-root", "dev", "-o", "json"]) == 0
+    listed = {each["profile"]: each for each in json.loads(capsys.readouterr().out)}
+    assert (listed["fuse"]["here"], listed["fuse"]["resources"]) == (1, ["fuse"])
+    assert (listed["kvm"]["here"], listed["tun"]["here"]) == (1, 0)
+    assert main(["expose", "--list-profiles", "--dev-root", "dev"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "loop loop 0 Loop devices: files as disks" in lines
+    assert main(["expose", "--list-profiles", "--dev-root", "none"]) == 3
+    assert "none: this is no directory" in capsys.readouterr().err
+
+
+def test_several_profiles_are_one_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    """Served, scanned and tried like a file, with a domain of the user."""
+    profiles = ("--profile", "kvm", "--profile", "loop", "--dev-root", "dev")
+    assert main(["expose", *profiles, "--dry-run", "kvm::1", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["resource"] == "devices.example.com/kvm"
+    assert main(["expose", *profiles, "--check", "--domain", "edge.example.com"]) == 0
+    assert capsys.readouterr().out == "kvm, loop: 2 resources, no mistakes\n"
+    assert main(["scan", *profiles, "--domain", "edge.example.com", "-o", "json"]) == 0
+    found = {each["resource"]: each["devices"] for each in json.loads(capsys.readouterr().out)}
+    assert [*found] == ["edge.example.com/kvm", "edge.example.com/loop"]
+    assert len(found["edge.example.com/kvm"]) == 10
+
+
+def test_a_profile_is_printed_as_a_file_to_change(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The printed file means the same, and says of each resource where its facts come from."""
+    chosen = ("--profile", "kvm", "--profile", "serial", "--domain", "edge.example.com")
+    assert main(["expose", *chosen, "--print"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("# Source: ") == 2
+    (directory / "host.yaml").write_text(text)
+    config, _ = load_expose_config(directory / "host.yaml")
+    assert config == combine(["kvm", "serial"], "edge.example.com")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--profile", "kmv", "--check"], "there is no profile 'kmv', did you mean 'kvm'?"),
+        (["--profile", "kvm", "--domain", "a/b", "--check"], "--domain: 'a/b': write only"),
+        (["--config", "host.yaml", "--print"], "--print is for --profile, "),
+        (["--config", "host.yaml", "--domain", "a.b"], "--domain is for --profile, "),
+    ],
+)  # fmt: skip
+def test_a_mistake_about_profiles_is_told(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the name that was probably meant."""
+    assert main(["expose", *arguments]) == 2
+    assert f"kubedevices: {message}" in capsys.readouterr().err

@@ -14,6 +14,7 @@ expose_memory      numbers, and devices that have just gone, from one look to th
 expose_abilities   how one resource answers: preferences and limits
 expose_config      what may stand in its YAML file
 expose_checks      whether single values of it are right
+expose_profiles    ready files for common hardware, one in profiles/ for each kind
 path_patterns      globs that remember what their wildcards stood for
 foreign_configs    files of other device plugins, turned into expose's
 foreign_generic    those of generic-device-plugin

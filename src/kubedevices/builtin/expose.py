@@ -70,8 +70,7 @@ class ExposeScanner(PolledScanner):
 
         A `dev_root` that is no directory is such an error, or nothing would ever be found.
         """
-        if not dev_root.is_dir():
-            raise CannotRead(str(dev_root), "this is no directory in which devices can be")
+        check_dev_root(dev_root)
         # Before the first reading: no change gets lost.
         follower = ConfigFollower(file, load_expose_config)
         scanner = cls(read_config(file), dev_root=dev_root, inject=inject)
@@ -200,6 +199,12 @@ class ExposeScanner(PolledScanner):
             problem = cdi_kind(f"{config.namespace}/{rule.device_type}")
             if rule.inject is None and problem:
                 raise UsageError(f"{rule.name}: {problem} (give it the key 'inject: nodes')")
+
+
+def check_dev_root(directory: Path) -> None:
+    """Raise `CannotRead` for a directory in which no device can ever be."""
+    if not directory.is_dir():
+        raise CannotRead(str(directory), "this is no directory in which devices can be")
 
 
 def _key(exposed: Exposed) -> tuple[str, ...]:

@@ -209,8 +209,9 @@ def _ids(exposed: Exposed) -> list[str]:
 def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Part]]) -> list[Part]:
     """Return what makes a device of a resource, each with its ID; `known` is what was before."""
     here: dict[Hashable, Part] = {}
-    for found in (found for match in rule.match for found in host.find(match)):
-        if found.file.identity in here or _is_excluded(rule.exclude, found):
+    for each in (each for match in rule.match for each in host.find(match)):
+        found = _without_excluded(rule.exclude, each, host)
+        if found is None or found.file.identity in here:
             continue
         companions = _companions(rule, host, found)
         if companions is not None:
@@ -277,6 +278,20 @@ def _guesses(
         # gone is not: its file may be another device's now, and the link would have told.
         place = former.found.file.real_path if gone_at is None else former.found.path
         yield from ((part, former) for part in parts_at(place))
+
+
+def _without_excluded(patterns: Sequence[PathPattern], found: Found, host: Host) -> Found | None:
+    """Return `found` with its first file that is not excluded in front; None if all are."""
+    if not _is_excluded(patterns, found):
+        return found
+    for i, path in enumerate(found.others, start=1):
+        file = host.identify(path)
+        if file is None:
+            continue
+        other = found._replace(path=path, file=file, others=found.others[i:])
+        if not _is_excluded(patterns, other):
+            return other
+    return None
 
 
 def _is_excluded(patterns: Sequence[PathPattern], found: Found) -> bool:

@@ -42,6 +42,9 @@ examples:
   kubedevices expose --config host-devices.yaml --socket-dir /tmp/kd
   kubedevices expose --config host-devices.yaml --check
   kubedevices expose --config host-devices.yaml --dry-run ttyUSB0 ttyUSB1
+  kubedevices expose --list-profiles
+  kubedevices expose --profile serial --profile fuse
+  kubedevices expose --profile serial --print > host-devices.yaml
   kubedevices expose --convert generic-device-plugin.yaml > host-devices.yaml
   kubedevices expose --schema > expose.schema.json
 """
@@ -51,6 +54,12 @@ LOG_LEVEL = "info"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_host_arguments(parser)
+    parser.add_argument(
+        "--domain",
+        metavar="DOMAIN",
+        help="with --profile: the part of resource names before the slash (default: "
+        "devices.example.com)",
+    )
     group = parser.add_argument_group("instead of serving")
     only = group.add_mutually_exclusive_group()
     only.add_argument(
@@ -62,6 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="scan once and print what a container with these devices gets; NAME/ID names the "
         "resource of the file",
+    )
+    only.add_argument(
+        "--list-profiles",
+        action="store_true",
+        help="print the ready configurations, and how many devices of each are here",
+    )
+    only.add_argument(
+        "--print",
+        action="store_true",
+        help="print the file of --profile, to be changed and used with --config",
     )
     only.add_argument(
         "--schema", action="store_true", help="print the file's JSON schema, for editors"
@@ -78,7 +97,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def keeps_running(args: argparse.Namespace) -> bool:
     """Unless something is printed instead of serving."""
-    return not (args.check or args.dry_run or args.schema or args.convert)
+    return not (
+        args.check
+        or args.dry_run
+        or args.list_profiles
+        or args.print
+        or args.schema
+        or args.convert
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,11 +115,23 @@ def run(args: argparse.Namespace) -> int:
     if args.convert:
         print_converted(args.convert)
         return 0
-    if args.config is None:
-        raise UsageError("expose needs --config FILE")
-    if args.check:
+    if args.list_profiles:
+        from kubedevices.cli.profiles import print_profiles
+
+        print_profiles(args)
+        return 0
+    if args.config is None and args.profile is None:
+        raise UsageError("expose needs --config FILE or --profile NAME")
+    if args.profile is None and (args.domain or args.print):
+        option = "--domain" if args.domain else "--print"
+        raise UsageError(f"{option} is for --profile, a file has its own namespace and text")
+    if args.print:
+        from kubedevices.cli.profiles import print_profile
+
+        print_profile(args)
+    elif args.check:
         count = counted(len(_scanner_of(args).config.resources), "resource")
-        print(f"{args.config}: {count}, no mistakes")
+        print(f"{args.config or ', '.join(args.profile)}: {count}, no mistakes")
     elif args.dry_run:
         from kubedevices.cli.expose_answer import print_answer
 
@@ -120,6 +158,10 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def _scanner_of(args: argparse.Namespace) -> "ExposeScanner":
+    if args.profile is not None:
+        from kubedevices.cli.profiles import scanner_of_profiles
+
+        return scanner_of_profiles(args, inject=args.inject)
     from kubedevices.builtin.expose import ExposeScanner
 
     return ExposeScanner.from_file(args.config, dev_root=args.dev_root, inject=args.inject)

@@ -46,6 +46,7 @@ examples:
   kubedevices scan widgets.py:Widgets
   kubedevices scan widgets.py:Widgets --arg dev=/tmp/dev -o json
   kubedevices scan --config host-devices.yaml
+  kubedevices scan --profile serial --profile kvm
   kubedevices scan --config host-devices.yaml --mode dra -o yaml
 """
 
@@ -167,15 +168,21 @@ def _raise_failure(scan: "asyncio.Task[None]", name: str) -> None:
 
 
 def _choose_scanner(args: argparse.Namespace) -> tuple[Scanner, str | None]:
-    if (args.scanner is None) is (args.config is None):
+    option = "--config" if args.config is not None else "--profile" if args.profile else None
+    if (args.scanner is None) is (option is None):
         raise UsageError("scan needs either MODULE:CLASS or --config FILE")
-    if args.config is not None and args.constructor_arguments:
-        raise UsageError("--arg is for MODULE:CLASS and cannot be used with --config")
+    if option is not None and args.constructor_arguments:
+        raise UsageError(f"--arg is for MODULE:CLASS and cannot be used with {option}")
     if args.scanner is not None:
         return load_scanner(args.scanner, args.constructor_arguments), args.domain
-    from kubedevices.builtin.expose import ExposeScanner
+    if args.profile is not None:
+        from kubedevices.cli.profiles import scanner_of_profiles
 
-    scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root)
+        scanner = scanner_of_profiles(args)
+    else:
+        from kubedevices.builtin.expose import ExposeScanner
+
+        scanner = ExposeScanner.from_file(args.config, dev_root=args.dev_root)
     return scanner, args.domain or scanner.config.namespace
 
 

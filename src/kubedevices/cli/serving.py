@@ -55,12 +55,20 @@ def positive_seconds(text: str) -> float:
 
 
 def add_host_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which devices of this host are meant: `--config`, `--dev-root`."""
-    parser.add_argument(
+    """Add which devices of this host are meant: `--config` or `--profile`, and `--dev-root`."""
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
         "--config",
         type=some_path,
         metavar="FILE",
         help="YAML file that chooses the devices of this host",
+    )
+    source.add_argument(
+        "--profile",
+        action="append",
+        metavar="NAME",
+        help="a ready configuration instead of a file, see expose --list-profiles; may be given "
+        "several times",
     )
     parser.add_argument(
         "--dev-root",

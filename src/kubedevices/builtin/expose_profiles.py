@@ -1,0 +1,70 @@
+"""Ready files of `kubedevices expose` for common hardware, one YAML file each in `profiles/`.
+
+The first line of a file says what it is for; the comment below names the access rights that a host
+usually gives, and where the facts come from. Names of resources are unique over all profiles.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from kubedevices.builtin.expose_checks import namespace
+from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
+from kubedevices.errors import UsageError
+from kubedevices.words import did_you_mean
+
+PROFILES = Path(__file__).parent / "profiles"
+DOMAIN = "devices.example.com"
+"""The part of resource names before the slash, unless somebody says another."""
+
+_RESOURCES = "resources:\n"
+
+
+class Profile(NamedTuple):
+    """A ready file: its name, what it is for, and what is in it."""
+
+    name: str
+    title: str
+    text: str
+    config: ExposeConfig
+
+
+def profile_names() -> list[str]:
+    """Return the names of all profiles, in order."""
+    return sorted(file.stem for file in PROFILES.glob("*.yaml"))
+
+
+def read_profile(name: str) -> Profile:
+    """Return the profile called `name`; raises `UsageError` if there is none."""
+    names = profile_names()
+    if name not in names:
+        hint = did_you_mean(name, names) or " (kubedevices expose --list-profiles)"
+        raise UsageError(f"there is no profile {name!r}{hint}")
+    file = PROFILES / f"{name}.yaml"
+    text = file.read_text("utf-8")
+    title = text.partition("\n")[0].removeprefix("# ")
+    return Profile(name, title, text, load_expose_config(file)[0])
+
+
+def combine(names: Sequence[str], domain: str = DOMAIN) -> ExposeConfig:
+    """Return one configuration of several profiles; raises `UsageError`."""
+    profiles = _read(names, domain)
+    resources = tuple(rule for each in profiles for rule in each.config.resources)
+    return replace(profiles[0].config, namespace=domain, resources=resources)
+
+
+def combined_text(names: Sequence[str], domain: str = DOMAIN) -> str:
+    """Return the file of several profiles with its comments, to be changed by its reader."""
+    parts = [f"version: 1\nnamespace: {domain}\n{_RESOURCES}"]
+    for profile in _read(names, domain):
+        head, _, resources = profile.text.partition(_RESOURCES)
+        about = head.partition("\nversion:")[0].rstrip()
+        parts.append(f"\n{about}\n\n{resources}")
+    return "".join(parts)
+
+
+def _read(names: Sequence[str], domain: str) -> list[Profile]:
+    if problem := namespace(domain):
+        raise UsageError(f"--domain: {problem}")
+    return [read_profile(name) for name in dict.fromkeys(names)]
