@@ -17,9 +17,11 @@ from examples.plugins import (
     nvidia,
     qat,
     sgx,
+    shaped_gpu,
     solarflare,
     vfio_groups,
 )
+from kubedevices.allocation import ClaimReference
 from tests.host.sysfs_trees import add_pci, add_virtual_functions, link, write
 
 PLUGINS = Path(__file__).parents[1] / "examples/plugins"
@@ -244,3 +246,17 @@ def test_solarflare(sys: Path, dev: Path) -> None:
     write(state, {"operstate": "down"})
     found = [solarflare.find(sys, dev).devices("sfc")[device.id].is_healthy for _ in range(2)]
     assert found == [True, False]
+
+
+def test_shaped_gpu(sys: Path) -> None:
+    """A claim's limit is in force while it has the card, then the usual one."""
+    facts = {"power1_cap": 50, "power1_cap_default": 200_000_000}
+    monitor = write(sys / "class/drm/card0/device/hwmon/hwmon3", facts)
+    scanner = shaped_gpu.ShapedGpus(sys)
+    assert paths(scanner.list_devices(), "gpu") == {"card0": ["/dev/dri/card0"]}
+    claim = ClaimReference("default", "uid", "one")
+    claimed = kd.ClaimedDevices(claim, "r", "gpu", ("card0",), shaped_gpu.GpuConfig(150))
+    assert scanner.prepare_claim(claimed).env == ("POWER_WATTS=150",)
+    assert (monitor / "power1_cap").read_text() == "150000000\n"
+    scanner.unprepare_claim(claimed)
+    assert (monitor / "power1_cap").read_text() == "200000000\n"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kubedevices.allocation import (
         AllocateRequest,
         AllocateResponse,
+        ClaimedDevices,
         ContainerAllocateRequest,
         ContainerAllocateResponse,
         ContainerPreferredRequest,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kubedevices.plugin.capabilities import (
         USE_DEFAULT,
         Allocator,
+        ClaimPreparer,
         ContainerPreStarter,
         PostAllocator,
         PreferredAllocator,
@@ -60,6 +62,7 @@ _HOMES = {
     "allocation": (
         "AllocateRequest",
         "AllocateResponse",
+        "ClaimedDevices",
         "ContainerAllocateRequest",
         "ContainerAllocateResponse",
         "ContainerPreferredRequest",
@@ -91,6 +94,7 @@ _HOMES = {
     "plugin.capabilities": (
         "USE_DEFAULT",
         "Allocator",
+        "ClaimPreparer",
         "ContainerPreStarter",
         "PostAllocator",
         "PreferredAllocator",
@@ -109,6 +113,8 @@ __all__ = [
     "AllocateResponse",
     "Allocator",
     "Check",
+    "ClaimPreparer",
+    "ClaimedDevices",
     "ContainerAllocateRequest",
     "ContainerAllocateResponse",
     "ContainerPreStarter",

@@ -9,7 +9,7 @@ message of somebody else on keeps them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kubedevices.device import DeviceSpec, Mount
 
@@ -116,6 +116,19 @@ class ClaimReference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class ClaimedDevices(NamedTuple):
+    """Devices of one type that a request of a claim got; `parameters` is what the claim configures.
+
+    That is an instance of `ClaimPreparer.parameters`, None where a preparer takes none.
+    """
+
+    claim: ClaimReference
+    request: str
+    device_type: str
+    device_ids: tuple[str, ...]
+    parameters: Any = None
 
 
 class ClaimDevice(NamedTuple):

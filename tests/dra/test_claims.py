@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra.claims import Holder, Result, check_free, results_of
+from kubedevices.dra.claims import Holder, Result, check_free, configuration_of, results_of
 from kubedevices.errors import ClaimRefused
 
 DRIVER = "example.com"
@@ -62,14 +62,6 @@ def test_our_results_are_read(given: list[dict[str, Any]], expected: list[Result
         ({"metadata": {"uid": "uid-1"}, "status": {"reservedFor": []}}, "nothing is allocated"),
         (claim(), "no device of the driver"),
         (claim(result(driver="other.com")), "no device of the driver"),
-        (
-            claim(result(), config=[{"source": "FromClass", "opaque": {"driver": DRIVER}}]),
-            "its DeviceClass has configuration",
-        ),
-        (
-            claim(result(), config=[{"source": "FromClaim", "opaque": {"driver": DRIVER}}]),
-            "the claim has configuration",
-        ),
     ],
 )
 def test_a_claim_that_cannot_be_prepared_says_why(found: dict[str, Any], word: str) -> None:
@@ -79,10 +71,41 @@ def test_a_claim_that_cannot_be_prepared_says_why(found: dict[str, Any], word: s
     assert str(refused.value).startswith("claim default/one: ")
 
 
-def test_configuration_for_another_driver_is_none_of_ours() -> None:
-    """One claim may name several drivers."""
-    found = claim(result(), config=[{"opaque": {"driver": "other.com"}}])
-    assert results_of(found, WANTED, DRIVER)
+def config(source: str, *requests: str, driver: str = DRIVER, **parameters: Any) -> dict[str, Any]:
+    made = {"source": source, "opaque": {"driver": driver, "parameters": parameters}}
+    return made | ({"requests": list(requests)} if requests else {})
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([], {}),
+        ([config("FromClaim", a=1)], {"gpu": {"a": 1}, "nic": {"a": 1}}),
+        (
+            [config("FromClaim", a=2), config("FromClass", a=1, b=1)],
+            {"gpu": {"a": 2, "b": 1}, "nic": {"a": 2, "b": 1}},
+        ),
+        (
+            [config("FromClaim", a=1), config("FromClaim", a=2)],
+            {"gpu": {"a": 2}, "nic": {"a": 2}},
+        ),
+        ([config("FromClass", "nic", a=1)], {"nic": {"a": 1}}),
+        ([config("FromClaim", "gpu", a=1)], {"gpu": {"a": 1}}),
+        ([config("FromClaim", "gpu/large", a=1)], {"gpu": {"a": 1}}),
+        ([config("FromClaim", "gpu/small", a=1)], {}),
+        ([config("FromClaim", driver="other.com", a=1)], {}),
+        ([{"source": "FromClaim"}], {}),
+    ],
+    ids=str,
+)
+def test_configuration_has_an_order(
+    entries: list[dict[str, Any]], expected: dict[str, dict[str, Any]]
+) -> None:
+    """The class before the claim, earlier before later; for all requests or for some."""
+    found = claim(
+        result("gpu/large"), result("nic"), result("x", driver="other.com"), config=entries
+    )
+    assert configuration_of(found, DRIVER) == expected
 
 
 PLAIN = Result("gpu", "node1", "gpu-0")

@@ -45,9 +45,10 @@ class Rig:
         self, claim: ClaimReference, *results: Result, path: str = "/dev/null"
     ) -> tuple[ClaimDevice, ...]:
         offered = self.offered(path)
-        ready = self.now.begin(claim, results, offered)
+        ready = self.now.ready(claim, results)
         if ready is not None:
             return ready
+        self.now.begin(claim, results, offered)
         given = [(each, edits_for(offered[each.device].device)) for each in results]
         return self.now.finish(claim, given)
 
@@ -121,7 +122,9 @@ def test_after_a_reboot_edits_are_made_again(rig: Rig) -> None:
     answer = rig.prepare(ONE, FIRST, path="/dev/zero")
     assert "/dev/zero" in rig.files[0].read_text()
     assert rig.resolves(answer)
-    assert rig.now.known_results(ONE.uid) == (FIRST,)
+    known = rig.now.known(ONE.uid)
+    assert known is not None
+    assert known.results == (FIRST,)
 
 
 def test_after_a_reboot_a_claim_that_is_gone_holds_nothing(rig: Rig) -> None:
@@ -181,7 +184,7 @@ def test_a_device_that_is_not_here_is_refused(rig: Rig, result: Result) -> None:
     """Nothing is noted for the claim."""
     with pytest.raises(ClaimRefused, match="there is no device"):
         rig.prepare(ONE, result)
-    assert rig.now.known_results(ONE.uid) is None
+    assert rig.now.known(ONE.uid) is None
 
 
 def test_a_lost_checkpoint_is_made_up_from_the_cdi_files(
@@ -196,7 +199,9 @@ def test_a_lost_checkpoint_is_made_up_from_the_cdi_files(
     assert rig.resolves(answer)
     with pytest.raises(ClaimRefused, match="still holds device gpu-0"):
         rig.prepare(TWO, FIRST)
-    assert rig.now.known_results(ONE.uid) is None
+    known = rig.now.known(ONE.uid)
+    assert known is not None
+    assert not known.reference.name
     assert rig.prepare(ONE, FIRST) == answer
     rig.now.take_back(ONE.uid)
     assert not rig.files

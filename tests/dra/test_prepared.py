@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra.claims import Result
+from kubedevices.dra.claims import Group, Result
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import PreparedUnwritable
 
@@ -15,7 +15,8 @@ from kubedevices.errors import PreparedUnwritable
 def claim(uid: str) -> PreparedClaim:
     device = PreparedDevice(Result("gpu", "node1", "gpu-0", "s1", True), (f"a.com/claim={uid}",))
     reference = ClaimReference("default", uid, "one")
-    return PreparedClaim(reference, "boot-1", is_ready=True, devices=(device,), cdi="{}")
+    group = Group("gpu", "card", ("gpu-0",), {"a": [1]})
+    return PreparedClaim(reference, "boot-1", True, (device,), "{}", (group,))
 
 
 def test_what_is_put_is_read_again(tmp_path: Path) -> None:

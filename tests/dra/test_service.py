@@ -185,7 +185,7 @@ async def test_an_author_who_hangs_is_not_waited_for(tmp_path: Path) -> None:
         answer = (await rig.service.prepare((ONE,)))[ONE.uid]
         assert "did not answer within 0.05 s" in answer
         author.answer = kd.USE_DEFAULT
-        rig.service._timeouts = HookTimeouts()
+        rig.service._author.timeouts = HookTimeouts()
         assert isinstance((await rig.service.prepare((TWO,)))[TWO.uid], tuple)
     finally:
         hangs.set()
@@ -199,8 +199,10 @@ async def test_a_kubelet_that_hangs_up_stops_nothing(
     author = Author(lambda: release.wait(60) and kd.USE_DEFAULT)
     rig = Rig(tmp_path, author)
     monkeypatch.setattr(service_module, "ANSWER_LIMIT", 0.05)
-    rig.service._timeouts = HookTimeouts(allocate=60)
-    monkeypatch.setattr(rig.service, "_in_time", lambda hook, request, *_: hook(request, None))
+    rig.service._author.timeouts = HookTimeouts(allocate=60)
+    monkeypatch.setattr(
+        rig.service._author, "_in_time", lambda hook, request, *_: hook(request, None)
+    )
     assert "still at work" in (await rig.service.prepare((ONE,)))[ONE.uid]
     call = asyncio.create_task(rig.service.prepare((ONE,)))
     await asyncio.sleep(0)

@@ -21,8 +21,9 @@ def test_a_device_plugin_waits_until_dra_is_done_and_a_moment_more() -> None:
 
 
 def test_nothing_waits_where_dra_never_had_it() -> None:
-    """At the first start."""
-    assert decide(Custody(TIMING), 0)
+    """At the first start, whatever the clock says and however it rounds."""
+    for now in (0.0, *(1671.0 + n / 7 for n in range(50))):
+        assert decide(Custody(TIMING._replace(drain=0.05)), now)
 
 
 def test_dra_waits_until_the_kubelet_was_asked_after_the_list_had_gone() -> None:

@@ -26,6 +26,7 @@ _OF_PLUGINS = {
 }
 """Options that mean nothing to a DRA driver, and their values if they are not given."""
 
+_OF_DRA = ("kubelet_dir", "kubeconfig", "kube_node", "prepare_timeout")
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
 
@@ -73,6 +74,13 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
         help="where DRA comes into it: the name of this node in the API (default: the variable "
         "NODE_NAME, then the host's name)",
     )
+    group.add_argument(
+        "--prepare-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="where DRA comes into it: time limit for prepare_claim and unprepare_claim, at "
+        "most 20 (default: 20)",
+    )
 
 
 def check_mode(args: argparse.Namespace) -> None:
@@ -82,7 +90,7 @@ def check_mode(args: argparse.Namespace) -> None:
     if args.mode == "dra":
         wrong = [name for name, usual in _OF_PLUGINS.items() if getattr(args, name) != usual]
     else:
-        wrong = [name for name in ("kubelet_dir", "kubeconfig", "kube_node") if getattr(args, name)]
+        wrong = [name for name in _OF_DRA if getattr(args, name)]
     if wrong:
         raise UsageError(f"--{wrong[0].replace('_', '-')} means nothing with --mode {args.mode}")
 
@@ -103,6 +111,8 @@ def driver_options(args: argparse.Namespace) -> "DraOptions":
         options["kubeconfig"] = args.kubeconfig
     if args.kube_node is not None:
         options["node_name"] = args.kube_node
+    if args.prepare_timeout is not None:
+        options["prepare_timeout"] = args.prepare_timeout
     return options
 
 

@@ -6,6 +6,7 @@ slices     a device tree as the devices of ResourceSlices
 tree_lookup  where devices are in the machine
 reconcile  what to write so that the API server has the slices that are wanted
 claims     what a ResourceClaim asks of us, and whether it can have it
+parameters  what a claim configures, as a dataclass of the author's
 claim_cdi  what a container gets with a claim, in the words of CDI
 prepared   the file that says which claims are prepared
 preparation  prepares claims and gives them back, on disk
@@ -15,6 +16,7 @@ guard      keeps the driver from offering them
 traces     what a driver leaves on disk for the next process
 api_client  the calls to the API server
 publisher  keeps the ResourceSlices as they are wanted
+author_calls  the author's code, asked about claims
 service    what a kubelet asks of a driver
 options    what may be chosen
 driver     one scanner, two sockets, the slices of one node

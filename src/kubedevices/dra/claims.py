@@ -5,10 +5,23 @@ see that a device would be held twice.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.errors import ClaimRefused
+
+Configuration = Mapping[str, Any]
+"""What is configured for a request, as JSON has it."""
+
+
+class Group(NamedTuple):
+    """Devices that a `ClaimPreparer` makes ready in one call."""
+
+    request: str
+    device_type: str
+    device_ids: tuple[str, ...]
+    configuration: Configuration = MappingProxyType({})
 
 
 class Result(NamedTuple):
@@ -33,8 +46,7 @@ class Result(NamedTuple):
 def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) -> tuple[Result, ...]:
     """Return our part of the allocation of a claim, read from the API server.
 
-    Raises `ClaimRefused` for another claim of the same name, for a claim without allocation, and
-    for one with configuration for this driver, which takes none: before anything is done.
+    Raises `ClaimRefused` for another claim of the same name, and for a claim without allocation.
     """
     if claim["metadata"]["uid"] != wanted.uid:
         raise ClaimRefused(str(wanted), f"it was replaced: its UID is {claim['metadata']['uid']}")
@@ -55,13 +67,33 @@ def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) ->
     )
     if not results:
         raise ClaimRefused(str(wanted), f"no device of the driver {driver} is allocated to it")
-    for each in devices.get("config", []):
-        if each.get("opaque", {}).get("driver") == driver:
-            source = "its DeviceClass" if each.get("source") == "FromClass" else "the claim"
-            raise ClaimRefused(
-                str(wanted), f"{source} has configuration for {driver}, which takes none: remove it"
-            )
     return results
+
+
+def configuration_of(claim: Mapping[str, Any], driver: str) -> Mapping[str, Configuration]:
+    """Return what the claim and its DeviceClass configure for `driver`, by request.
+
+    An entry for no request in particular is for all of them. The class is weaker than the claim,
+    and of one of them an earlier entry weaker than a later one: a stronger entry replaces the keys
+    that it has.
+    """
+    devices = claim["status"]["allocation"].get("devices", {})
+    entries = [each for each in devices.get("config", []) if _driver_of(each) == driver]
+    entries.sort(key=lambda each: each.get("source") != "FromClass")
+    found: dict[str, Configuration] = {}
+    for each in devices.get("results", []):
+        if each["driver"] == driver:
+            name: str = each["request"]
+            request = name.partition("/")[0]
+            for entry in entries:
+                if not entry.get("requests") or {name, request} & set(entry["requests"]):
+                    parameters = entry["opaque"].get("parameters") or {}
+                    found[request] = {**found.get(request, {}), **parameters}
+    return found
+
+
+def _driver_of(entry: Mapping[str, Any]) -> str:
+    return str((entry.get("opaque") or {}).get("driver", ""))
 
 
 class Holder(NamedTuple):

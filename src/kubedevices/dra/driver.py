@@ -17,6 +17,7 @@ from kubedevices.dra.guard import Guard, KubeletGuard
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, check_driver_name
 from kubedevices.dra.options import DraOptions, DraSettings
+from kubedevices.dra.parameters import check_schema
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher
@@ -81,10 +82,12 @@ class DraDriver:
             settings.node_name,
             self._api,
             self._preparation,
-            self._hooks.__getitem__,
+            self._hooks_of,
             dev_root=settings.dev_root,
             timeouts=HookTimeouts(
-                allocate=settings.allocate_timeout, pre_start=settings.pre_start_timeout
+                allocate=settings.allocate_timeout,
+                pre_start=settings.pre_start_timeout,
+                prepare=settings.prepare_timeout,
             ),
             guard=self._guard,
         )
@@ -213,8 +216,7 @@ class DraDriver:
     async def _take(self, tree: DeviceTree, lookup: TreeLookup) -> None:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:
-            if device_type not in self._hooks:
-                self._hooks[device_type] = self._checked_hooks(device_type)
+            self._hooks_of(device_type)
         offer = offer_of(await hook_threads.call(lookup.complete, tree), self.domain)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
             _log.error("%s", line)
@@ -235,6 +237,12 @@ class DraDriver:
         elif (withheld := self._guard.withheld(self._tree)) is not None:
             self._publisher.publish(self._offer.slices_without(withheld))
 
+    def _hooks_of(self, device_type: str) -> Hooks:
+        """Return what the author can do for a type, also for one that is gone by now."""
+        if device_type not in self._hooks:
+            self._hooks[device_type] = self._checked_hooks(device_type)
+        return self._hooks[device_type]
+
     def _checked_hooks(self, device_type: str) -> Hooks:
         hooks = Hooks(self._scanner.abilities_of(device_type))
         if PostAllocator in hooks.offered:
@@ -247,6 +255,8 @@ class DraDriver:
                 "%s.get_preferred_allocation() is not called in mode dra: the scheduler chooses, "
                 "by the attributes of the devices", hooks.name,
             )  # fmt: skip
+        if hooks.parameters is not None:
+            check_schema(hooks.parameters)
         return hooks
 
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:

@@ -25,7 +25,8 @@ class DraOptions(TypedDict, total=False):
     kubeconfig: how to reach the API server (default: KUBECONFIG, then as a pod does).
     sysfs_root, dev_root: where to look up NUMA nodes and links (default: /sys and /dev).
     cdi_dir: where the CDI files of claims are written (default: /var/run/cdi).
-    allocate_timeout, pre_start_timeout: seconds that a hook may take, at most 20 (default: 10, 20).
+    allocate_timeout, pre_start_timeout, prepare_timeout: seconds that a hook may take, at most 20
+        (default: 10, 20, 20).
     guard_timing: how often the kubelet is asked which devices its device plugins have, for tests.
     timing: every waiting time, for tests.
     """
@@ -38,6 +39,7 @@ class DraOptions(TypedDict, total=False):
     cdi_dir: Path
     allocate_timeout: float
     pre_start_timeout: float
+    prepare_timeout: float
     guard_timing: GuardTiming
     timing: Timing
 
@@ -54,6 +56,7 @@ class DraSettings:
     cdi_dir: Path = CDI_DIR
     allocate_timeout: float = HookTimeouts().allocate
     pre_start_timeout: float = HookTimeouts().pre_start
+    prepare_timeout: float = HookTimeouts().prepare
     guard_timing: GuardTiming = field(default_factory=GuardTiming)
     timing: Timing = field(default_factory=Timing)
 
@@ -65,7 +68,7 @@ class DraSettings:
         object.__setattr__(self, "node_name", name)
         for path in ("kubelet_dir", "cdi_dir"):
             object.__setattr__(self, path, Path(getattr(self, path)).absolute())
-        for option in ("allocate_timeout", "pre_start_timeout"):
+        for option in ("allocate_timeout", "pre_start_timeout", "prepare_timeout"):
             if not getattr(self, option) > 0:
                 raise UsageError(f"{option} must be positive: {getattr(self, option)}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.dra.claim_cdi import Given, claim_spec
-from kubedevices.dra.claims import Holder, Result, check_free
+from kubedevices.dra.claims import Group, Holder, Result, check_free
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.slices import Offered
@@ -59,10 +59,9 @@ class Preparation:
                 except CdiWriteFailed as error:
                     _log.error("%s", error)
 
-    def known_results(self, uid: str) -> tuple[Result, ...] | None:
-        """Return what the scheduler gave to a claim when it was prepared last."""
-        known = self._claims.get(uid)
-        return known.results if known is not None and known.reference.name else None
+    def known(self, uid: str) -> PreparedClaim | None:
+        """Return a claim as it was prepared last, or begun."""
+        return self._claims.get(uid)
 
     def results_of(self, uid: str) -> tuple[Result, ...]:
         """Return the devices that a claim has; none for an unknown claim."""
@@ -78,17 +77,27 @@ class Preparation:
         """Whether no claim is prepared."""
         return not len(self._claims)
 
-    def begin(
-        self, claim: ClaimReference, results: tuple[Result, ...], offered: Mapping[str, Offered]
+    def ready(
+        self, claim: ClaimReference, results: tuple[Result, ...]
     ) -> tuple[ClaimDevice, ...] | None:
-        """Return the answer for a claim that is ready; else note that it is begun.
-
-        Raises `ClaimRefused` for a device that is not here, or that another claim holds.
-        """
+        """Return the answer for a claim that is ready, None for another one."""
         known = self._claims.get(claim.uid)
         if known and known.is_ready and self._is_of_now(known) and known.results == results:
             self._ensure_file(known)
             return answer_of(known.devices)
+        return None
+
+    def begin(
+        self,
+        claim: ClaimReference,
+        results: tuple[Result, ...],
+        offered: Mapping[str, Offered],
+        groups: tuple[Group, ...] = (),
+    ) -> None:
+        """Note that a claim is begun.
+
+        Raises `ClaimRefused` for a device that is not here, or that another claim holds.
+        """
         for result in results:
             if result.device not in offered or result.pool != self._node:
                 device = f"{result.pool}/{result.device}"
@@ -100,8 +109,9 @@ class Preparation:
             (Holder(str(each.reference), each.results) for each in others if self._is_of_now(each)),
         )
         devices = tuple(PreparedDevice(each) for each in results)
-        self._claims.put(PreparedClaim(claim, self._boot_id, is_ready=False, devices=devices))
-        return None
+        self._claims.put(
+            PreparedClaim(claim, self._boot_id, is_ready=False, devices=devices, groups=groups)
+        )
 
     def finish(
         self, claim: ClaimReference, given: Iterable[tuple[Result, Given]]
@@ -111,6 +121,7 @@ class Preparation:
         Raises `InvalidCdiSpec` for edits that no runtime would take, and `CdiWriteFailed`.
         """
         given = tuple(given)
+        begun = self._claims.get(claim.uid)
         spec, names = claim_spec(self._driver, claim.uid, given)
         path = self._path_of(claim.uid)
         ready = PreparedClaim(
@@ -119,6 +130,7 @@ class Preparation:
             is_ready=True,
             devices=tuple(PreparedDevice(result, names[result]) for result, _ in given),
             cdi=cdi_specs.text_of(spec, str(path)) if spec else "",
+            groups=begun.groups if begun else (),
         )
         if spec is None:
             cdi_specs.remove_file(path)

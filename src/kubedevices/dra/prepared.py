@@ -9,12 +9,12 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra.claims import Result
+from kubedevices.dra.claims import Group, Result
 from kubedevices.errors import PreparedUnwritable
 from kubedevices.host import untrusted_files
 
@@ -38,7 +38,7 @@ class PreparedClaim:
     """A claim that holds devices in the boot `boot_id`.
 
     `is_ready` says whether a kubelet may have been told so. `cdi` is the text of its CDI file,
-    empty if no device needs one.
+    empty if no device needs one. `groups` is what the author's code made ready for it.
     """
 
     reference: ClaimReference
@@ -46,6 +46,7 @@ class PreparedClaim:
     is_ready: bool
     devices: tuple[PreparedDevice, ...]
     cdi: str = ""
+    groups: tuple[Group, ...] = ()
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -112,12 +113,16 @@ class PreparedClaims:
 
 def _text_of(claims: Iterable[PreparedClaim]) -> str:
     content = [
-        asdict(each)
+        {name: getattr(each, name) for name in ("boot_id", "is_ready", "cdi")}
         | {
             "reference": each.reference._asdict(),
             "devices": [
                 {"result": device.result._asdict(), "cdi_ids": device.cdi_ids}
                 for device in each.devices
+            ],
+            "groups": [
+                group._asdict() | {"configuration": dict(group.configuration)}
+                for group in each.groups
             ],
         }
         for each in claims
@@ -141,7 +146,11 @@ def _claim_of(content: dict[str, Any]) -> PreparedClaim:
         for each in content["devices"]
     )
     reference = ClaimReference(**content["reference"])
-    return PreparedClaim(**content | {"reference": reference, "devices": devices})
+    groups = tuple(
+        Group(**each | {"device_ids": tuple(each["device_ids"])}) for each in content["groups"]
+    )
+    parts = {"reference": reference, "devices": devices, "groups": groups}
+    return PreparedClaim(**content | parts)
 
 
 def _checksum(content: object) -> str:

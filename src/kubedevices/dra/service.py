@@ -8,34 +8,28 @@ lock, so that preparing a claim and giving it back never overlap.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kubedevices.allocation import (
-    AllocateRequest,
-    AllocateResponse,
-    ClaimDevice,
-    ClaimReference,
-    ContainerAllocateRequest,
-    PreStartContainerRequest,
-)
-from kubedevices.dra.claim_cdi import Given, edits_for, edits_of_answer
-from kubedevices.dra.claims import Result, results_of
+from kubedevices.allocation import ClaimDevice, ClaimReference
+from kubedevices.dra.author_calls import AuthorCalls
+from kubedevices.dra.claims import Configuration, Group, Result, configuration_of, results_of
 from kubedevices.dra.guard import Guard
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.slices import Offer
+from kubedevices.dra.slices import Offer, Offered
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
-from kubedevices.host.device_links import with_real_files
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_code import describe
-from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, HealthStatus
 
 ANSWER_LIMIT = 40.0
 """Seconds until a kubelet gets an answer, be it an error: after 45 s it hangs up."""
+
+QUIET_LIMIT = ANSWER_LIMIT / 2
+"""Seconds that a claim waits for a call of the author's code that is late."""
 
 HEALTH_INTERVAL = 5.0
 """Seconds between two lists of health: to a kubelet, what is older than 30 s is unknown."""
@@ -68,8 +62,14 @@ class ClaimService:
         guard: Guard | None = None,
     ) -> None:
         self._driver, self._node, self._source = driver, node_name, source
-        self._preparation, self._hooks_of = preparation, hooks_of
-        self._dev_root, self._timeouts = dev_root, timeouts or HookTimeouts()
+        self._preparation = preparation
+        self._author = AuthorCalls(
+            driver,
+            hooks_of,
+            dev_root=dev_root,
+            timeouts=timeouts or HookTimeouts(),
+            longest=ANSWER_LIMIT / 2,
+        )
         self._offer: Offer | None = None
         self._offered = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -151,10 +151,13 @@ class ClaimService:
 
     async def _own(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` as a task of ours, which ends even if the caller is cancelled."""
+        return await asyncio.shield(self._start(work))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.create_task(work)
         self._work.add(task)
         task.add_done_callback(self._forget)
-        return await asyncio.shield(task)
+        return task
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._work.discard(task)
@@ -162,24 +165,55 @@ class ClaimService:
             task.exception()  # whoever waited has it; if nobody does any more, it is asked again
 
     async def _prepare(self, claim: ClaimReference) -> Ready:
-        results = await self._results_of(claim)
+        results, configuration = await self._read(claim)
+        await self._author.wait_until_quiet(claim, QUIET_LIMIT)
         async with self._lock:
+            await self._author.wait_until_quiet(claim, 0)
+            ready = await hook_threads.call(self._preparation.ready, claim, results)
+            if ready is not None:
+                return ready
             offer = self._offer
+            offered = offer.devices if offer else {}
+            groups = self._author.plan(claim, results, offered, configuration)
             self._taking = frozenset(each.device for each in results)
             try:
                 await self._check_guard(claim, results, offer)
-                offered = offer.devices if offer else {}
-                ready = await hook_threads.call(self._preparation.begin, claim, results, offered)
+                known = self._preparation.known(claim.uid)
+                if known is not None and known.results != results:
+                    await self._author.unprepare(claim, known.groups)
+                await hook_threads.call(self._preparation.begin, claim, results, offered, groups)
             finally:
                 self._taking = frozenset()
-            if ready is not None:
-                return ready
-            try:
-                given = await self._give(results)
-                return await hook_threads.call(self._preparation.finish, claim, given)
-            except BaseException:
-                await hook_threads.call(self._preparation.take_back, claim.uid)
-                raise
+            return await self._make_ready(claim, results, offered, groups)
+
+    async def _make_ready(
+        self,
+        claim: ClaimReference,
+        results: tuple[Result, ...],
+        offered: Mapping[str, Offered],
+        groups: Sequence[Group],
+    ) -> Ready:
+        """Let the author prepare a claim that was begun; what fails is undone."""
+        begun: list[Group] = []
+        try:
+            given = await self._author.give(results, offered)
+            for group in groups:
+                begun.append(group)
+                first = next(
+                    each
+                    for each in results
+                    if each.request == group.request
+                    and offered[each.device].device_type == group.device_type
+                )
+                edits, names = given[first]
+                given[first] = edits.plus(await self._author.prepare(claim, group)), names
+            return await hook_threads.call(self._preparation.finish, claim, given.items())
+        except BaseException:
+            if self._author.is_late(claim):
+                self._start(self._undo_later(claim, tuple(begun)))
+            else:
+                await self._undo(claim, begun)
+            raise
 
     async def _check_guard(
         self, claim: ClaimReference, results: tuple[Result, ...], offer: Offer | None
@@ -193,67 +227,49 @@ class ClaimService:
         if keys and (why := await self._guard.refusal(keys)):
             raise ClaimRefused(str(claim), why)
 
+    async def _undo(self, claim: ClaimReference, groups: Sequence[Group]) -> None:
+        """Undo what was begun; if that fails, the claim keeps its devices and is tried again."""
+        try:
+            await self._author.unprepare(claim, groups)
+        except Exception as error:
+            _log.error("claim %s: not undone, it keeps its devices: %s", claim, describe(error))
+        else:
+            await hook_threads.call(self._preparation.take_back, claim.uid)
+
+    async def _undo_later(self, claim: ClaimReference, groups: Sequence[Group]) -> None:
+        """Undo it when the call that is late has returned."""
+        await self._author.wait_until_quiet(claim, None)
+        async with self._lock:
+            known = self._preparation.known(claim.uid)
+            if known is not None and not known.is_ready:
+                await self._undo(claim, groups)
+
     async def _unprepare(self, claim: ClaimReference) -> Ready:
-        await self._locked(self._preparation.take_back, claim.uid)
+        await self._author.wait_until_quiet(claim, QUIET_LIMIT)
+        async with self._lock:
+            await self._author.wait_until_quiet(claim, 0)
+            known = self._preparation.known(claim.uid)
+            if known is not None:
+                await self._author.unprepare(known.reference, known.groups)
+            await hook_threads.call(self._preparation.take_back, claim.uid)
         return ()
 
     async def _locked(self, function: Callable[..., None], *arguments: object) -> None:
         async with self._lock:
             await hook_threads.call(function, *arguments)
 
-    async def _results_of(self, claim: ClaimReference) -> tuple[Result, ...]:
+    async def _read(
+        self, claim: ClaimReference
+    ) -> tuple[tuple[Result, ...], Mapping[str, Configuration]]:
+        """Return what is allocated to a claim, and what is configured by request."""
         try:
             found = await self._source.get_claim(claim)
         except (ApiUnreachable, ApiRefused) as error:
-            known = self._preparation.known_results(claim.uid)
+            known = self._preparation.known(claim.uid)
             if isinstance(error, ApiRefused) and error.status < 500 and error.status != 429:
                 raise ClaimRefused(str(claim), str(error)) from error
-            if known is None:
+            if known is None or not known.reference.name:
                 raise ClaimRefused(str(claim), str(error)) from error
             _log.warning("claim %s: served from what is known: %s", claim, error)
-            return known
-        return results_of(found, claim, self._driver)
-
-    # ------------------------------------------------------------ what a container gets
-
-    async def _give(self, results: tuple[Result, ...]) -> list[tuple[Result, Given]]:
-        """Return what each device gives; an author's answer comes with the first of its devices."""
-        assert self._offer is not None
-        groups: dict[tuple[str, str], list[Result]] = {}
-        for each in results:
-            device_type = self._offer.devices[each.device].device_type
-            groups.setdefault((each.request, device_type), []).append(each)
-        given: dict[Result, Given] = {}
-        for (_, device_type), members in groups.items():
-            devices = [self._offer.devices[each.device].device for each in members]
-            answer = await self._ask(device_type, tuple(each.id for each in devices))
-            if answer is None:
-                for result, device in zip(members, devices, strict=True):
-                    real = await hook_threads.call(with_real_files, device, self._dev_root)
-                    given[result] = edits_for(real)
-            else:
-                empty = edits_of_answer(AllocateResponse())
-                given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
-        return [(each, given[each]) for each in results]
-
-    async def _ask(self, device_type: str, ids: tuple[str, ...]) -> AllocateResponse | None:
-        """Return the author's answer for devices of one type, None to leave it to us."""
-        hooks = self._hooks_of(device_type)
-        request = AllocateRequest((ContainerAllocateRequest(ids),))
-        answer = await self._in_time(hooks.allocate, request, device_type, "allocate")
-        if hooks.can_pre_start:
-            start = PreStartContainerRequest(ids)
-            await self._in_time(hooks.pre_start_container, start, device_type, "pre_start")
-        return answer if isinstance(answer, AllocateResponse) else None
-
-    async def _in_time(
-        self,
-        hook: Callable[[Any, Deadline], Awaitable[T]],
-        request: object,
-        device_type: str,
-        name: str,
-    ) -> T:
-        seconds = min(getattr(self._timeouts, name), ANSWER_LIMIT / 2)
-        at = asyncio.get_running_loop().time() + seconds
-        resource = f"{self._driver}/{device_type}"
-        return await hook(request, Deadline(at, seconds, resource, f"{name}_timeout"))
+            return known.results, {each.request: each.configuration for each in known.groups}
+        return results_of(found, claim, self._driver), configuration_of(found, self._driver)

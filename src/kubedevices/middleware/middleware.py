@@ -15,11 +15,12 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import ClassVar, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
+    ClaimedDevices,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
@@ -29,18 +30,21 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
 from kubedevices.middleware.choice import UnusedGlobs
 from kubedevices.plugin import hook_threads
-from kubedevices.plugin.capabilities import AllocateAnswer, StandIn, UseDefault
+from kubedevices.plugin.capabilities import AllocateAnswer, ClaimPreparer, StandIn, UseDefault
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
+
+if TYPE_CHECKING:
+    from kubedevices.cdi import ContainerEdits
 
 Rule = TypeVar("Rule")
 
 _log = logging.getLogger(__name__)
 
 
-class Relay(StandIn):
+class Relay(StandIn, ClaimPreparer):
     """The abilities of one served type: by default those of the inner type, passed on.
 
     `adds` has the abilities that a subclass has although the inner type may not have them. A
@@ -53,6 +57,7 @@ class Relay(StandIn):
         self.inner, self.device_type, self.inner_type = inner, device_type, inner_type
         self.offered = inner.offered | self.adds
         self.stands_for, self.unknown_options = inner.name, inner.options.unknown
+        self.parameters = inner.parameters  # type: ignore[misc]
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
         """Ask the inner type; edit its answer if it has an answer of its own."""
@@ -80,6 +85,14 @@ class Relay(StandIn):
     ) -> PreStartContainerResponse:
         """Let the inner type prepare the devices."""
         return await self.inner.pre_start_container(request)
+
+    async def prepare_claim(self, claimed: ClaimedDevices) -> "ContainerEdits | None":
+        """Let the inner type make the devices ready."""
+        return await self.inner.prepare_claim(claimed._replace(device_type=self.inner_type))
+
+    async def unprepare_claim(self, claimed: ClaimedDevices) -> None:
+        """Let the inner type undo that."""
+        await self.inner.unprepare_claim(claimed._replace(device_type=self.inner_type))
 
     async def on_type_added(self, device_type: str) -> None:
         """Tell the inner type, by the name that it knows."""

@@ -8,15 +8,19 @@ method may be `def` (runs in a thread, may block) or `async def` (runs on the lo
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
+    ClaimedDevices,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
     PreStartContainerRequest,
 )
+
+if TYPE_CHECKING:
+    from kubedevices.cdi import ContainerEdits
 
 
 class UseDefault(enum.Enum):
@@ -97,6 +101,35 @@ class TypeStopper(ABC):
 
         An exception is logged. The framework waits at most half a second (`Timing.removed_grace`),
         because a plugin that was told to stop must end.
+        """
+
+
+class ClaimPreparer(ABC):
+    """Makes devices ready for a claim, and undoes it. In mode `dra` only.
+
+    Both methods are called for each request of a claim and each device type in it, never two at
+    once. `parameters` is a dataclass, if the preparer can be configured: a DeviceClass and a claim
+    may say its fields, in camelCase. In `ClaimedDevices` it is an instance.
+    """
+
+    parameters: ClassVar[type | None] = None
+
+    @abstractmethod
+    def prepare_claim(
+        self, claimed: ClaimedDevices
+    ) -> "ContainerEdits | Awaitable[ContainerEdits | None] | None":
+        """Make the devices ready; return what a container gets besides that of the devices.
+
+        Called again for the same claim when the driver was killed meanwhile, and after a reboot.
+        An exception fails the claim; then, and after a timeout, `unprepare_claim` is called.
+        """
+
+    @abstractmethod
+    def unprepare_claim(self, claimed: ClaimedDevices) -> Awaitable[None] | None:
+        """Undo it, also where it was done in part or not at all.
+
+        `parameters` is None if what the claim configured is not valid any more. An exception keeps
+        the devices in the hands of the claim; the kubelet tries again.
         """
 
 

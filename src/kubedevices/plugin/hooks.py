@@ -8,11 +8,12 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kubedevices.allocation import (
     AllocateRequest,
     AllocateResponse,
+    ClaimedDevices,
     PluginOptions,
     PreferredAllocationRequest,
     PreferredAllocationResponse,
@@ -26,6 +27,7 @@ from kubedevices.plugin.capabilities import (
     USE_DEFAULT,
     AllocateAnswer,
     Allocator,
+    ClaimPreparer,
     ContainerPreStarter,
     PostAllocator,
     PreferredAllocator,
@@ -36,11 +38,16 @@ from kubedevices.plugin.capabilities import (
 )
 from kubedevices.plugin.hook_threads import Deadline
 
+if TYPE_CHECKING:
+    from kubedevices.cdi import ContainerEdits
+
 _METHODS: dict[str, type] = {
     "allocate": Allocator,
     "post_allocate": PostAllocator,
     "get_preferred_allocation": PreferredAllocator,
     "pre_start_container": ContainerPreStarter,
+    "prepare_claim": ClaimPreparer,
+    "unprepare_claim": ClaimPreparer,
     "on_type_added": TypeStarter,
     "on_type_removed": TypeStopper,
 }
@@ -71,6 +78,10 @@ class Hooks:
             self._post_arguments = _count_arguments(self._post_allocate)
         self._prefer = methods.get("get_preferred_allocation")
         self._pre_start = methods.get("pre_start_container")
+        self._prepare = methods.get("prepare_claim")
+        self._unprepare = methods.get("unprepare_claim")
+        self.parameters: type | None = getattr(plugin, "parameters", None)
+        """The dataclass by which claims can be configured, if the plugin prepares claims."""
         self._type_added = methods.get("on_type_added")
         self._type_removed = methods.get("on_type_removed")
         self._warn_of_methods_without_ability(plugin)
@@ -93,6 +104,11 @@ class Hooks:
     def can_pre_start(self) -> bool:
         """Whether the plugin has `pre_start_container`."""
         return self._pre_start is not None
+
+    @property
+    def can_prepare(self) -> bool:
+        """Whether the plugin has `prepare_claim` and `unprepare_claim`."""
+        return self._prepare is not None
 
     @property
     def is_asked_to_allocate(self) -> bool:
@@ -144,6 +160,20 @@ class Hooks:
             answer = await hook_threads.call(self._pre_start, request, deadline=deadline)
         # Authors return nothing; a plugin behind the proxy has an answer.
         return answer if isinstance(answer, PreStartContainerResponse) else _STARTED
+
+    async def prepare_claim(self, claimed: ClaimedDevices) -> "ContainerEdits | None":
+        """Let the plugin make devices ready; return what it adds for containers."""
+        if self._prepare is None:
+            return None
+        answer: object = await hook_threads.call(self._prepare, claimed)
+        if answer is not None and not hasattr(answer, "device_nodes"):
+            raise BadHookAnswer(self.name, "prepare_claim", "ContainerEdits or None", answer)
+        return cast("ContainerEdits | None", answer)
+
+    async def unprepare_claim(self, claimed: ClaimedDevices) -> None:
+        """Let the plugin undo that."""
+        if self._unprepare is not None:
+            await hook_threads.call(self._unprepare, claimed)
 
     async def on_type_added(self, device_type: str) -> None:
         """Let the plugin make ready what a device type needs; raises `HookFailed`."""

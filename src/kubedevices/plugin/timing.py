@@ -100,6 +100,8 @@ class HookTimeouts(NamedTuple):
 
     preferred: float = 2.0
     pre_start: float = 25.0
+    prepare: float = 20.0
+    """For `prepare_claim` and for `unprepare_claim`: a kubelet waits for 45 s on all of a claim."""
 
 
 def back_off(first: float, last: float, failures: int) -> float:

@@ -51,10 +51,10 @@ class Custody:
         for key in devices:
             if kept_by_dra(key):
                 self._in_slices[key] = now
-            elif not wants_dra(key) and now - self._in_slices.get(
-                key, now - self._timing.drain
-            ) >= (self._timing.drain):
-                offered.add(key)
+            elif not wants_dra(key):
+                in_slices = self._in_slices.get(key)
+                if in_slices is None or now - in_slices >= self._timing.drain:
+                    offered.add(key)
         self._withdrawn |= dict.fromkeys(self.offered - offered, now)
         self.offered = frozenset(offered)
 

@@ -1,0 +1,199 @@
+"""Code of an author that makes devices ready for claims: typed, in order, and never left alone."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.allocation import ClaimReference
+from kubedevices.cdi import ContainerEdits
+from kubedevices.dra.slices import offer_of
+from kubedevices.errors import ApiUnreachable
+from kubedevices.plugin.timing import HookTimeouts
+from tests import waiting
+from tests.dra.api_server import claim_of
+from tests.dra.test_service import DRIVER, ONE, TWO, Rig
+
+until = partial(waiting.until, timeout=60)
+
+
+@dataclass(frozen=True)
+class GpuConfig:
+    power: int = 100
+    mode: str = "shared"
+
+
+class Author(kd.ClaimPreparer):
+    """Notes what it is asked; `fails` has the names of methods that raise."""
+
+    parameters = GpuConfig
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.parameters_seen: list[Any] = []
+        self.fails: set[str] = set()
+        self.hangs: dict[str, threading.Event] = {}
+
+    def prepare_claim(self, claimed: kd.ClaimedDevices) -> ContainerEdits | None:
+        self.parameters_seen.append(claimed.parameters)
+        self._do("prepare", claimed)
+        return ContainerEdits(env=(f"POWER={claimed.parameters.power}",))
+
+    def unprepare_claim(self, claimed: kd.ClaimedDevices) -> None:
+        self._do("unprepare", claimed)
+
+    def _do(self, what: str, claimed: kd.ClaimedDevices) -> None:
+        self.calls.append(f"{what} {claimed.claim.name} {' '.join(claimed.device_ids)}")
+        if what in self.hangs:
+            assert self.hangs[what].wait(60)
+        if what in self.fails:
+            raise OSError(f"cannot {what}")
+
+
+@pytest.fixture
+def author() -> Author:
+    return Author()
+
+
+@pytest.fixture
+def rig(author: Author, tmp_path: Path) -> Rig:
+    return Rig(tmp_path, author)
+
+
+def configure(rig: Rig, claim: ClaimReference, *entries: dict[str, Any]) -> None:
+    config = [
+        {"source": "FromClaim", "opaque": {"driver": DRIVER, "parameters": each}}
+        for each in entries
+    ]
+    rig.claims[claim.name]["status"]["allocation"]["devices"]["config"] = config
+
+
+async def prepare(rig: Rig, claim: ClaimReference) -> Any:
+    return (await rig.service.prepare((claim,)))[claim.uid]
+
+
+async def unprepare(rig: Rig, claim: ClaimReference) -> str:
+    return (await rig.service.unprepare((claim,)))[claim.uid]
+
+
+def edits_of(rig: Rig) -> str:
+    (text,) = rig.texts
+    return text
+
+
+async def test_configuration_comes_as_the_authors_dataclass(rig: Rig, author: Author) -> None:
+    """What nobody says is the default; the edits are added to those of the device."""
+    configure(rig, ONE, {"power": 300})
+    assert isinstance(await prepare(rig, ONE), tuple)
+    assert author.parameters_seen == [GpuConfig(power=300, mode="shared")]
+    assert '"POWER=300"' in edits_of(rig)
+    assert '"GPU=0"' in edits_of(rig)
+
+
+async def test_wrong_configuration_touches_nothing(rig: Rig, author: Author) -> None:
+    """The pod is told; the device is free, and no code of the author's ran."""
+    configure(rig, ONE, {"powr": 300})
+    assert "the request gpu: powr: unknown, did you mean 'power'?" in await prepare(rig, ONE)
+    assert not author.calls
+    assert rig.service._preparation.known(ONE.uid) is None
+
+
+async def test_configuration_for_who_takes_none_is_refused(tmp_path: Path) -> None:
+    """Also for a scanner without any code for claims."""
+    rig = Rig(tmp_path)
+    configure(rig, ONE, {"power": 300})
+    assert "takes none for gpu: remove it" in await prepare(rig, ONE)
+
+
+async def test_a_claim_is_prepared_once_and_undone_once(rig: Rig, author: Author) -> None:
+    """However often the kubelet asks."""
+    for _ in range(3):
+        await prepare(rig, ONE)
+    for _ in range(3):
+        assert not await unprepare(rig, ONE)
+    assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0"]
+
+
+async def test_a_claim_with_other_devices_than_before_is_undone_first(
+    rig: Rig, author: Author
+) -> None:
+    """It was given back and allocated again while nobody told us."""
+    await prepare(rig, ONE)
+    rig.claims["c1"] = claim_of(ONE.uid, "gpu-2")
+    assert isinstance(await prepare(rig, ONE), tuple)
+    assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0", "prepare c1 gpu-2"]
+
+
+async def test_the_next_process_knows_what_to_undo(
+    rig: Rig, author: Author, tmp_path: Path
+) -> None:
+    """Without the API server, without the device."""
+    configure(rig, ONE, {"power": 300})
+    await prepare(rig, ONE)
+    again = Rig(tmp_path, author)
+    again.claims["c1"] = ApiUnreachable("here", "gone")
+    assert isinstance(await prepare(again, ONE), tuple)
+    again.service.update(offer_of(kd.DeviceTree(), DRIVER))
+    assert not await unprepare(again, ONE)
+    assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0"]
+
+
+async def test_an_author_who_fails_is_undone(rig: Rig, author: Author) -> None:
+    """The kubelet has the author's words, and the next claim may have the device."""
+    author.fails = {"prepare"}
+    assert "OSError: cannot prepare (test_author_calls.py:" in await prepare(rig, ONE)
+    assert author.calls == ["prepare c1 gpu-0", "unprepare c1 gpu-0"]
+    assert rig.service._preparation.known(ONE.uid) is None
+    author.fails = set()
+    rig.claims["c2"] = rig.claims["c1"] | {"metadata": {"uid": TWO.uid}}
+    assert isinstance(await prepare(rig, TWO), tuple)
+
+
+async def test_what_cannot_be_undone_keeps_its_devices(rig: Rig, author: Author) -> None:
+    """Nobody else gets a device in an unknown state; the kubelet asks again."""
+    await prepare(rig, ONE)
+    author.fails = {"unprepare"}
+    assert "OSError: cannot unprepare" in await unprepare(rig, ONE)
+    rig.claims["c2"] = rig.claims["c1"] | {"metadata": {"uid": TWO.uid}}
+    assert "still holds device gpu-0" in await prepare(rig, TWO)
+    author.fails = set()
+    assert not await unprepare(rig, ONE)
+    assert isinstance(await prepare(rig, TWO), tuple)
+
+
+async def test_an_author_who_hangs_is_undone_when_he_returns(rig: Rig, author: Author) -> None:
+    """The kubelet has an answer in time, others their turn; never are there two calls at once."""
+    author.hangs["prepare"] = threading.Event()
+    rig.service._author.timeouts = HookTimeouts(prepare=0.05)
+    assert "Author.prepare_claim did not answer within 0.05 s" in await prepare(rig, ONE)
+    assert author.calls == ["prepare c1 gpu-0"]
+    rig.service._author.timeouts = HookTimeouts(prepare=60)
+    retry = asyncio.ensure_future(unprepare(rig, ONE))
+    author.hangs.pop("prepare").set()
+    assert not await retry
+    await until(lambda: not rig.service._work)
+    assert set(author.calls[1:]) == {"unprepare c1 gpu-0"}
+    assert rig.service._preparation.known(ONE.uid) is None
+    assert isinstance(await prepare(rig, ONE), tuple)
+
+
+async def test_a_claim_waits_for_its_late_call_only_so_long(
+    rig: Rig, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is told which call it is."""
+    author.hangs["prepare"] = release = threading.Event()
+    rig.service._author.timeouts = HookTimeouts(prepare=0.05)
+    await prepare(rig, ONE)
+    monkeypatch.setattr("kubedevices.dra.service.QUIET_LIMIT", 0.01)
+    assert "Author.prepare_claim has still not returned" in await prepare(rig, ONE)
+    author.hangs.clear()
+    rig.service._author.timeouts = HookTimeouts(prepare=60)
+    assert isinstance(await prepare(rig, TWO), tuple), "another claim has its turn"
+    release.set()
+    await until(lambda: not rig.service._work)
+    assert author.calls.count("unprepare c1 gpu-0") == 1
