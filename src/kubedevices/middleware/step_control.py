@@ -37,7 +37,7 @@ class StepControl:
 
     async def start(self) -> None:
         """Listen; raises `CannotAsk`."""
-        await self._server.start(self._socket, mode=0o600)
+        await self._server.start(self._socket, by_rename=True)
 
     async def stop(self) -> None:
         """End every connection and remove the socket."""

@@ -37,7 +37,8 @@ async def telling_state(
 
     server = GrpcServer(json_methods(SERVICE, {METHOD: answer}, {}), name=PROXY_SOCKET_NAME)
     try:
-        await server.start(check_socket_path(state_dir / PROXY_SOCKET_NAME, SHORTER_STATE_DIR))
+        path = check_socket_path(state_dir / PROXY_SOCKET_NAME, SHORTER_STATE_DIR)
+        await server.start(path, by_rename=True)
     except CannotAsk as error:
         _log.warning("`kubedevices devices` and `explain` cannot ask this proxy: %s", error)
     try:

@@ -72,7 +72,7 @@ class ControlService:
 
     async def start(self) -> None:
         """Listen; raises `CannotAsk`."""
-        await self._server.start(self.socket, mode=0o600)
+        await self._server.start(self.socket, by_rename=True)
 
     async def stop(self) -> None:
         """End every connection and remove the socket."""

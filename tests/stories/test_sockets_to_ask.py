@@ -1,0 +1,54 @@
+"""The sockets that commands ask: who sees the file can connect to it."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kubedevices.middleware.step_control import StepControl
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.proxy.state_service import telling_state
+from kubedevices.wire import unix_socket
+
+
+@asynccontextmanager
+async def a_node(directory: Path) -> AsyncIterator[None]:
+    async with DeviceManager(directory):
+        yield
+
+
+@asynccontextmanager
+async def steps(directory: Path) -> AsyncIterator[None]:
+    control = StepControl(directory / "steps.sock", lambda _: 1, dict)
+    await control.start()
+    yield
+    await control.stop()
+
+
+def a_proxy(directory: Path) -> AbstractAsyncContextManager[None]:
+    return telling_state(directory, {}, lambda _: None)
+
+
+@pytest.mark.parametrize("serving", [a_node, steps, a_proxy])
+async def test_a_socket_has_its_name_when_it_listens(
+    serving: Callable[[Path], AbstractAsyncContextManager[None]],
+    short_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A command that runs a moment after the start must not read "connection refused"."""
+    dialled: list[str] = []
+    give_name = unix_socket.give_name
+
+    def give_name_and_dial(first: Path, path: Path) -> None:
+        give_name(first, path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+        dialled.append(path.name)
+
+    monkeypatch.setattr(unix_socket, "give_name", give_name_and_dial)
+    async with serving(short_dir):
+        there = {path.name for path in short_dir.iterdir() if path.is_socket()}
+        assert there == set(dialled)
+        assert there
