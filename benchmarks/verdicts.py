@@ -18,7 +18,7 @@ from benchmarks import measure
 from kubedevices.conformance.checks import ALL, find
 from kubedevices.conformance.kubelets import Kubelets
 from kubedevices.conformance.priority import before_others
-from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
 from tests.conformance.mutants.registry import all_mutations
@@ -35,7 +35,7 @@ MUTANTS = (  # none whose own timers are made for the short times of the tests
 )
 KUBELETS = Kubelets((1, 32), (1, 36))
 
-Verdicts = dict[tuple[str, str], Result]
+Verdicts = dict[tuple[str, str], CheckResult]
 
 
 def plugins(directory: Path) -> dict[str, Target]:

@@ -101,7 +101,7 @@ def test_a_session_without_it_pays_nothing(run_tests: RunTests) -> None:
 
         def test_it():
             ours = {name for name in sys.modules if name.startswith("kubedevices")}
-            assert ours == {"kubedevices", "kubedevices.testing"}
+            assert ours == {"kubedevices", "kubedevices.testing", "kubedevices.version"}
             assert not {"asyncio", "google.protobuf", "sqlite3"} & set(sys.modules)
         """
     )

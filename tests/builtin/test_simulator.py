@@ -9,8 +9,9 @@ import pytest
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.builtin.simulated_devices import SimulatedDevices
 from kubedevices.builtin.simulator import Simulator
-from kubedevices.builtin.simulator_config import SETTINGS, SimulatorConfig, merge_resources
+from kubedevices.builtin.simulator_config import SimulatorConfig
 from kubedevices.builtin.simulator_file import read_simulator_file
+from kubedevices.builtin.simulator_settings import SETTINGS, merge_resources
 from kubedevices.device import Device, DeviceSpec
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import ConfigError, RpcError, StatusCode

@@ -23,13 +23,9 @@ from kubedevices.builtin.simulated_devices import SimulatedDevices, with_cdi
 from kubedevices.builtin.simulated_files import StandInFiles, make_device_file
 from kubedevices.builtin.simulator import Simulator
 from kubedevices.builtin.simulator_answers import answers_for
-from kubedevices.builtin.simulator_config import (
-    SimulatorConfig,
-    Timeline,
-    check_timeline,
-    merge_resources,
-)
+from kubedevices.builtin.simulator_config import SimulatorConfig
 from kubedevices.builtin.simulator_file import preset_file, preset_names, read_simulator_file
+from kubedevices.builtin.simulator_settings import Timeline, check_timeline, merge_resources
 from kubedevices.builtin.simulator_steps import TimedStep, step_of
 from kubedevices.cdi import ContainerEdits, DeviceNode
 from kubedevices.device import Device, DeviceSpec, Mount

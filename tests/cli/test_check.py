@@ -11,7 +11,7 @@ import pytest
 from kubedevices.cli import main
 from kubedevices.conformance import view
 from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.processes import Keeper, KeeperRefused
+from kubedevices.conformance.processes import Supervisor, SupervisorRefused
 from tests.cli.commands import run
 from tests.conformance.rig import GOOD_PLUGIN, MUTANT, widgets
 
@@ -120,10 +120,10 @@ def test_without_root_it_says_what_to_do(
 ) -> None:
     """A plugin with fixed paths needs a mount; the message names all ways out."""
 
-    async def refused(keeper: Keeper, binds: object) -> None:
-        raise KeeperRefused("Operation not permitted: unshare")
+    async def refused(supervisor: Supervisor, binds: object) -> None:
+        raise SupervisorRefused("Operation not permitted: unshare")
 
-    monkeypatch.setattr(Keeper, "enter_private_view", refused)
+    monkeypatch.setattr(Supervisor, "enter_private_view", refused)
     assert main(["check", "--", "true"]) == 3
     error = capsys.readouterr().err
     for words in ("Operation not permitted", "sudo", "{socket_dir}", "--in-place"):

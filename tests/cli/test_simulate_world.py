@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.builtin.simulator_config import SETTINGS
+from kubedevices.builtin.simulator_settings import SETTINGS
 from kubedevices.cli import main
 from kubedevices.errors import RpcError
 from kubedevices.host.cdi_specs import read_registry

@@ -5,18 +5,18 @@ from socket import socket
 
 import pytest
 
-from kubedevices.conformance.processes import Keeper
-from tests.conformance.preloaded_keeper import Forked, forking_keepers
+from kubedevices.conformance.processes import Supervisor
+from tests.conformance.preloaded_supervisor import Forked, forking_supervisors
 
 
 @pytest.fixture(scope="session")
-def fork_keeper() -> Iterator[Callable[[socket], Forked]]:
-    """Give what forks a keeper that has the plugins loaded."""
-    with forking_keepers() as fork:
+def fork_supervisor() -> Iterator[Callable[[socket], Forked]]:
+    """Give what forks a supervisor that has the plugins loaded."""
+    with forking_supervisors() as fork:
         yield fork
 
 
 @pytest.fixture
-def preloaded(fork_keeper: Callable[[socket], Forked], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the checks of a test fork their keepers."""
-    monkeypatch.setattr(Keeper, "start_keeper", staticmethod(fork_keeper))
+def preloaded(fork_supervisor: Callable[[socket], Forked], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the checks of a test fork their supervisors."""
+    monkeypatch.setattr(Supervisor, "start_supervisor", staticmethod(fork_supervisor))

@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 from kubedevices.conformance.check import Check
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.kubelets import Kubelets
-from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Trigger
@@ -87,14 +87,14 @@ async def check(
     checks: Iterable[Check] = ALL,
     timing: Timing = FAST,
     side_by_side: bool = False,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Check a plugin of this folder."""
     with widgets() as directory:
         plugin = replace(target(script, directory, options), side_by_side=side_by_side)
         return await run_checks(plugin, checks, timing, kubelets=ALL_KUBELETS)
 
 
-def found(results: Iterable[Result]) -> dict[str, str]:
+def found(results: Iterable[CheckResult]) -> dict[str, str]:
     """Return the checks that did not pass, and how."""
     return {
         result.check.id: result.status.value
@@ -103,6 +103,6 @@ def found(results: Iterable[Result]) -> dict[str, str]:
     }
 
 
-def skipped(results: Iterable[Result]) -> set[str]:
+def skipped(results: Iterable[CheckResult]) -> set[str]:
     """Return the checks that were not tried."""
     return {result.check.id for result in results if result.status.value == "skip"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import NUMBER_VARIABLE, Changes, Trigger
 from tests.conformance.good_plugin import GoodPlugin
@@ -21,14 +21,14 @@ CHANGES = ("list.change", "list.replicas", "list.recovers", "life.lost-updates")
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
-def verdicts(results: list[Result]) -> dict[tuple[str, str], str]:
+def verdicts(results: list[CheckResult]) -> dict[tuple[str, str], str]:
     """Return check and resource → status, and a word of the evidence where it was skipped."""
     return {(each.check.id, each.resource): each.status.value for each in results}
 
 
 async def changed(
     habit: type[GoodPlugin], *ids: str, trigger: Trigger | None = None, timing: Timing = FAST
-) -> tuple[list[Result], list[str]]:
+) -> tuple[list[CheckResult], list[str]]:
     """Run the checks about changes; return what they say and the files that are left."""
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", habit.__name__))

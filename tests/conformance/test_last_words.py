@@ -47,7 +47,7 @@ INFO bye
 """
 RUST = """\
 thread 'main' panicked at src/main.rs:10:5:
-called `Result::unwrap()` on an `Err` value: Refused
+called `CheckResult::unwrap()` on an `Err` value: Refused
 note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 """
 
@@ -59,7 +59,7 @@ note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
         (FATAL, ["F1122", "main.main() at /build/main.go:42"]),
         (MAPS, ["fatal error: concurrent map writes", "devices.(*Set).Add(...) at /build/pkg"]),
         (PYTHON, ["ValueError: no pool", 'File "/app/widgets/server.py", line 40']),
-        (RUST, ["panicked at src/main.rs:10:5", "called `Result::unwrap()`"]),
+        (RUST, ["panicked at src/main.rs:10:5", "called `CheckResult::unwrap()`"]),
     ],
 )
 def test_a_crash_is_its_message_and_its_own_frame(text: str, words: list[str]) -> None:

@@ -75,7 +75,7 @@ async def test_one_copy_is_not_excused_by_what_another_waited(
     )
     loop, plugin = asyncio.get_running_loop(), Target(directory=short_dir)
     async with open_stage(plugin, FAST) as starved, open_stage(plugin, FAST) as asleep:
-        busy.add(starved.keeper.pid)
+        busy.add(starved.supervisor.pid)
         for stage in (starved, asleep):
             stage.patience.look()
         began = loop.time()
@@ -115,7 +115,7 @@ async def test_a_limit_is_the_own_time_of_a_plugin(
     async with open_stage(Target(directory=short_dir), FAST) as stage:
         stage.patience.look()
         command = ("sh", "-c", f"while [ ! -e {end} ]; do sleep 0.1; done")
-        process = await stage.keeper.start(command, env=os.environ, log=short_dir / "log")
+        process = await stage.supervisor.start(command, env=os.environ, log=short_dir / "log")
         began = loop.time()
         waiting = asyncio.create_task(stage.until_ended(process, limit))
         if is_starved:
@@ -139,6 +139,8 @@ async def test_the_command_of_an_engine_may_tidy_up() -> None:
 
 def test_checks_measure_and_wait_by_a_plugins_own_time() -> None:
     """None subtracts times of a clock, or waits by it: `stage.spent` and its waits do that."""
-    by_the_clock = r"time\(\) - |asyncio\.(wait|timeout)|bell\.until|process\.wait|stream\.first\("
+    by_the_clock = (
+        r"time\(\) - |asyncio\.(wait|timeout)|change_signal\.until|process\.wait|stream\.first\("
+    )
     for path in Path(checks.__file__).parent.glob("*.py"):
         assert not re.findall(by_the_clock, path.read_text()), path.name

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.conformance.processes import Keeper, KeeperRefused
+from kubedevices.conformance.processes import Supervisor, SupervisorRefused
 from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.view import View
@@ -21,14 +21,14 @@ pytestmark = [
 
 async def look(work: Path, binds: list[Bind], script: str) -> str:
     """Run a script in a private view and return what it printed."""
-    keeper = await Keeper.open(work)
+    supervisor = await Supervisor.open(work)
     try:
-        await keeper.enter_private_view(binds)
-        process = await keeper.start(["sh", "-c", script], env=os.environ, log=work / "log")
+        await supervisor.enter_private_view(binds)
+        process = await supervisor.start(["sh", "-c", script], env=os.environ, log=work / "log")
         assert await process.wait(10)
         return (work / "log").read_text().strip()
     finally:
-        await keeper.close()
+        await supervisor.close()
 
 
 def names(directory: Path) -> list[str]:
@@ -127,10 +127,10 @@ def test_paths_of_the_plugin_are_found_outside(short_dir: Path) -> None:
 async def test_a_plugin_that_was_told_needs_no_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where even root may not mount, a command with {socket_dir} is checked without a view."""
 
-    async def refused(keeper: Keeper, binds: object) -> None:
-        raise KeeperRefused("Operation not permitted: unshare")
+    async def refused(supervisor: Supervisor, binds: object) -> None:
+        raise SupervisorRefused("Operation not permitted: unshare")
 
-    monkeypatch.setattr(Keeper, "enter_private_view", refused)
+    monkeypatch.setattr(Supervisor, "enter_private_view", refused)
     async with open_stage(Target(("true", "{socket_dir}")), FAST) as stage:
         assert stage.place.sockets.is_dir()
         assert stage.view == View([])

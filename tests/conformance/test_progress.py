@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status, Verdict
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.report.progress import ProgressLine
@@ -30,7 +30,7 @@ async def test_the_line_ticks_while_checks_wait(monkeypatch: pytest.MonkeyPatch)
     ticking = asyncio.create_task(progress.tick())
     await until(lambda: terminal.getvalue().count("\r") > drawn, what="a tick")
     ticking.cancel()
-    progress(ALL[0], [Result(ALL[0], "a.b/c", Verdict(Status.FAIL, "broken"), 1)])
+    progress(ALL[0], [CheckResult(ALL[0], "a.b/c", Verdict(Status.FAIL, "broken"), 1)])
     assert progress.line().startswith("[1/9] ")
     assert ALL[0].id not in progress.line()
     assert f"fail  {ALL[0].id}  broken\n" in terminal.getvalue()
@@ -43,6 +43,6 @@ async def test_a_pipe_gets_only_findings(
     progress = ProgressLine(1)
     progress(ALL[0], ())
     await progress.tick()
-    progress(ALL[0], [Result(ALL[0], "a.b/c", Verdict(Status.PASS, "fine"), 1)])
+    progress(ALL[0], [CheckResult(ALL[0], "a.b/c", Verdict(Status.PASS, "fine"), 1)])
     progress.clear()
     assert capsys.readouterr().err == ""

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from markdown_it import MarkdownIt
 
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Check, Phase, Severity, Status, Verdict
 from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.document import as_document
@@ -27,7 +27,7 @@ async def nothing(stage: object) -> str:
     return ""
 
 
-def result(name: str, status: Status, evidence: str = "", resource: str = "a.b/c") -> Result:
+def result(name: str, status: Status, evidence: str = "", resource: str = "a.b/c") -> CheckResult:
     check = Check(
         id=name,
         severity=Severity.FAIL,
@@ -41,7 +41,7 @@ def result(name: str, status: Status, evidence: str = "", resource: str = "a.b/c
         per_resource=True,
     )
     story = "line one\nline two <b>" if status is Status.FAIL else ""
-    return Result(check, resource, Verdict(status, evidence, story), 0.5)
+    return CheckResult(check, resource, Verdict(status, evidence, story), 0.5)
 
 
 RUN = Run(
@@ -146,7 +146,7 @@ def test_a_terminal_gets_colours(
         (RUN.results[3:], "nothing was tried"),
     ],
 )
-def test_the_verdict(results: list[Result], words: str) -> None:
+def test_the_verdict(results: list[CheckResult], words: str) -> None:
     """One sentence says what the counts mean."""
     assert Run("p", results, 1).verdict().endswith(words)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kubedevices.conformance.board import Board, Result, silence
+from kubedevices.conformance.board import Board, CheckResult, silence
 from kubedevices.conformance.check import Check, Status, Verdict
 from kubedevices.conformance.checks import ALL, DIES, find
 from kubedevices.conformance.notes import Notes
@@ -79,8 +79,8 @@ async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
     assert dies.verdict.story == "panic: out of widgets"
 
 
-def result(one: Check, status: Status) -> Result:
-    return Result(one, "a.b/c", Verdict(status, "seen"), 0.0)
+def result(one: Check, status: Status) -> CheckResult:
+    return CheckResult(one, "a.b/c", Verdict(status, "seen"), 0.0)
 
 
 def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -> None:

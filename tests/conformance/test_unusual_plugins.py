@@ -14,7 +14,7 @@ from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.junit import as_junit
 from kubedevices.conformance.report.summary import Run
-from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.probe.arrival import Arrival
@@ -46,7 +46,7 @@ SLOWER_THAN_ITS_LIMIT = replace(FAST, registered_soon=1)
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"
 
 
-async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[Result]:
+async def only(habit: type[GoodPlugin], *ids: str, resource: str = "") -> list[CheckResult]:
     """Run some checks on a plugin with a habit; twice if the machine may have stalled."""
     checks = [each for each in ALL if each.id in ids]
     for _ in range(2):
@@ -115,7 +115,7 @@ async def test_a_plugin_of_v1alpha_gets_its_verdict(short_dir: Path) -> None:
     assert 'failures="1"' in as_junit(Run("p", results, 1))
 
 
-def of(results: Sequence[Result], resource: str) -> set[str]:
+def of(results: Sequence[CheckResult], resource: str) -> set[str]:
     """Return what was said of a resource, or of both: of them at once if the second was early."""
     return {each.check.id for each in results if each.resource in (resource, PLUGIN)}
 

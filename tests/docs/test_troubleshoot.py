@@ -2,7 +2,7 @@
 
 import re
 
-from kubedevices.explain.finding import Step
+from kubedevices.explain.finding import Station
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/troubleshoot.md").read_text()
@@ -10,9 +10,9 @@ PAGE = (ROOT / "docs/troubleshoot.md").read_text()
 
 def test_the_page_has_every_step() -> None:
     """In the order of `kubedevices explain`."""
-    table = PAGE.partition("| Step of `explain` |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| Station of `explain` |")[2].partition("\n\n")[0]
     steps = [row.split(", ") for row in re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)]
-    assert [name for row in steps for name in row] == [str(step) for step in Step]
+    assert [name for row in steps for name in row] == [str(step) for step in Station]
 
 
 def test_links_within_the_page_lead_somewhere() -> None:

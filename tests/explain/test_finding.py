@@ -4,8 +4,8 @@ import pytest
 
 from kubedevices.explain.finding import (
     Finding,
-    Result,
-    Step,
+    Outcome,
+    Station,
     in_order,
     ok,
     problem,
@@ -14,30 +14,30 @@ from kubedevices.explain.finding import (
     worst,
 )
 
-FINE = ok(Step.NAME, "n", "f")
-MAYBE = warning(Step.HELD, "n", "f", "wait")
-WRONG = problem(Step.HEALTH, "n", "f", "mend", "mend it")
+FINE = ok(Station.NAME, "n", "f")
+MAYBE = warning(Station.HELD, "n", "f", "wait")
+WRONG = problem(Station.HEALTH, "n", "f", "mend", "mend it")
 
 
 @pytest.mark.parametrize(
     ("findings", "expected"),
     [
-        ([], Result.OK),
-        ([FINE], Result.OK),
-        ([FINE, unknown(Step.REGISTRATION, "n", "f")], Result.UNKNOWN),
-        ([FINE, unknown(Step.CGROUP, "n", "f")], Result.OK),
-        ([MAYBE, unknown(Step.REGISTRATION, "n", "f"), FINE], Result.WARNING),
-        ([WRONG, MAYBE], Result.PROBLEM),
+        ([], Outcome.OK),
+        ([FINE], Outcome.OK),
+        ([FINE, unknown(Station.REGISTRATION, "n", "f")], Outcome.UNKNOWN),
+        ([FINE, unknown(Station.CGROUP, "n", "f")], Outcome.OK),
+        ([MAYBE, unknown(Station.REGISTRATION, "n", "f"), FINE], Outcome.WARNING),
+        ([WRONG, MAYBE], Outcome.PROBLEM),
     ],
 )
-def test_the_worst(findings: list[Finding], expected: Result) -> None:
+def test_the_worst(findings: list[Finding], expected: Outcome) -> None:
     """A problem before a warning; what is unknown late on the way says nothing about the device."""
     assert worst(findings) is expected
 
 
 def test_the_order_is_that_of_the_way() -> None:
     """Findings of one station stay as they were."""
-    second = ok(Step.HELD, "m", "f")
+    second = ok(Station.HELD, "m", "f")
     assert in_order([MAYBE, WRONG, second, FINE]) == (FINE, WRONG, MAYBE, second)
 
 

@@ -23,7 +23,7 @@ from kubedevices.explain.facts import (
     Socket,
     Watched,
 )
-from kubedevices.explain.finding import Finding, Result, Step
+from kubedevices.explain.finding import Finding, Outcome, Station
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -47,37 +47,37 @@ def only(findings: list[Finding]) -> Finding:
 @pytest.mark.parametrize(
     ("directory", "result", "says"),
     [
-        (GOOD, Result.OK, "mode 0750"),
-        (replace(GOOD, link_to=Path("/data/kd")), Result.OK, "which is /data/kd"),
-        (replace(GOOD, mode=0o777), Result.WARNING, "mode 0777"),
-        (Directory(PLACE, MISSING), Result.PROBLEM, "does not exist"),
-        (Directory(PLACE, "it is no directory"), Result.PROBLEM, "it is no directory"),
-        (Directory(PLACE, NO_PERMISSION), Result.UNKNOWN, "no permission"),
+        (GOOD, Outcome.OK, "mode 0750"),
+        (replace(GOOD, link_to=Path("/data/kd")), Outcome.OK, "which is /data/kd"),
+        (replace(GOOD, mode=0o777), Outcome.WARNING, "mode 0777"),
+        (Directory(PLACE, MISSING), Outcome.PROBLEM, "does not exist"),
+        (Directory(PLACE, "it is no directory"), Outcome.PROBLEM, "it is no directory"),
+        (Directory(PLACE, NO_PERMISSION), Outcome.UNKNOWN, "no permission"),
     ],
 )
-def test_the_directory(directory: Directory, result: Result, says: str) -> None:
+def test_the_directory(directory: Directory, result: Outcome, says: str) -> None:
     """A directory is there, may be used, and is not everybody's."""
     finding = only(judge_directory(directory, []))
-    assert (finding.step, finding.result) == (Step.DIRECTORY, result)
+    assert (finding.step, finding.result) == (Station.DIRECTORY, result)
     assert says in finding.found
 
 
 @pytest.mark.parametrize(
     ("refusal", "result", "says"),
     [
-        ("", Result.OK, "kubelet (pid 7) accepts"),
-        (MISSING, Result.PROBLEM, "does not exist"),
-        (NO_SOCKET, Result.PROBLEM, "no socket"),
-        (NOBODY, Result.PROBLEM, "leaves its file behind"),
-        (NO_PERMISSION, Result.UNKNOWN, "no permission"),
-        ("AF_UNIX path too long", Result.PROBLEM, "too long"),
+        ("", Outcome.OK, "kubelet (pid 7) accepts"),
+        (MISSING, Outcome.PROBLEM, "does not exist"),
+        (NO_SOCKET, Outcome.PROBLEM, "no socket"),
+        (NOBODY, Outcome.PROBLEM, "leaves its file behind"),
+        (NO_PERMISSION, Outcome.UNKNOWN, "no permission"),
+        ("AF_UNIX path too long", Outcome.PROBLEM, "too long"),
     ],
 )
-def test_kubelet_sock(refusal: str, result: Result, says: str) -> None:
+def test_kubelet_sock(refusal: str, result: Outcome, says: str) -> None:
     """It is there, a socket, and somebody accepts on it."""
     directory = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
     finding = only(judge_kubelet_socket(directory, [], Answers()))
-    assert (finding.step, finding.result) == (Step.KUBELET_SOCKET, result)
+    assert (finding.step, finding.result) == (Station.KUBELET_SOCKET, result)
     assert says in finding.found
 
 
@@ -110,9 +110,9 @@ def test_the_command_starts_what_serves_that_directory() -> None:
 
 def test_a_directory_too_deep_for_a_socket() -> None:
     """107 bytes is all that Linux takes; kubelet.sock needs 13 of them with its slash."""
-    assert only(judge_path_length(Path("/" + "d" * 93))).result is Result.OK
+    assert only(judge_path_length(Path("/" + "d" * 93))).result is Outcome.OK
     finding = only(judge_path_length(Path("/" + "d" * 94)))
-    assert finding.result is Result.PROBLEM
+    assert finding.result is Outcome.PROBLEM
     assert "108 bytes" in finding.found
 
 
@@ -120,7 +120,7 @@ def test_a_resource_too_long_for_a_socket_of_its_name() -> None:
     """A plugin that calls its socket after the resource cannot listen; short names say nothing."""
     assert judge_path_length(DEVICE_PLUGIN_DIR, "example.com/widget") == []
     finding = only(judge_path_length(DEVICE_PLUGIN_DIR, "example.com/" + "w" * 60))
-    assert finding.result is Result.WARNING
+    assert finding.result is Outcome.WARNING
     assert "bytes, Linux takes 107" in finding.found
 
 
@@ -131,29 +131,29 @@ THREE = tuple(ReportedDevice(f"w{i}", "Healthy" if i else "Unhealthy") for i in 
 @pytest.mark.parametrize(
     ("plugin", "result", "says"),
     [
-        (PLUGIN, Result.OK, "widgets (pid 9) listens, 1 connection"),
-        (replace(PLUGIN, connections=None), Result.OK, "widgets (pid 9) listens"),
-        (replace(PLUGIN, connections=2), Result.OK, "listens, 2 connections"),
-        (replace(PLUGIN, connections=0), Result.PROBLEM, "the plugin is not registered"),
-        (replace(PLUGIN, refusal=NOBODY), Result.WARNING, "no process listens"),
-        (replace(PLUGIN, refusal=NO_PERMISSION), Result.UNKNOWN, "no permission"),
-        (replace(PLUGIN, refusal="wrong type"), Result.UNKNOWN, "cannot connect: wrong type"),
+        (PLUGIN, Outcome.OK, "widgets (pid 9) listens, 1 connection"),
+        (replace(PLUGIN, connections=None), Outcome.OK, "widgets (pid 9) listens"),
+        (replace(PLUGIN, connections=2), Outcome.OK, "listens, 2 connections"),
+        (replace(PLUGIN, connections=0), Outcome.PROBLEM, "the plugin is not registered"),
+        (replace(PLUGIN, refusal=NOBODY), Outcome.WARNING, "no process listens"),
+        (replace(PLUGIN, refusal=NO_PERMISSION), Outcome.UNKNOWN, "no permission"),
+        (replace(PLUGIN, refusal="wrong type"), Outcome.UNKNOWN, "cannot connect: wrong type"),
         (
             replace(PLUGIN, answer=PluginAnswer(THREE)),
-            Result.OK,
+            Outcome.OK,
             "lists 3 devices, 2 healthy, 1 connection",
         ),
         (
             replace(PLUGIN, answer=PluginAnswer(problem="does not answer")),
-            Result.PROBLEM,
+            Outcome.PROBLEM,
             "does not answer",
         ),
     ],
 )
-def test_a_plugins_socket(plugin: Socket, result: Result, says: str) -> None:
+def test_a_plugins_socket(plugin: Socket, result: Outcome, says: str) -> None:
     """Who listens, whether somebody is connected, and what it said if it was asked."""
     finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
-    assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
+    assert (finding.step, finding.result) == (Station.PLUGIN_SOCKET, result)
     assert says in finding.found
     assert "kill" not in finding.command
 
@@ -167,14 +167,14 @@ def test_an_older_instance_stands_by() -> None:
         for n in (0, 1)
     )
     findings = judge_plugin_sockets(replace(GOOD, plugins=(older, newer)), Answers())
-    assert [each.result for each in findings] == [Result.WARNING, Result.OK]
+    assert [each.result for each in findings] == [Outcome.WARNING, Outcome.OK]
     assert "stands by" in findings[0].found
     dead = replace(newer, refusal=NOBODY)
     findings = judge_plugin_sockets(replace(GOOD, plugins=(older, dead)), Answers())
-    assert findings[0].result is Result.PROBLEM
+    assert findings[0].result is Outcome.PROBLEM
     other = replace(newer, path=instance_socket(PLACE, "example.com/nic", instance_of(1)))
     findings = judge_plugin_sockets(replace(GOOD, plugins=(older, other)), Answers())
-    assert findings[0].result is Result.PROBLEM
+    assert findings[0].result is Outcome.PROBLEM
 
 
 @pytest.mark.parametrize(("since", "is_older"), [(90.0, True), (110.0, False), (0.0, False)])
@@ -192,10 +192,10 @@ def test_a_listener_without_a_visible_process_is_reported() -> None:
     assert "somebody accepts" in only(judge_kubelet_socket(nameless, [], Answers())).found
     plugin = replace(PLUGIN, listener=None, connections=0)
     finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
-    assert (finding.result, finding.command) == (Result.PROBLEM, "")
+    assert (finding.result, finding.command) == (Outcome.PROBLEM, "")
     lost = replace(GOOD, lost=(LostSocket(PLACE / "w.sock"),))
     finding = only(judge_plugin_sockets(lost, Answers()))
-    assert (finding.result, finding.command) == (Result.UNKNOWN, "")
+    assert (finding.result, finding.command) == (Outcome.UNKNOWN, "")
     assert "as root" in finding.advice
 
 
@@ -237,7 +237,7 @@ def test_a_process_that_is_stopped_answers_nothing(state: str) -> None:
         only(judge_kubelet_socket(directory, [], Answers())),
         only(judge_plugin_sockets(directory, Answers())),
     ):
-        assert (finding.result is Result.PROBLEM) == (state in "Tt")
+        assert (finding.result is Outcome.PROBLEM) == (state in "Tt")
         assert finding.command == ("kill -CONT 9" if state in "Tt" else "")
 
 
@@ -245,7 +245,7 @@ def test_a_kubelet_that_does_not_answer_is_a_problem() -> None:
     """Nobody gets devices from it, although it accepts connections."""
     silent = Answers(is_kubelet=True, is_silent=True, waited=5)
     finding = only(judge_kubelet_socket(GOOD, [], silent))
-    assert finding.result is Result.PROBLEM
+    assert finding.result is Outcome.PROBLEM
     assert "kubelet (pid 7) accepts connections, but answered nothing within 5 s" in finding.found
 
 
@@ -253,13 +253,13 @@ def test_a_missing_connection_is_right_without_a_kubelet() -> None:
     """Without a kubelet a plugin waits, which is right."""
     deserted = replace(GOOD, kubelet=replace(SERVED, refusal=NOBODY))
     waiting = replace(deserted, plugins=(replace(PLUGIN, connections=0),))
-    assert only(judge_plugin_sockets(waiting, Answers())).result is Result.OK
+    assert only(judge_plugin_sockets(waiting, Answers())).result is Outcome.OK
 
 
 @pytest.mark.parametrize(
-    ("connections", "result"), [(0, Result.PROBLEM), (None, Result.PROBLEM), (1, Result.WARNING)]
+    ("connections", "result"), [(0, Outcome.PROBLEM), (None, Outcome.PROBLEM), (1, Outcome.WARNING)]
 )
-def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Result) -> None:
+def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Outcome) -> None:
     """What is left of a plugin that missed a kubelet restart; connected, it is registered yet."""
     lost = LostSocket(PLACE / "widget.sock", Process(9, "widgets"), connections)
     finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), Answers()))
@@ -269,8 +269,8 @@ def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Resu
     assert "kill" not in finding.command
 
 
-@pytest.mark.parametrize(("pod", "result"), [("ns/w", Result.PROBLEM), ("", Result.WARNING)])
-def test_a_plugin_with_a_directory_of_its_own(pod: str, result: Result) -> None:
+@pytest.mark.parametrize(("pod", "result"), [("ns/w", Outcome.PROBLEM), ("", Outcome.WARNING)])
+def test_a_plugin_with_a_directory_of_its_own(pod: str, result: Outcome) -> None:
     """A restart does not help it: its container lacks the host's directory."""
     lost = LostSocket(DEVICE_PLUGIN_DIR / "w.sock", Process(9, "w", pod), 0, is_apart=True)
     finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), Answers()))
@@ -284,18 +284,18 @@ def test_a_refused_plugin_counts_until_it_is_connected() -> None:
     refusal = Refusal("example.com/w", "w.sock", "the name is invalid")
     directory = replace(GOOD, plugins=(PLUGIN,))
     refused = judge_plugin_sockets(directory, Answers(refusals=(refusal, refusal)))
-    assert [each.found for each in refused if each.result is Result.PROBLEM] == [
+    assert [each.found for each in refused if each.result is Outcome.PROBLEM] == [
         "the node refused it: the name is invalid"
     ]
     state = ResourceState("example.com/w", plugin="connected")
     answers = Answers(refusals=(refusal,), resources={"example.com/w": state})
-    assert only(judge_plugin_sockets(directory, answers)).result is Result.OK
+    assert only(judge_plugin_sockets(directory, answers)).result is Outcome.OK
 
 
 def test_an_empty_directory_is_told() -> None:
     """A kubelet without plugins has no devices to give."""
     finding = only(judge_plugin_sockets(GOOD, Answers()))
-    assert finding.result is Result.UNKNOWN
+    assert finding.result is Outcome.UNKNOWN
     assert "no plugin has a socket here" in finding.found
 
 
@@ -305,14 +305,14 @@ OFFER = PluginInfo("DevicePlugin", "example.com/widget", "", ("v1beta1",))
 @pytest.mark.parametrize(
     ("watched", "result", "says"),
     [
-        (Watched(PLACE, OFFER), Result.OK, "offers example.com/widget"),
-        (Watched(PLACE, OFFER._replace(name="widget")), Result.PROBLEM, "no kubelet accepts"),
-        (Watched(PLACE, OFFER._replace(supported_versions=("v1",))), Result.PROBLEM, "in v1, a"),
-        (Watched(PLACE, OFFER._replace(supported_versions=())), Result.PROBLEM, "no version"),
-        (Watched(PLACE, problem="nobody answers"), Result.WARNING, "nobody answers"),
+        (Watched(PLACE, OFFER), Outcome.OK, "offers example.com/widget"),
+        (Watched(PLACE, OFFER._replace(name="widget")), Outcome.PROBLEM, "no kubelet accepts"),
+        (Watched(PLACE, OFFER._replace(supported_versions=("v1",))), Outcome.PROBLEM, "in v1, a"),
+        (Watched(PLACE, OFFER._replace(supported_versions=())), Outcome.PROBLEM, "no version"),
+        (Watched(PLACE, problem="nobody answers"), Outcome.WARNING, "nobody answers"),
     ],
 )
-def test_the_plugin_registry(watched: Watched, result: Result, says: str) -> None:
+def test_the_plugin_registry(watched: Watched, result: Outcome, says: str) -> None:
     """What waits there to be found, and whether a kubelet would take it."""
     finding = only(judge_registry([watched]))
     assert (finding.result, says in finding.found) == (result, True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubedevices.explain.finding import Result
+from kubedevices.explain.finding import Outcome
 from kubedevices.explain.judge_proxy import judge_proxy
 from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
 
@@ -22,7 +22,7 @@ AWAY = PLUGIN._replace(is_here=False, socket="")
 def test_a_plugin_that_is_connected_is_named_with_its_rules() -> None:
     """Plugin, rules, kubelet: in this order."""
     (told,) = judge_proxy(OUTSIDE, [PLUGIN])
-    assert (told.step, told.result, told.looked_at) == ("proxy", Result.OK, f"proxy, {INSIDE}")
+    assert (told.step, told.result, told.looked_at) == ("proxy", Outcome.OK, f"proxy, {INSIDE}")
     assert told.found == (
         "its plugin at /in/card.sock lists 3 devices, 2 healthy; rules: calls card card; "
         "the kubelet gets 6 devices, 4 healthy"
@@ -31,9 +31,9 @@ def test_a_plugin_that_is_connected_is_named_with_its_rules() -> None:
     assert "no rule changes it" in told.found
 
 
-@pytest.mark.parametrize(("healthy", "result"), [(4, Result.WARNING), (0, Result.PROBLEM)])
+@pytest.mark.parametrize(("healthy", "result"), [(4, Outcome.WARNING), (0, Outcome.PROBLEM)])
 def test_a_plugin_that_is_away_is_a_problem_once_nothing_is_held(
-    healthy: int, result: Result
+    healthy: int, result: Outcome
 ) -> None:
     """While the proxy holds the list, pods can still get devices."""
     plugin = AWAY._replace(outside=(OutsideResource(OUTSIDE, healthy, 6 - healthy),))
@@ -48,14 +48,14 @@ def test_a_cordon_is_told_with_the_way_back() -> None:
     cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
     both = (*PLUGIN.outside, OutsideResource("example.com/b", 0, 1))
     _, told = judge_proxy(OUTSIDE, [PLUGIN._replace(cordoned=cordoned, outside=both)])
-    assert (told.result, told.found) == (Result.WARNING, "c1 is out of service: fan")
+    assert (told.result, told.found) == (Outcome.WARNING, "c1 is out of service: fan")
     assert told.command == f"kubedevices uncordon {OUTSIDE}/c1"
 
 
 def test_the_name_inside_leads_to_the_name_outside() -> None:
     """And a hidden resource to the file that hides it."""
     (told,) = judge_proxy(INSIDE, [PLUGIN])
-    assert told.result is Result.PROBLEM
+    assert told.result is Outcome.PROBLEM
     assert told.command == f"kubedevices explain {OUTSIDE}"
     hidden = PLUGIN._replace(rules=("hidden from the kubelet",), outside=())
     (told,) = judge_proxy(INSIDE, [hidden])

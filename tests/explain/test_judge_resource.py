@@ -14,7 +14,7 @@ from kubedevices.explain.facts import (
     ResourceState,
     Socket,
 )
-from kubedevices.explain.finding import Finding, Result, Step
+from kubedevices.explain.finding import Finding, Outcome, Station
 from kubedevices.explain.judge_resource import (
     judge_health,
     judge_held,
@@ -37,7 +37,7 @@ def only(findings: list[Finding]) -> Finding:
     return finding
 
 
-def results(findings: list[Finding]) -> list[tuple[Step, Result]]:
+def results(findings: list[Finding]) -> list[tuple[Station, Outcome]]:
     return [(each.step, each.result) for each in findings]
 
 
@@ -46,9 +46,9 @@ def results(findings: list[Finding]) -> list[tuple[Step, Result]]:
 
 def test_the_name() -> None:
     """The rule that is broken, and a name that is not."""
-    assert judge_name(NAME).result is Result.OK
+    assert judge_name(NAME).result is Outcome.OK
     finding = judge_name("Example.COM/widget")
-    assert finding.result is Result.PROBLEM
+    assert finding.result is Outcome.PROBLEM
     assert "lower-case" in finding.found
     assert "example.com/widget" in finding.advice
     assert "another name" in judge_name("/").advice
@@ -57,12 +57,12 @@ def test_the_name() -> None:
 def test_an_unknown_resource_gets_a_suggestion() -> None:
     """Which there are, and which of them was probably meant."""
     finding = only(judge_registration("example.com/wigdet", NODE, ()))
-    assert finding.result is Result.PROBLEM
+    assert finding.result is Outcome.PROBLEM
     assert NAME in finding.found
     assert (finding.command, finding.looked_at) == (f"kubedevices explain {NAME}", NODE.source)
     by_checkpoint = Answers(checkpoint=CHECKPOINT, registered={NAME: ()})
     finding = only(judge_registration("example.com/wigdet", by_checkpoint, ()))
-    assert (finding.result, NAME in finding.found) == (Result.UNKNOWN, True)
+    assert (finding.result, NAME in finding.found) == (Outcome.UNKNOWN, True)
     other = only(judge_registration("vendor.org/fpga", NODE, ()))
     assert "start its plugin" in other.advice
 
@@ -71,28 +71,32 @@ def test_without_an_answer_nothing_is_claimed() -> None:
     """Neither that a resource is missing, nor, by an old checkpoint, that it is there."""
     nobody = Answers(unasked=("no kubelet answers",))
     finding = only(judge_registration(NAME, nobody, ()))
-    assert (finding.result, finding.advice) == (Result.UNKNOWN, "no kubelet answers")
+    assert (finding.result, finding.advice) == (Outcome.UNKNOWN, "no kubelet answers")
     before = replace(nobody, checkpoint=CHECKPOINT, registered={NAME: ("w0",)})
     finding = only(judge_registration(NAME, before, ()))
-    assert finding.result is Result.UNKNOWN
+    assert finding.result is Outcome.UNKNOWN
     assert "1 healthy" in finding.found
 
 
 @pytest.mark.parametrize(
     ("plugin", "expected", "says"),
     [
-        ("connected", [(Step.REGISTRATION, Result.OK), (Step.DEVICE_LIST, Result.OK)], "open"),
+        (
+            "connected",
+            [(Station.REGISTRATION, Outcome.OK), (Station.DEVICE_LIST, Outcome.OK)],
+            "open",
+        ),
         (
             "starting",
-            [(Step.REGISTRATION, Result.OK), (Step.DEVICE_LIST, Result.PROBLEM)],
+            [(Station.REGISTRATION, Outcome.OK), (Station.DEVICE_LIST, Outcome.PROBLEM)],
             "not sent a list",
         ),
-        ("stopped", [(Step.REGISTRATION, Result.PROBLEM)], "went away"),
-        ("missing", [(Step.REGISTRATION, Result.PROBLEM)], "within the grace period"),
+        ("stopped", [(Station.REGISTRATION, Outcome.PROBLEM)], "went away"),
+        ("missing", [(Station.REGISTRATION, Outcome.PROBLEM)], "within the grace period"),
     ],
 )
 def test_states_of_a_plugin_at_the_node(
-    plugin: str, expected: list[tuple[Step, Result]], says: str
+    plugin: str, expected: list[tuple[Station, Outcome]], says: str
 ) -> None:
     """Registered, listing, gone for a while or for good."""
     answers = replace(NODE, resources={NAME: replace(STATE, plugin=plugin)})
@@ -108,31 +112,31 @@ def test_a_resource_of_before_that_no_plugin_brought_back() -> None:
     """The checkpoint knows it, the node has never heard of it."""
     answers = replace(NODE, resources={}, registered={NAME: ("w0",)})
     finding = only(judge_registration(NAME, answers, ()))
-    assert finding.result is Result.PROBLEM
+    assert finding.result is Outcome.PROBLEM
     assert "only a checkpoint knows it" in finding.found
 
 
 def test_a_kubelet_that_lists_devices() -> None:
     """Its list is proof of a registration and of an open stream."""
     answers = replace(KUBELET, resources={NAME: ResourceState(NAME, (W0,), allocatable=1)})
-    assert {each.result for each in judge_registration(NAME, answers, ())} == {Result.OK}
+    assert {each.result for each in judge_registration(NAME, answers, ())} == {Outcome.OK}
 
 
 @pytest.mark.parametrize(
     ("plugins", "step", "advice"),
     [
-        ((), Step.REGISTRATION, "within five minutes"),
-        ((replace(SERVED, refusal="nobody"),), Step.REGISTRATION, "within five minutes"),
-        ((replace(SERVED, connections=0),), Step.REGISTRATION, "no plugin has a connection"),
-        ((replace(SERVED, connections=None),), Step.DEVICE_LIST, "widget.sock may be connected"),
-        ((SERVED,), Step.DEVICE_LIST, "widget.sock may be connected"),
+        ((), Station.REGISTRATION, "within five minutes"),
+        ((replace(SERVED, refusal="nobody"),), Station.REGISTRATION, "within five minutes"),
+        ((replace(SERVED, connections=0),), Station.REGISTRATION, "no plugin has a connection"),
+        ((replace(SERVED, connections=None),), Station.DEVICE_LIST, "widget.sock may be connected"),
+        ((SERVED,), Station.DEVICE_LIST, "widget.sock may be connected"),
     ],
 )
-def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advice: str) -> None:
+def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Station, advice: str) -> None:
     """A kubelet with nothing healthy: gone, not registered again, or an empty list."""
     answers = replace(KUBELET, registered={NAME: ("w0", "w1")})
     finding = only(judge_registration(NAME, answers, plugins))
-    assert (finding.step, finding.result) == (step, Result.PROBLEM)
+    assert (finding.step, finding.result) == (step, Outcome.PROBLEM)
     assert "2 were healthy" in finding.found
     assert advice in finding.advice
 
@@ -143,12 +147,12 @@ def test_plugins_of_other_resources_are_not_suspected() -> None:
     answers = replace(KUBELET, registered={NAME: ()}, resources={other.name: other})
     finding = only(judge_registration(NAME, answers, [SERVED]))
     assert (finding.step, "its plugin is not connected" in finding.advice) == (
-        Step.REGISTRATION,
+        Station.REGISTRATION,
         True,
     )
     for plugins in ([SERVED, SERVED], [replace(SERVED, connections=None)]):
         finding = only(judge_registration(NAME, answers, plugins))
-        assert (finding.step, "may be connected" in finding.advice) == (Step.DEVICE_LIST, True)
+        assert (finding.step, "may be connected" in finding.advice) == (Station.DEVICE_LIST, True)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +171,7 @@ def test_an_asked_plugin_is_not_suggested_to_be_asked_again(
     plugin = replace(SERVED, listener=Process(9, "widgets"), answer=answer)
     answers = replace(KUBELET, registered={NAME: ()})
     finding = only(judge_registration(NAME, answers, [plugin]))
-    assert (finding.result, finding.command) == (Result.PROBLEM, command)
+    assert (finding.result, finding.command) == (Outcome.PROBLEM, command)
     assert advice in finding.advice
 
 
@@ -175,7 +179,7 @@ def test_a_plugin_that_was_asked_shows_that_all_is_well_but_the_devices() -> Non
     """Its list reached the kubelet, and nothing in it is healthy: that is told by the health."""
     state = ResourceState(NAME, (DeviceState("w0", "Unhealthy"),), 1, 0, None, "widget.sock")
     findings = judge_registration(NAME, replace(KUBELET, registered={NAME: ()}), [SERVED], state)
-    assert {each.result for each in findings} == {Result.OK}
+    assert {each.result for each in findings} == {Outcome.OK}
     assert "widget.sock lists 1 device, none of them healthy" in findings[-1].found
 
 
@@ -187,29 +191,29 @@ def test_a_kubelet_tells_only_healthy_devices(was_asked: bool, word: str) -> Non
     """So it is unknown how many are not, until the plugin said so."""
     told = ResourceState(NAME, (W0,), allocatable=1)
     finding = only(judge_health(told, "kubelet", was_asked=was_asked))
-    assert finding.result is Result.UNKNOWN
+    assert finding.result is Outcome.UNKNOWN
     assert finding.found == "1 healthy device; a kubelet does not list unhealthy devices"
     assert word in finding.command
     held = replace(told, devices=(W0, DeviceState("w1", "Unknown", (), ("default/p (c)",))))
     finding = only(judge_health(held, "kubelet", was_asked=was_asked))
-    assert (finding.result, finding.looked_at) == (Result.WARNING, "w1")
+    assert (finding.result, finding.looked_at) == (Outcome.WARNING, "w1")
 
 
 @pytest.mark.parametrize(
     ("devices", "result", "says"),
     [
-        ((W0, W1), Result.OK, "2 of 2"),
-        ((W0, DeviceState("w1", "Unhealthy")), Result.PROBLEM, "1 of 2 devices are healthy; 1 Un"),
-        ((DeviceState("w0", "healthy"),), Result.PROBLEM, "1 healthy"),
-        ((DeviceState("w0", ""),), Result.PROBLEM, "1 without a word"),
-        ((W0, DeviceState("w1", "Unknown")), Result.WARNING, "1 held, but no longer listed"),
-        ((), Result.PROBLEM, "lists no device at all"),
+        ((W0, W1), Outcome.OK, "2 of 2"),
+        ((W0, DeviceState("w1", "Unhealthy")), Outcome.PROBLEM, "1 of 2 devices are healthy; 1 Un"),
+        ((DeviceState("w0", "healthy"),), Outcome.PROBLEM, "1 healthy"),
+        ((DeviceState("w0", ""),), Outcome.PROBLEM, "1 without a word"),
+        ((W0, DeviceState("w1", "Unknown")), Outcome.WARNING, "1 held, but no longer listed"),
+        ((), Outcome.PROBLEM, "lists no device at all"),
     ],
 )
-def test_health(devices: tuple[DeviceState, ...], result: Result, says: str) -> None:
+def test_health(devices: tuple[DeviceState, ...], result: Outcome, says: str) -> None:
     """How many are well; any other word than Healthy is not."""
     finding = only(judge_health(replace(STATE, devices=devices), "node"))
-    assert (finding.step, finding.result) == (Step.HEALTH, result)
+    assert (finding.step, finding.result) == (Station.HEALTH, result)
     assert says in finding.found
 
 
@@ -223,9 +227,9 @@ def test_health_says_nothing_where_the_plugin_is_the_reason(plugin: str) -> None
 def test_all_taken_is_not_missing() -> None:
     """Nothing is wrong, nothing is left; whoever has them is named."""
     held = replace(W0, held_by=("default/train (main)",))
-    assert only(judge_held(replace(STATE, devices=(held, W1)), "node")).result is Result.OK
+    assert only(judge_held(replace(STATE, devices=(held, W1)), "node")).result is Outcome.OK
     finding = only(judge_held(replace(STATE, devices=(held,)), "node"))
-    assert finding.result is Result.WARNING
+    assert finding.result is Outcome.WARNING
     assert "1 of 1 healthy devices are held, by default/train (main)" in finding.found
     sick = replace(STATE, devices=(replace(held, health="Unhealthy"),))
     assert judge_held(sick, "node") == []
@@ -238,21 +242,21 @@ def on(node: int, device: DeviceState, *held_by: str) -> DeviceState:
 @pytest.mark.parametrize(
     ("policy", "devices", "result", "says"),
     [
-        ("none", (W0,), Result.OK, "no pod is refused"),
-        ("best-effort", (W0,), Result.OK, "no pod is refused"),
-        (None, (on(0, W0), W1), Result.UNKNOWN, "1 of 2 devices report a NUMA node"),
-        ("restricted", (on(0, W0), W1), Result.WARNING, "1 of 2 devices report no NUMA node"),
-        ("restricted", (on(0, W0), on(1, W1)), Result.OK, "on node 0: 1, on node 1: 1"),
-        ("single-numa-node", (on(0, W0), on(0, W1)), Result.OK, "on node 0: 2"),
-        ("single-numa-node", (on(0, W0), on(1, W1)), Result.OK, "asks for more than 1 ends in"),
-        ("single-numa-node", (on(0, W0, "pod"), on(1, W1)), Result.OK, "on node 1: 1"),
-        ("single-numa-node", (on(0, W0, "pod"),), Result.OK, "no device is free"),
+        ("none", (W0,), Outcome.OK, "no pod is refused"),
+        ("best-effort", (W0,), Outcome.OK, "no pod is refused"),
+        (None, (on(0, W0), W1), Outcome.UNKNOWN, "1 of 2 devices report a NUMA node"),
+        ("restricted", (on(0, W0), W1), Outcome.WARNING, "1 of 2 devices report no NUMA node"),
+        ("restricted", (on(0, W0), on(1, W1)), Outcome.OK, "on node 0: 1, on node 1: 1"),
+        ("single-numa-node", (on(0, W0), on(0, W1)), Outcome.OK, "on node 0: 2"),
+        ("single-numa-node", (on(0, W0), on(1, W1)), Outcome.OK, "asks for more than 1 ends in"),
+        ("single-numa-node", (on(0, W0, "pod"), on(1, W1)), Outcome.OK, "on node 1: 1"),
+        ("single-numa-node", (on(0, W0, "pod"),), Outcome.OK, "no device is free"),
     ],
 )
 def test_numa(
-    policy: str | None, devices: tuple[DeviceState, ...], result: Result, says: str
+    policy: str | None, devices: tuple[DeviceState, ...], result: Outcome, says: str
 ) -> None:
     """What a policy makes of the nodes that devices tell, or do not."""
     finding = only(judge_numa(replace(STATE, devices=devices), policy))
-    assert (finding.step, finding.result) == (Step.NUMA, result)
+    assert (finding.step, finding.result) == (Station.NUMA, result)
     assert says in finding.found

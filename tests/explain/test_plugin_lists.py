@@ -15,7 +15,7 @@ from kubedevices.explain.facts import (
     ResourceState,
     Socket,
 )
-from kubedevices.explain.finding import Result
+from kubedevices.explain.finding import Outcome
 from kubedevices.explain.plugin_lists import completed, held_now, judge_rivals
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -104,7 +104,7 @@ RIVALS = (plugin("g", "a"), plugin("g2", "b"), plugin("n", "x"))
 def test_two_plugins_of_one_resource(plugins: tuple[Socket, ...], named: str) -> None:
     """A kubelet has more connections than resources; lists tell which of them is too many."""
     (finding,) = judge_rivals(plugins, kubelet(gpu="a", nic="x"))
-    assert finding.result is Result.WARNING
+    assert finding.result is Outcome.WARNING
     assert finding.looked_at.startswith(named)
     assert "3 plugins are connected to serve 2 resources" in finding.found
     asked = any(each.answer for each in plugins)

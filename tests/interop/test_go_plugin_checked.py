@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from kubedevices.conformance.check import Check
 from kubedevices.conformance.checks import ALL, find
-from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
 from tests.conformance.rig import FAST, found, hot_plug, widgets
 from tests.interop import go_peer
 
 
-async def check(*habit: str, checks: Sequence[Check] = ALL) -> list[Result]:
+async def check(*habit: str, checks: Sequence[Check] = ALL) -> list[CheckResult]:
     """Check the plugin with a habit, if one is named."""
     with widgets() as directory:
         command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory), *habit)

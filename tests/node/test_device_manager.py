@@ -16,7 +16,7 @@ from kubedevices.node.events import EventKind
 from kubedevices.node.inventory.inventory import Capacity
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
-from kubedevices.node.pods.pod_devices_store import AdmittedPod, Kept, PodDevicesInMemory
+from kubedevices.node.pods.pod_devices_store import AdmittedPod, PodDevicesInMemory, StoredState
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.golden_data import load
 from tests.waiting import until
@@ -254,9 +254,9 @@ class Remembering(PodDevicesInMemory):
 
     closed = False
 
-    async def load(self) -> Kept:
+    async def load(self) -> StoredState:
         held = HeldDevices({-1: ["a"]}, ContainerAllocateResponse(env={"IDS": "a"}))
-        return Kept([AdmittedPod(pod("old"), [Holding("default/old", "c", RESOURCE, held)])])
+        return StoredState([AdmittedPod(pod("old"), [Holding("default/old", "c", RESOURCE, held)])])
 
     async def release(self, pod_uids: Collection[str]) -> None:
         assert not self.closed

@@ -79,7 +79,7 @@ class Node:
     async def stopping(self) -> "asyncio.Task[None]":
         """Begin to stop; return when everybody under way was told."""
         task = asyncio.create_task(self.manager.stop())
-        await until(lambda: self.manager._turns._is_closed)
+        await until(lambda: self.manager._pod_queue._is_closed)
         await asyncio.sleep(0)
         return task
 

@@ -4,8 +4,8 @@ import pytest
 
 from kubedevices.cdi import CdiDevice, ContainerEdits, DeviceNode
 from kubedevices.device import Device, DeviceSpec, Mount
-from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.cdi_form import AnswerForm, cdi_device, leaves_by_cdi
+from kubedevices.plugin.inject import Inject
 
 KIND = "example.com/widget"
 EDITS = ContainerEdits(env=("A=1",))

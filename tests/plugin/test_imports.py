@@ -127,7 +127,8 @@ PARTS = {
         socket_paths version words errors errors.check errors.container errors.node errors.plugin
         errors.dra errors.proxy errors.shared errors.watcher builtin builtin.simulated_devices
         builtin.simulated_files
-        builtin.simulator builtin.simulator_answers builtin.simulator_config host host.file_watch
+        builtin.simulator builtin.simulator_answers builtin.simulator_config
+        builtin.simulator_settings host host.file_watch
         host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
@@ -137,7 +138,8 @@ PARTS = {
         middleware.middleware middleware.replicas plugin.register_call plugin.registrar
         plugin.reminder plugin.runner plugin.scanner
         plugin.served_type plugin.server plugin.siblings plugin.stop_signals
-        plugin.tenure plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
+        plugin.inject plugin.registration_state
+        plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
         wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection
         wire.grpc_events wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output

@@ -10,8 +10,8 @@ import pytest
 
 from kubedevices.errors import DialError, RpcError, SocketInUse, StatusCode
 from kubedevices.host.inotify import Inotify
+from kubedevices.probe.arrival import RegisterBehavior
 from kubedevices.probe.kubelet import Probe, Wipe
-from kubedevices.probe.manner import Manner
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
@@ -29,7 +29,7 @@ async def probe(short_dir: Path) -> AsyncIterator[Probe]:
 
 async def registered(probe: Probe, plugin: FakePlugin) -> None:
     await plugin.register()
-    assert await probe.bell.until(lambda: probe.plugins[RESOURCE].latest, 5)
+    assert await probe.change_signal.until(lambda: probe.plugins[RESOURCE].latest, 5)
 
 
 async def test_a_plugin_is_dialled_asked_and_listened_to(probe: Probe) -> None:
@@ -41,7 +41,7 @@ async def test_a_plugin_is_dialled_asked_and_listened_to(probe: Probe) -> None:
         assert session.latest
         assert session.latest.healthy == ("a", "b")
         await plugin.send(healthy("a"))
-        assert await probe.bell.until(lambda: len(session.lists) == 2, 5)
+        assert await probe.change_signal.until(lambda: len(session.lists) == 2, 5)
         (arrival,) = probe.arrivals
         assert (arrival.dials, arrival.refused_with) == (1, "")
 
@@ -49,7 +49,7 @@ async def test_a_plugin_is_dialled_asked_and_listened_to(probe: Probe) -> None:
 async def test_a_refusal_is_answered_with_its_text(probe: Probe) -> None:
     """The plugin gets UNKNOWN with the reason, as a kubelet sends it; there is no session."""
     async with FakePlugin(probe.socket_dir) as plugin:
-        with probe.behaving(Manner(refusal="go away")):
+        with probe.behaving(RegisterBehavior(refusal="go away")):
             with pytest.raises(RpcError, match="go away") as caught:
                 await plugin.register()
             assert caught.value.code is StatusCode.UNKNOWN
@@ -82,9 +82,9 @@ async def test_watchers_are_told_of_a_new_kubelet_sock(probe: Probe, refusing: f
 async def test_a_plugin_that_gives_up_is_noted(probe: Probe) -> None:
     """Hanging up before the answer is written down with its time; nothing is accepted."""
     async with FakePlugin(probe.socket_dir) as plugin:
-        with probe.behaving(Manner(delay=30)):
+        with probe.behaving(RegisterBehavior(delay=30)):
             registering = asyncio.create_task(plugin.register())
-            assert await probe.bell.until(lambda: probe.arrivals, 5)
+            assert await probe.change_signal.until(lambda: probe.arrivals, 5)
             registering.cancel()
             await asyncio.gather(registering, return_exceptions=True)
             await until(lambda: probe.arrivals[0].gave_up_after is not None, what="a note")

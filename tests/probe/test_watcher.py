@@ -7,8 +7,8 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.probe.arrival import RegisterBehavior
 from kubedevices.probe.kubelet import Probe
-from kubedevices.probe.manner import Manner
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
@@ -53,7 +53,7 @@ async def test_a_socket_is_found_and_told(probe: Probe, short_dir: Path) -> None
         assert arrival.info
         assert arrival.info.type == "DevicePlugin"
         assert probe.plugins[RESOURCE].socket == plugin.socket
-        assert await probe.bell.until(lambda: probe.plugins[RESOURCE].latest, 5)
+        assert await probe.change_signal.until(lambda: probe.plugins[RESOURCE].latest, 5)
 
 
 async def test_after_a_restart_it_is_found_again(probe: Probe, short_dir: Path) -> None:
@@ -67,7 +67,7 @@ async def test_after_a_restart_it_is_found_again(probe: Probe, short_dir: Path) 
 
 async def test_a_refusal_is_told(probe: Probe, short_dir: Path) -> None:
     """The other outcome of NotifyRegistrationStatus."""
-    probe.manner = Manner(refusal="not today")
+    probe.behavior = RegisterBehavior(refusal="not today")
     async with Watched(short_dir / "registry") as plugin:
         await until(lambda: plugin.told, what="a notification")
         assert plugin.told == ["not today"]

@@ -15,12 +15,12 @@ import pytest
 
 from kubedevices.conformance import patience
 from kubedevices.conformance.checks import ALL
-from kubedevices.conformance.processes import Keeper
+from kubedevices.conformance.processes import Supervisor
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.target import Target
 from kubedevices.errors import PluginNotStarted
 from tests.conformance.mutants.registry import WATCHED, all_mutations
-from tests.conformance.preloaded_keeper import Forked, forking_keepers
+from tests.conformance.preloaded_supervisor import Forked, forking_supervisors
 from tests.conformance.rig import ALL_KUBELETS, FAST, hot_plug, widgets
 from tests.proxy import behind_proxy
 from tests.proxy.mutants_behind import BEHIND, HELD, MENDED, NEVER_MENDED, Becomes
@@ -58,16 +58,16 @@ PASSED, NOT_STARTED = "pass", {"the plugin": "is not started"}
 
 
 @pytest.fixture(scope="module")
-def fork_keeper() -> Iterator[Callable[[socket], Forked]]:
-    """Give what forks a keeper that has the proxy and the plugins loaded."""
-    with forking_keepers(behind_proxy.__name__) as fork:
+def fork_supervisor() -> Iterator[Callable[[socket], Forked]]:
+    """Give what forks a supervisor that has the proxy and the plugins loaded."""
+    with forking_supervisors(behind_proxy.__name__) as fork:
         yield fork
 
 
 @pytest.fixture(autouse=True)
-def preloaded(fork_keeper: Callable[[socket], Forked], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the checks fork their keepers; by the clock, as mutants have timers of seconds."""
-    monkeypatch.setattr(Keeper, "start_keeper", staticmethod(fork_keeper))
+def preloaded(fork_supervisor: Callable[[socket], Forked], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the checks fork their supervisors; by the clock, as mutants have timers of seconds."""
+    monkeypatch.setattr(Supervisor, "start_supervisor", staticmethod(fork_supervisor))
     monkeypatch.setattr(patience, "MOST", 1)
 
 

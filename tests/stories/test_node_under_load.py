@@ -112,7 +112,7 @@ class Story:
                 await action()
                 check(self.manager)
             await asyncio.gather(*self.admissions)
-            await until(lambda: not self.manager._turns._running)
+            await until(lambda: not self.manager._pod_queue._running)
             at_rest(self.manager)
 
     async def start_plugin(self, resource: str) -> None:

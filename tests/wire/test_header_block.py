@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubedevices.wire.header_block import Field, HeaderBlock, Part
+from kubedevices.wire.header_block import Field, HeaderBlock, HeaderKind
 from tests.wire.frames import OK, REQUEST, RESPONSE
 
 
@@ -12,9 +12,14 @@ def problem(*fields: Field) -> str:
 
 @pytest.mark.parametrize(
     ("fields", "part"),
-    [(REQUEST, Part.REQUEST), (RESPONSE, Part.RESPONSE), (OK, Part.TRAILERS), ([], Part.TRAILERS)],
+    [
+        (REQUEST, HeaderKind.REQUEST),
+        (RESPONSE, HeaderKind.RESPONSE),
+        (OK, HeaderKind.TRAILERS),
+        ([], HeaderKind.TRAILERS),
+    ],
 )
-def test_part(fields: list[Field], part: Part) -> None:
+def test_part(fields: list[Field], part: HeaderKind) -> None:
     """The pseudo-header fields say what a block is."""
     block = HeaderBlock(tuple(fields))
     assert (block.part, block.problem) == (part, "")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class ClaimCalls:
@@ -102,6 +102,6 @@ class ClaimCalls:
 
         return self._on_dra(look())
 
-    def _on_dra(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` on the loop; ended at once by a plugin that fails."""
         raise NotImplementedError

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 CDI_DIR = "/var/run/cdi"
 
@@ -250,10 +250,10 @@ class Bench(ClaimCalls, FaultCalls):
                 error.add_note(f"{plugin!r}\n{plugin.last_words()}".rstrip())
             raise
 
-    def _on_dra(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.call(self._unless_a_plugin_fails(work))
 
-    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
         waiting = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait({waiting}, timeout=_LOOK_AT_PLUGINS))[0]:

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.bench.node import BenchNode, Registrations
 from kubedevices.errors import NotInTime, UnregisteredResource
-from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.arrival import LIKE_A_KUBELET, RegisterBehavior
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class Fault:
@@ -33,7 +33,7 @@ class FaultCalls:
     _node: BenchNode
     _registrations: Registrations
 
-    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work`; raise the error of a plugin that fails meanwhile."""
         raise NotImplementedError
 
@@ -56,22 +56,22 @@ class FaultCalls:
 
         Registered plugins stay registered until they register again, for example after `restart`.
         """
-        return self._misbehave(Manner(refusal=reason))
+        return self._misbehave(RegisterBehavior(refusal=reason))
 
     def hang(self) -> Fault:
         """Never answer Register from now on. Until `behave` or the end of `with`."""
-        return self._misbehave(Manner(delay=float("inf")))
+        return self._misbehave(RegisterBehavior(delay=float("inf")))
 
     def slow(self, seconds: float) -> Fault:
         """Let every Register wait before it is answered. Until `behave` or the end of `with`."""
-        return self._misbehave(Manner(delay=seconds))
+        return self._misbehave(RegisterBehavior(delay=seconds))
 
     def behave(self) -> None:
         """End `refuse`, `hang` and `slow`; waiting Register calls are answered now."""
-        self._misbehave(KIND)
+        self._misbehave(LIKE_A_KUBELET)
 
-    def _misbehave(self, manner: Manner) -> Fault:
-        self._thread.call(self._registrations.behave(manner))
+    def _misbehave(self, behavior: RegisterBehavior) -> Fault:
+        self._thread.call(self._registrations.behave(behavior))
         return Fault(self)
 
     def attempts(self, resource: str) -> int:

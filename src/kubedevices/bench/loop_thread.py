@@ -14,7 +14,7 @@ from kubedevices.plugin.author_code import forget_our_frames
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 _ROUNDS_AFTER_A_JUMP = 3
 _JOIN_LIMIT = 10.0
@@ -46,7 +46,7 @@ class LoopThread:
         """Whether it was not closed yet."""
         return not self._loop.is_closed()
 
-    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` on the loop; return or raise what it does. Interrupted: `work` is cancelled."""
         if not self.is_running or threading.current_thread() is self._thread:
             work.close()

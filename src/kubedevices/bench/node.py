@@ -13,7 +13,7 @@ from typing import Literal
 from kubedevices.errors import RegistrationError
 from kubedevices.node.arrival.plugin_directory import clean_plugin_directory, make_directory
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.arrival import LIKE_A_KUBELET, RegisterBehavior
 
 Wipe = Literal["everything", "sockets", "nothing"]
 
@@ -22,28 +22,28 @@ class Registrations:
     """How plugins are received, and how often each tried; outlives restarts of the node."""
 
     def __init__(self) -> None:
-        self.manner = KIND
+        self.behavior = LIKE_A_KUBELET
         self.attempts: Counter[str] = Counter()
         self._changed = asyncio.Condition()
 
-    async def behave(self, manner: Manner) -> None:
+    async def behave(self, behavior: RegisterBehavior) -> None:
         """Receive plugins like this from now on; who was kept waiting is received at once."""
         async with self._changed:
-            self.manner = manner
+            self.behavior = behavior
             self._changed.notify_all()
 
     async def begin(self, resource: str) -> None:
         """Let a plugin wait as told; raises `RegistrationError` if it is to be refused."""
-        manner = self.manner
+        behavior = self.behavior
         async with self._changed:
             self.attempts[resource] += 1
             self._changed.notify_all()
-        if manner.refusal:
-            raise RegistrationError(manner.refusal)
-        if manner.delay:
+        if behavior.refusal:
+            raise RegistrationError(behavior.refusal)
+        if behavior.delay:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(manner.delay), self._changed:
-                    await self._changed.wait_for(lambda: self.manner is not manner)
+                async with asyncio.timeout(behavior.delay), self._changed:
+                    await self._changed.wait_for(lambda: self.behavior is not behavior)
 
     async def wait_attempts(self, resource: str, number: int, timeout: float) -> bool:
         """Return whether `resource` called Register so often within `timeout` seconds."""

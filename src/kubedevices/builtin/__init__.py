@@ -1,7 +1,8 @@
 """Plugins that are ready to run. A map; imports nothing.
 
 simulator          simulated devices, to try everything else
-simulator_config   its settings: defaults, YAML, environment, flags
+simulator_config   what is simulated
+simulator_settings  the sources of that: defaults, YAML, environment, flags
 simulator_file     the YAML file of the simulator
 simulator_steps    what can happen to its devices, by timeline or control socket
 simulated_devices  which of them there are now

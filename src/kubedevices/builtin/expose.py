@@ -22,8 +22,8 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotRead, ConfigError, UsageError
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
 from kubedevices.middleware.health_checks import HealthChecks, Subject
-from kubedevices.plugin.cdi_files import Inject
 from kubedevices.plugin.config_follower import ConfigFollower
+from kubedevices.plugin.inject import Inject
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import PolledScanner
 from kubedevices.words import counted

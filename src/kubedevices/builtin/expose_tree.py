@@ -86,7 +86,7 @@ class Host(Protocol):
         """Return everything that identifies the device over re-plugs, the best name first."""
 
 
-class Part(NamedTuple):
+class DevicePart(NamedTuple):
     """A device that is there, with its ID and the device files that come along with it.
 
     `names` are the stable ones that are known; none with `id: path`.
@@ -97,16 +97,16 @@ class Part(NamedTuple):
     companions: tuple[DeviceSpec, ...]
     names: tuple[str, ...] = ()
 
-    def shares_name(self, other: "Part") -> bool:
+    def shares_name(self, other: "DevicePart") -> bool:
         """Whether both are certainly the same device, or twins with one serial number."""
         return not set(self.names).isdisjoint(other.names)
 
-    def contradicts(self, other: "Part") -> bool:
+    def contradicts(self, other: "DevicePart") -> bool:
         """Whether the two cannot be the same device."""
         return bool(self.names and other.names) and not self.shares_name(other)
 
 
-ExposeMemory = Memory[Part]
+ExposeMemory = Memory[DevicePart]
 
 
 class Exposed(NamedTuple):
@@ -114,7 +114,7 @@ class Exposed(NamedTuple):
 
     rule: ResourceRule
     id: str
-    part: Part
+    part: DevicePart
     is_there: bool
     values: Mapping[str, str]
 
@@ -163,7 +163,7 @@ def make_tree(
     return tree, problems
 
 
-def _expose(rule: ResourceRule, remembered: Remembered[Part]) -> Exposed:
+def _expose(rule: ResourceRule, remembered: Remembered[DevicePart]) -> Exposed:
     part, number = remembered.thing, str(remembered.number)
     device_id = f"{rule.name}-{number}" if rule.id == "index" else part.id
     values = part.found.placeholders | {"index": number, "id": device_id}
@@ -206,9 +206,11 @@ def _ids(exposed: Exposed) -> list[str]:
     return [replica_id(exposed.id, i) for i in range(count)] if count > 1 else [exposed.id]
 
 
-def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Part]]) -> list[Part]:
+def _find_parts(
+    rule: ResourceRule, host: Host, known: Collection[Remembered[DevicePart]]
+) -> list[DevicePart]:
     """Return what makes a device of a resource, each with its ID; `known` is what was before."""
-    here: dict[Hashable, Part] = {}
+    here: dict[Hashable, DevicePart] = {}
     for each in (each for match in rule.match for each in host.find(match)):
         found = _without_excluded(rule.exclude, each, host)
         if found is None or found.file.identity in here:
@@ -216,7 +218,7 @@ def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Par
         companions = _companions(rule, host, found)
         if companions is not None:
             names = () if rule.id == "path" else host.stable_names(found)
-            here[found.file.identity] = Part("", found, companions, names)
+            here[found.file.identity] = DevicePart("", found, companions, names)
     limit = ID_LIMIT
     if rule.replicas > 1:
         limit -= len(replica_id("", rule.replicas - 1))
@@ -233,10 +235,10 @@ def _find_parts(rule: ResourceRule, host: Host, known: Collection[Remembered[Par
 
 
 def _recognise(
-    here: Mapping[Hashable, Part], known: Collection[Remembered[Part]], host: Host
-) -> dict[Hashable, Part]:
+    here: Mapping[Hashable, DevicePart], known: Collection[Remembered[DevicePart]], host: Host
+) -> dict[Hashable, DevicePart]:
     """Return what devices that are `here` were before, by their identity, if they were `known`."""
-    were: dict[Hashable, Part] = {}
+    were: dict[Hashable, DevicePart] = {}
     taken: set[str] = set()
     for part, former in _guesses(here, known, host):
         identity = part.found.file.identity
@@ -247,8 +249,8 @@ def _recognise(
 
 
 def _guesses(
-    here: Mapping[Hashable, Part], known: Collection[Remembered[Part]], host: Host
-) -> Iterator[tuple[Part, Part]]:
+    here: Mapping[Hashable, DevicePart], known: Collection[Remembered[DevicePart]], host: Host
+) -> Iterator[tuple[DevicePart, DevicePart]]:
     """Yield a device that is here and what it may have been, the best guesses first.
 
     What is still at its place comes before what has moved, or a twin would take its ID. What was
@@ -256,14 +258,14 @@ def _guesses(
     """
     identities: dict[str, Hashable] = {part.found.path: key for key, part in here.items()}
 
-    def parts_at(path: str) -> Iterator[Part]:
+    def parts_at(path: str) -> Iterator[DevicePart]:
         if path not in identities:
             file = host.identify(path)
             identities[path] = file and file.identity
         if identities[path] in here:
             yield here[identities[path]]
 
-    by_name: dict[str, list[Part]] = {}
+    by_name: dict[str, list[DevicePart]] = {}
     for former, _, gone_at in known:
         for part in parts_at(former.found.path):
             if gone_at is None or part.shares_name(former):

@@ -18,7 +18,8 @@ from kubedevices.builtin.simulated_devices import (
 )
 from kubedevices.builtin.simulated_files import StandInFiles
 from kubedevices.builtin.simulator_answers import Answers, answers_for
-from kubedevices.builtin.simulator_config import SimulatorConfig, Timeline
+from kubedevices.builtin.simulator_config import SimulatorConfig
+from kubedevices.builtin.simulator_settings import Timeline
 from kubedevices.device_tree import DeviceTree
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner

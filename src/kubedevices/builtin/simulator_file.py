@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kubedevices.builtin.expose_checks import allocation
-from kubedevices.builtin.simulator_config import FileSettings, Timeline
+from kubedevices.builtin.simulator_settings import FileSettings, Timeline
 from kubedevices.builtin.simulator_steps import TimedStep
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import key, key_names, load_config

@@ -52,7 +52,6 @@ run options for a runtime; you have to release the devices yourself:
 The output is quoted for a shell: use eval, because $(...) alone does not read the quotes.
 """
 
-Document = dict[str, Any]
 
 _POD_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _EXAMPLE = "for example example.com/widget=1"
@@ -232,7 +231,7 @@ def _read_pod(file: Path) -> "Pod":
 # ---------------------------------------------------------------- the answer
 
 
-def _print(answer: Document, output: str) -> None:
+def _print(answer: dict[str, Any], output: str) -> None:
     if output == "table":
         print(f"pod {answer['namespace']}/{answer['name']} is admitted")
     devices = [*_devices(answer)]
@@ -243,7 +242,7 @@ def _print(answer: Document, output: str) -> None:
         print_listing(options, (Column("container"), Column("option"), Column("value")), output)
 
 
-def _devices(answer: Document) -> Iterator[Row]:
+def _devices(answer: dict[str, Any]) -> Iterator[Row]:
     for container in answer["containers"]:
         for resource, device_ids in container["devices"].items():
             yield {
@@ -254,7 +253,7 @@ def _devices(answer: Document) -> Iterator[Row]:
             }
 
 
-def _options(answer: Document) -> Iterator[Row]:
+def _options(answer: dict[str, Any]) -> Iterator[Row]:
     for container in answer["containers"]:
         for option, value in _option_lines(container["options"]):
             yield {"container": container["name"], "option": option, "value": value}

@@ -43,8 +43,6 @@ examples:
 GOOD, CORRUPT, UNREADABLE = "good", "corrupt", "unreadable"
 _CODES = {GOOD: 0, CORRUPT: 1, UNREADABLE: 3}
 
-Document = dict[str, Any]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
@@ -76,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
 # ---------------------------------------------------------------- reading
 
 
-def _report(file: str, *, shows: bool) -> Document:
-    report: Document = {
+def _report(file: str, *, shows: bool) -> dict[str, Any]:
+    report: dict[str, Any] = {
         "file": file,
         "verdict": GOOD,
         "reason": "",
@@ -125,7 +123,7 @@ def _why(data: bytes, bad: BadCheckpoint) -> str:
     return f"the checksum is {bad.content.checksum}, that of the content would be {bad.computed}"
 
 
-def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> Document:
+def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> dict[str, Any]:
     devices = {str(node): [*(ids or ())] for node, ids in (entry.device_ids or {}).items()}
     if is_v1:  # it knows no NUMA nodes; the reader had to put the devices somewhere
         devices = {"-1": [each for ids in devices.values() for each in ids]}
@@ -146,7 +144,7 @@ def _entry(entry: CheckpointEntry, notes: list[str], is_v1: bool) -> Document:
     }
 
 
-def _answer(response: ContainerAllocateResponse) -> Document:
+def _answer(response: ContainerAllocateResponse) -> dict[str, Any]:
     return {
         "env": dict(response.env),
         "devices": [
@@ -170,7 +168,7 @@ def _answer(response: ContainerAllocateResponse) -> Document:
     }
 
 
-def _note_sharing(entries: Iterable[Document], notes: list[str]) -> None:
+def _note_sharing(entries: Iterable[dict[str, Any]], notes: list[str]) -> None:
     """Containers of one pod may share what an init container has done with; pods never may."""
     pods: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
@@ -194,15 +192,15 @@ def _per_numa(devices: Mapping[str, list[str]]) -> str:
     )
 
 
-def _specs(devices: Iterable[Document]) -> str:
+def _specs(devices: Iterable[dict[str, Any]]) -> str:
     return ", ".join(f"{_paths(each)} ({each['permissions']})" for each in devices)
 
 
-def _mounts(mounts: Iterable[Document]) -> str:
+def _mounts(mounts: Iterable[dict[str, Any]]) -> str:
     return ", ".join(_paths(each) + (" (ro)" if each["read_only"] else "") for each in mounts)
 
 
-def _paths(each: Document) -> str:
+def _paths(each: dict[str, Any]) -> str:
     host, container = each["host_path"], each["container_path"]
     return host if host == container else f"{host}:{container}"
 
@@ -227,7 +225,7 @@ _REGISTERED_COLUMNS = (
 )
 
 
-def _print_report(report: Document, *, shows: bool) -> None:
+def _print_report(report: dict[str, Any], *, shows: bool) -> None:
     """Print the verdict and, with `show`, who holds what; only the columns that say something."""
     print(_verdict(report))
     for note in report["notes"]:
@@ -251,7 +249,7 @@ def _print_report(report: Document, *, shows: bool) -> None:
         print_listing(registered, _REGISTERED_COLUMNS, "table")
 
 
-def _verdict(report: Document) -> str:
+def _verdict(report: dict[str, Any]) -> str:
     if report["verdict"] == CORRUPT:
         return f"{report['file']}: corrupt: {report['reason']}"
     age = ", in the form before Kubernetes 1.20" if report["before_1_20"] else ""

@@ -48,8 +48,6 @@ examples:
   kubedevices devices --pod-resources /var/lib/kubelet/pod-resources/kubelet.sock
 """
 
-Document = dict[str, Any]
-
 
 def _holders_as_text(holders: Sequence[Mapping[str, str]]) -> str:
     return (
@@ -145,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _with_proxied(document: Document, args: argparse.Namespace) -> Document:
+def _with_proxied(document: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     """Add what a proxy says, if there is a proxy and it answers."""
     import asyncio
 
@@ -160,7 +158,7 @@ def _with_proxied(document: Document, args: argparse.Namespace) -> Document:
     return document | {"proxied": proxied} if proxied else document
 
 
-def _ask(args: argparse.Namespace) -> Document:
+def _ask(args: argparse.Namespace) -> dict[str, Any]:
     """Ask the node, or a kubelet: the one that was named, or that serves the directory."""
     if args.pod_resources is None:
         try:
@@ -177,7 +175,7 @@ def _ask(args: argparse.Namespace) -> Document:
     return document
 
 
-async def _ask_node(client: "ControlClient") -> Document:
+async def _ask_node(client: "ControlClient") -> dict[str, Any]:
     pods = (await client.pods())["pods"]
     return await client.devices() | {
         "left_behind": [
@@ -189,7 +187,7 @@ async def _ask_node(client: "ControlClient") -> Document:
     }
 
 
-def _only(document: Document, resource: str) -> Document:
+def _only(document: dict[str, Any], resource: str) -> dict[str, Any]:
     found = [each for each in document["resources"] if each["resource"] == resource]
     if not found:
         known = [each["resource"] for each in document["resources"]]
@@ -205,7 +203,7 @@ async def _watch(client: "ControlClient", resource: str, output: str) -> None:
                 listing.show(_rows(document), document=document, caption=_caption(document))
 
 
-def _caption(document: Document) -> str:
+def _caption(document: dict[str, Any]) -> str:
     return "; ".join(
         f"{each['resource']}: capacity {each['capacity']}, allocatable {each['allocatable']}, "
         f"held {each['held']}, plugin {each['plugin']}"
@@ -213,7 +211,7 @@ def _caption(document: Document) -> str:
     )
 
 
-def _rows(document: Document) -> Iterator[Row]:
+def _rows(document: dict[str, Any]) -> Iterator[Row]:
     for resource in document["resources"]:
         for device in resource["devices"]:
             yield {**device, "resource": resource["resource"]}

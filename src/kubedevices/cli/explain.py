@@ -115,13 +115,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; a problem among them is a no."""
-    from kubedevices.explain.finding import Result
+    from kubedevices.explain.finding import Outcome
     from kubedevices.explain.walk import explain
 
     report = asyncio.run(explain(_places(args), args.resource or "", ask_plugins=args.ask_plugins))
     if args.output != "table":
         print_document(report.as_dict(), args.output)
-        return int(report.result is Result.PROBLEM)
+        return int(report.result is Outcome.PROBLEM)
     findings = [*report.findings]
     if args.resource is not None:
         findings += report.resources[0].findings
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     if args.resource is None:
         shown += _print_summary(report)
     _print_count(shown)
-    return 1 if report.result is Result.PROBLEM else 0
+    return 1 if report.result is Outcome.PROBLEM else 0
 
 
 def _places(args: argparse.Namespace) -> "Places":

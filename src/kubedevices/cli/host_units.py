@@ -1,10 +1,12 @@
 """What `kubedevices manifests --systemd` prints: a plugin or a node as a service of the host."""
 
 import argparse
+from collections.abc import Callable, Mapping
 
 from kubedevices.errors import UsageError
 from kubedevices.manifests.units import node_unit, plugin_unit
 from kubedevices.manifests.workload import METRICS_PORT
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, INSIDE_DIR
 
 _OF_A_POD = (
     "name",
@@ -19,10 +21,10 @@ _OF_A_POD = (
 )
 
 
-def unit_of(args: argparse.Namespace) -> str:
+def unit_of(
+    args: argparse.Namespace, env_of: Callable[[argparse.Namespace], Mapping[str, str]]
+) -> str:
     """Return the unit that `args` mean; raises `KubedevicesError` for what would not start."""
-    from kubedevices.cli.manifests import INSIDE_DIR, PLUGIN_DIR, deployment_of
-
     for name in _OF_A_POD:
         if getattr(args, name):
             raise UsageError(f"--{name.replace('_', '-')} cannot be used with --systemd")
@@ -37,13 +39,13 @@ def unit_of(args: argparse.Namespace) -> str:
     arguments = [args.what]
     if args.config is not None:
         arguments += ["--config", str(args.config)]
-    if args.plugin_dir != PLUGIN_DIR:
+    if args.plugin_dir != str(DEVICE_PLUGIN_DIR):
         arguments += ["--socket-dir", args.plugin_dir]
-    if args.what == "proxy" and args.inside_dir != INSIDE_DIR:
+    if args.what == "proxy" and args.inside_dir != str(INSIDE_DIR):
         arguments += ["--plugin-dir", args.inside_dir]
     if args.cdi:
         arguments += ["--inject", "cdi"]
     if args.metrics:
         arguments += ["--pod-resources", f"{args.kubelet_dir}/pod-resources/kubelet.sock"]
     arguments += ["--listen", f"127.0.0.1:{METRICS_PORT}", "--log-format", "json"]
-    return plugin_unit(args.program, arguments, deployment_of(args).env)
+    return plugin_unit(args.program, arguments, env_of(args))

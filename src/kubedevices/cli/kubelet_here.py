@@ -14,10 +14,8 @@ from kubedevices.words import did_you_mean, some_of
 if TYPE_CHECKING:
     from kubedevices.errors import NoNode
 
-Document = dict[str, Any]
 
-
-def ask_kubelet_of(no_node: "NoNode") -> tuple[Path, Document]:
+def ask_kubelet_of(no_node: "NoNode") -> tuple[Path, dict[str, Any]]:
     """Ask the kubelet that serves the directory; return its podresources socket and its listing.
 
     Raises `no_node` itself where there is none, another `CannotAsk` where it does not answer.

@@ -17,7 +17,7 @@ from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
-    from kubedevices.builtin.simulator_config import FileSettings
+    from kubedevices.builtin.simulator_settings import FileSettings
     from kubedevices.manifests.workload import Deployment
 
 NAME = "manifests"
@@ -181,7 +181,7 @@ def run(args: argparse.Namespace) -> int:
     if args.systemd:
         from kubedevices.cli.host_units import unit_of
 
-        sys.stdout.write(unit_of(args))
+        sys.stdout.write(unit_of(args, lambda args: deployment_of(args).env))
     elif args.patch is not None:
         from kubedevices.cli.proxy_patch import patches
 
@@ -265,8 +265,8 @@ def default_name(plugin: str, serves: str) -> str:
 
 def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
     """Add the variables that are set, and a file that the simulator accepts; say what it serves."""
-    from kubedevices.builtin.simulator_config import SETTINGS, check_timeline, merge_resources
     from kubedevices.builtin.simulator_file import read_simulator_file
+    from kubedevices.builtin.simulator_settings import SETTINGS, check_timeline, merge_resources
     from kubedevices.cli.simulate import find_preset
 
     if args.config is not None and args.preset is not None:

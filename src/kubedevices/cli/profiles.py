@@ -16,7 +16,7 @@ from kubedevices.builtin.expose_profiles import (
 )
 from kubedevices.builtin.expose_tree import ExposeMemory, survey
 from kubedevices.cli.output import Column, print_listing
-from kubedevices.plugin.cdi_files import Inject
+from kubedevices.plugin.inject import Inject
 
 
 def scanner_of_profiles(args: argparse.Namespace, *, inject: Inject = "nodes") -> ExposeScanner:

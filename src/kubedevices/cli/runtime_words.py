@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 CDI_KIND = "kubedevices.local/allocation"
 """The kind of the one device in a file that stands for an allocation."""
 
-Document = Mapping[str, Any]
-
 
 def chosen_container(pod: "Pod", wanted: str | None) -> str:
     """Return the container whose words are printed; raises `UsageError` if that is not clear."""
@@ -53,7 +51,7 @@ def read_base(file: Path | None) -> dict[str, Any]:
     return config
 
 
-def words(answer: Document, container: str, kind: str, base: Document) -> str:
+def words(answer: Mapping[str, Any], container: str, kind: str, base: Mapping[str, Any]) -> str:
     """Return what `container` of a pod's `answer` starts with; raises `NotExpressible`."""
     options = run_options(answer, container)
     if kind == "cdi":
@@ -63,10 +61,10 @@ def words(answer: Document, container: str, kind: str, base: Document) -> str:
     return _WRITERS[kind](options, base)
 
 
-def run_options(answer: Document, container: str) -> ContainerOptions:
+def run_options(answer: Mapping[str, Any], container: str) -> ContainerOptions:
     """Return what `container` of a pod's `answer` starts with."""
     entry = next(each for each in answer["containers"] if each["name"] == container)
-    given: Document = entry["options"]
+    given: Mapping[str, Any] = entry["options"]
     return ContainerOptions(
         env=given["env"],
         devices=tuple(DeviceSpec(**device) for device in given["devices"]),
@@ -76,25 +74,25 @@ def run_options(answer: Document, container: str) -> ContainerOptions:
     )
 
 
-def _podman(options: ContainerOptions, _: Document) -> str:
+def _podman(options: ContainerOptions, _: Mapping[str, Any]) -> str:
     from kubedevices.runtimes import podman
 
     return shlex.join(podman.args(options))
 
 
-def _docker(options: ContainerOptions, _: Document) -> str:
+def _docker(options: ContainerOptions, _: Mapping[str, Any]) -> str:
     from kubedevices.runtimes import docker
 
     return shlex.join(docker.args(options))
 
 
-def _env(options: ContainerOptions, _: Document) -> str:
+def _env(options: ContainerOptions, _: Mapping[str, Any]) -> str:
     from kubedevices.runtimes import env
 
     return shlex.join(env.words(options))
 
 
-def _oci(options: ContainerOptions, base: Document) -> str:
+def _oci(options: ContainerOptions, base: Mapping[str, Any]) -> str:
     from functools import partial
 
     from kubedevices.host.cdi_specs import read_registry
@@ -121,7 +119,7 @@ def _cdi(options: ContainerOptions, owner: str) -> str:
     return cdi.text(options, name, resolve=resolve).rstrip("\n")
 
 
-_WRITERS: dict[str, Callable[[ContainerOptions, Document], str]] = {
+_WRITERS: dict[str, Callable[[ContainerOptions, Mapping[str, Any]], str]] = {
     "podman": _podman,
     "docker": _docker,
     "env": _env,

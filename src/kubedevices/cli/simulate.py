@@ -8,12 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubedevices.builtin.simulator_config import (
-    SETTINGS,
-    SimulatorConfig,
-    check_timeline,
-    merge_resources,
-)
+from kubedevices.builtin.simulator_config import SimulatorConfig
+from kubedevices.builtin.simulator_settings import SETTINGS, check_timeline, merge_resources
 from kubedevices.cli.serving import (
     add_serving_arguments,
     runner_options,
@@ -25,7 +21,7 @@ from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from kubedevices.builtin.simulator_config import Timeline
+    from kubedevices.builtin.simulator_settings import Timeline
 
 NAME = "simulate"
 HELP = """\

@@ -21,6 +21,6 @@ trigger          the command that makes devices change, and what undoes it
 view             directories of a run, and where the plugin sees them
 processes        the plugin's processes, as the check sees them
 process_figures  descriptors, threads and memory of a process
-keeper           the process that starts plugins and ends them, whatever happens
+supervisor       the process that starts plugins and ends them, whatever happens
 report           results as table, JSON, JUnit and HTML
 """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kubedevices.conformance.check import Check, Status, Verdict
-from kubedevices.probe.bell import Bell
+from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.words import counted
 
 PLUGIN = "*"
@@ -12,7 +12,7 @@ PLUGIN = "*"
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """What one check found about one resource, and how long it took in all."""
 
     check: Check
@@ -26,11 +26,11 @@ class Result:
         return self.verdict.status
 
 
-Progress = Callable[[Check, Sequence[Result]], None]
+Progress = Callable[[Check, Sequence[CheckResult]], None]
 """Called before a check with no results, and with its results when they are sure."""
 
 
-def silence(check: Check, results: Sequence[Result]) -> None:
+def silence(check: Check, results: Sequence[CheckResult]) -> None:
     """A progress that tells nobody."""
 
 
@@ -41,30 +41,30 @@ class Board:
     """Collects results. One is final when those of the checks it needs are."""
 
     def __init__(self, chosen: Sequence[Check], progress: Progress) -> None:
-        self.results: list[Result] = []
+        self.results: list[CheckResult] = []
         self._chosen = {check.id: check for check in chosen}
         self._progress = progress
-        self._waiting: list[tuple[Check, list[Result]]] = []
+        self._waiting: list[tuple[Check, list[CheckResult]]] = []
         self._ended: set[str] = set()
         self._final: set[str] = set()
-        self._bell = Bell()
+        self._change_signal = ChangeSignal()
 
     def begin(self, check: Check) -> None:
         """Note that a check is tried from now on."""
         self._progress(check, ())
 
-    def end(self, check: Check, results: Sequence[Result]) -> None:
+    def end(self, check: Check, results: Sequence[CheckResult]) -> None:
         """Take what a check found; a second time for resources that came late."""
         self._waiting.append((check, [*results]))
         self._ended.add(check.id)
         self._settle()
-        self._bell.ring()
+        self._change_signal.notify()
 
     async def until_ended(self, names: set[str], timeout: float) -> None:
         """Wait until these checks have ended."""
-        await self._bell.until(lambda: names <= self._ended, timeout)
+        await self._change_signal.until(lambda: names <= self._ended, timeout)
 
-    def finish(self) -> list[Result]:
+    def finish(self) -> list[CheckResult]:
         """Return everything in the order of the checks; nothing comes any more."""
         self._final |= self._chosen.keys()
         self._settle()
@@ -81,7 +81,7 @@ class Board:
         more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""
         verdict = Verdict(Status.FAIL, evidence + more, story)
         seconds = known[0].seconds if known else 0.0
-        self.results.append(Result(check, resource, verdict, seconds))
+        self.results.append(CheckResult(check, resource, verdict, seconds))
         self._progress(check, self.results[-1:])
 
     def _settle(self) -> None:

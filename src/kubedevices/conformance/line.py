@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from kubedevices.conformance.board import PLUGIN, Board, Result
+from kubedevices.conformance.board import PLUGIN, Board, CheckResult
 from kubedevices.conformance.check import (
     Broken,
     Check,
@@ -17,6 +17,7 @@ from kubedevices.conformance.check import (
     verdict_of,
 )
 from kubedevices.conformance.checks import CHANGES
+from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.processes import Process
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
@@ -61,7 +62,10 @@ class Line:
         seconds = loop.time() - began
         self._board.end(
             check,
-            [Result(check, resource, verdict, seconds) for resource, verdict in outcome.items()],
+            [
+                CheckResult(check, resource, verdict, seconds)
+                for resource, verdict in outcome.items()
+            ],
         )
 
     async def _try(self, check: Check) -> dict[str, Verdict]:
@@ -152,7 +156,7 @@ class Line:
             if blocked:
                 verdicts[resource] = blocked
             else:
-                found = await self._judge(check, self.stage.plugin(resource))
+                found = await self._judge(check, Plugin.of(self.stage, resource))
                 verdicts[resource] = found[next(iter(found))]
         return verdicts
 

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Self, TypeVar
 
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.conformance.check import Broken, NotTried
 from kubedevices.conformance.patience import until_set
+from kubedevices.conformance.stage import Stage
 from kubedevices.device import Health, natural_key
 from kubedevices.errors import RpcError, WireError
 from kubedevices.probe.arrival import Arrival
@@ -20,9 +21,6 @@ from kubedevices.probe.raw_http2 import RawConnection
 from kubedevices.probe.session import DeviceList, PluginSession, Stream
 from kubedevices.wire.http2_frames import DEFAULT_WINDOW
 from kubedevices.words import some_of
-
-if TYPE_CHECKING:
-    from kubedevices.conformance.stage import Stage
 
 T = TypeVar("T")
 
@@ -35,10 +33,15 @@ UNKNOWN_ID = "kubedevices-check-no-such-device"
 class Plugin:
     """A registered plugin; `arrival` says how it came."""
 
-    def __init__(self, arrival: Arrival, stage: "Stage") -> None:
+    def __init__(self, arrival: Arrival, stage: Stage) -> None:
         self.arrival, self.stage = arrival, stage
         self.timing = stage.timing
         self.resource = arrival.resource
+
+    @classmethod
+    def of(cls, stage: Stage, resource: str) -> Self:
+        """Return the plugin of one resource, as it registered last."""
+        return cls(stage.last_arrival(resource), stage)
 
     @property
     def session(self) -> PluginSession:

@@ -1,6 +1,6 @@
-"""The plugin's processes as the check sees them: started, signalled and ended through the keeper.
+"""The plugin's processes as the check sees them: a supervisor starts, signals and ends them.
 
-`stage` uses it. Nothing here starts a process itself except the one keeper of a run.
+`stage` uses it. Nothing here starts a process itself except the one supervisor of a run.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ _ANSWER_LIMIT = 30.0
 _SOURCES = Path(__file__).parents[2]
 
 
-class KeeperRefused(Exception):
-    """The keeper could not do what it was asked; the text is the system's."""
+class SupervisorRefused(Exception):
+    """The supervisor could not do what it was asked; the text is the system's."""
 
 
 class Process:
     """One started command. `exited` is set with its end; `code` is negative for a signal."""
 
-    def __init__(self, keeper: "Keeper", number: int, log: Path) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: "Supervisor", number: int, log: Path) -> None:
+        self._supervisor = supervisor
         self._log = log
         self.number = number
         self.pid = 0
@@ -51,14 +51,14 @@ class Process:
     async def send_signal(self, number: int) -> None:
         """Signal the process itself, like a kubelet stopping a container; ended is fine."""
         if self.running:
-            await self._keeper.ask("signal", pid=self.pid, signal=int(number))
+            await self._supervisor.ask("signal", pid=self.pid, signal=int(number))
 
     async def wait(self, timeout: float) -> bool:
         """Wait for the end; False when it did not come in time."""
         return await until_set(self.exited, timeout)
 
     def set_ended(self, code: int) -> None:
-        """Note the end; for the keeper's connection."""
+        """Note the end; for the supervisor's connection."""
         self.code = code
         self.ended_at = asyncio.get_running_loop().time()
         self.exited.set()
@@ -94,9 +94,9 @@ class Waitable(Protocol):
         """Wait for the end, some seconds at most."""
 
 
-def _start_keeper(control: socket.socket) -> Waitable:
+def _start_supervisor(control: socket.socket) -> Waitable:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", f"{__package__}.keeper", str(control.fileno())],
+        [sys.executable, "-P", "-m", f"{__package__}.supervisor", str(control.fileno())],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         pass_fds=(control.fileno(),),
@@ -105,15 +105,17 @@ def _start_keeper(control: socket.socket) -> Waitable:
     )
 
 
-class Keeper:
-    """The connection to the keeper process of one run. Closing it ends everything it started."""
+class Supervisor:
+    """The connection to the supervisor of one run. Closing it ends everything it started."""
 
-    start_keeper: ClassVar[Callable[[socket.socket], Waitable]] = staticmethod(_start_keeper)
+    start_supervisor: ClassVar[Callable[[socket.socket], Waitable]] = staticmethod(
+        _start_supervisor
+    )
     """Starts the process; tests fork one that has its plugins loaded."""
 
-    def __init__(self, control: socket.socket, keeper: Waitable) -> None:
+    def __init__(self, control: socket.socket, supervisor: Waitable) -> None:
         self._control = control
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._processes: dict[int, Process] = {}
@@ -122,23 +124,23 @@ class Keeper:
         self.pid = 0
 
     @classmethod
-    async def open(cls, work: Path) -> "Keeper":
-        """Start a keeper that removes `work` at its end, if it is there by then."""
+    async def open(cls, work: Path) -> "Supervisor":
+        """Start a supervisor that removes `work` at its end, if it is there by then."""
         ours, theirs = socket.socketpair()
         with theirs:
-            connection = cls(ours, cls.start_keeper(theirs))
+            connection = cls(ours, cls.start_supervisor(theirs))
         ours.setblocking(False)
-        connection._reading = asyncio.create_task(connection._read(), name="keeper's answers")
+        connection._reading = asyncio.create_task(connection._read(), name="supervisor's answers")
         try:
             answer = await connection.ask("remove", path=str(work))
-            connection.pid = answer["keeper"]
+            connection.pid = answer["supervisor"]
         except BaseException:
             await connection.close()
             raise
         return connection
 
     async def enter_private_view(self, binds: Sequence[Bind]) -> None:
-        """Let everything that is started from now on see `binds`; raises `KeeperRefused`."""
+        """Let everything that is started from now on see `binds`; raises `SupervisorRefused`."""
         if binds:
             await self.ask("enter_view", binds=list(binds))
 
@@ -150,7 +152,7 @@ class Keeper:
             answer = await self.ask(
                 "start", number, argv=[*argv], env=dict(env), log=str(log), cwd=str(Path.cwd())
             )
-        except KeeperRefused as error:
+        except SupervisorRefused as error:
             raise PluginNotStarted(str(error)) from error
         process.pid = answer["pid"]
         return process
@@ -165,7 +167,7 @@ class Keeper:
         return [path for path, there in zip(paths, answer["exist"], strict=True) if not there]
 
     async def ask(self, do: str, number: int | None = None, **request: Any) -> dict[str, Any]:
-        """Let the keeper do something; raises `KeeperRefused` with its reason."""
+        """Let the supervisor do something; raises `SupervisorRefused` with its reason."""
         number = next(self._numbers) if number is None else number
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         line = json.dumps({"id": number, "do": do, **request}).encode() + b"\n"
@@ -178,7 +180,7 @@ class Keeper:
         finally:
             self._answers.pop(number, None)
         if "error" in result:
-            raise KeeperRefused(result["error"])
+            raise SupervisorRefused(result["error"])
         return result
 
     async def close(self) -> None:
@@ -187,7 +189,7 @@ class Keeper:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         self._control.close()
-        await asyncio.to_thread(self._keeper.wait, _ANSWER_LIMIT)
+        await asyncio.to_thread(self._supervisor.wait, _ANSWER_LIMIT)
 
     async def _read(self) -> None:
         buffer = b""

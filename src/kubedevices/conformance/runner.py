@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from kubedevices.conformance.board import PLUGIN, Board, Progress, Result, silence
+from kubedevices.conformance.board import PLUGIN, Board, CheckResult, Progress, silence
 from kubedevices.conformance.check import Check, Phase, PluginLost, Status, Verdict
 from kubedevices.conformance.checks import CHANGES, DIES
 from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
@@ -26,14 +26,14 @@ from kubedevices.errors import PluginNotStarted
 LONGEST_WORK = 1.0
 """Seconds of work in the start of a plugin; some sleep for ten."""
 
-__all__ = ["Ran", "Result", "run_all", "run_checks"]
+__all__ = ["CheckResult", "Ran", "run_all", "run_checks"]
 
 
 @dataclass(frozen=True)
 class Ran:
     """A run that is over: its results in the order of the checks, and what the plugin printed."""
 
-    results: list[Result]
+    results: list[CheckResult]
     logs: Sequence[Log] = ()
 
 
@@ -43,7 +43,7 @@ async def run_checks(
     timing: Timing,
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
-) -> list[Result]:
+) -> list[CheckResult]:
     """Check one plugin; return the results in the order of `checks`.
 
     Raises `CannotAsk` when the plugin could not even be started.
@@ -67,7 +67,7 @@ async def run_all(
     for check in chosen:
         if check.id in harmless:
             why = f"kubelet {kubelets} does no such harm, only {kubelets.harmful(check)}"
-            board.end(check, [Result(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
+            board.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
     to_try = [check for check in chosen if check.id not in harmless]
     await _Run(target, timing, notes, board).run(in_order(to_try))
     results = board.finish()
@@ -79,7 +79,7 @@ async def run_all(
     return Ran(results, notes.logs)
 
 
-def deaths_to_tell(notes: Notes, results: Iterable[Result]) -> list[Death]:
+def deaths_to_tell(notes: Notes, results: Iterable[CheckResult]) -> list[Death]:
     """Return the ends that nobody asked for and that the checks of changes have not told."""
     told = any(each.status is Status.FAIL and each.check.track == CHANGES for each in results)
     return [each for each in notes.deaths if not (told and each.is_by_change)]

@@ -16,16 +16,14 @@ from pathlib import Path
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
 from kubedevices.conformance.notes import Notes
 from kubedevices.conformance.patience import Patience
-from kubedevices.conformance.plugin import Plugin
-from kubedevices.conformance.processes import Keeper, KeeperRefused, Process
+from kubedevices.conformance.processes import Process, Supervisor, SupervisorRefused
 from kubedevices.conformance.target import Target, registry_beside
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Changes
 from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, InPlace, View, Workplace
 from kubedevices.errors import NoPrivateView, PluginNotStarted
-from kubedevices.probe.arrival import Arrival
+from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.probe.kubelet import Probe
-from kubedevices.probe.manner import KIND, Manner
 from kubedevices.socket_paths import CHECKPOINT_NAME
 from kubedevices.words import counted
 
@@ -37,7 +35,7 @@ ANOTHER_SECOND = 1.1
 async def open_stage(
     target: Target, timing: Timing, notes: Notes | None = None
 ) -> AsyncIterator["Stage"]:
-    """Prepare directories, keeper and probe; end everything afterwards.
+    """Prepare directories, supervisor and probe; end everything afterwards.
 
     Raises `NoPrivateView` when the plugin needs one and we may not make it.
     """
@@ -46,20 +44,20 @@ async def open_stage(
     place = InPlace.choose() if target.in_place else Workplace.choose()
     notes = notes or Notes(Changes(target.trigger))
     binds = [*target.binds, *place.binds()] if private else []
-    keeper = await Keeper.open(place.root)
+    supervisor = await Supervisor.open(place.root)
     try:
         place.create()
         try:
-            await keeper.enter_private_view(binds)
-        except KeeperRefused as error:
+            await supervisor.enter_private_view(binds)
+        except SupervisorRefused as error:
             if needed:
                 raise NoPrivateView(str(error)) from error
             # A container's root may not mount, and the plugin was told where to go.
-            await keeper.close()
-            keeper, binds = await Keeper.open(place.root), []
+            await supervisor.close()
+            supervisor, binds = await Supervisor.open(place.root), []
             place.create()
         view = View(binds)
-        patience = Patience(keeper.pid)
+        patience = Patience(supervisor.pid)
         registry = place.registry if target.command else registry_beside(target.directory)
         probe = Probe(
             target.directory or place.sockets,
@@ -68,13 +66,13 @@ async def open_stage(
             outside=view.outside,
             ask=patience.ask,
         )
-        keeper.on_end = probe.bell.ring
+        supervisor.on_end = probe.change_signal.notify
         stage = Stage(
             target,
             timing,
             notes,
             probe=probe,
-            keeper=keeper,
+            supervisor=supervisor,
             patience=patience,
             view=view,
             place=place,
@@ -88,7 +86,7 @@ async def open_stage(
                 await asyncio.gather(watching, return_exceptions=True)
                 stage.keep_logs()
     finally:
-        await keeper.close()
+        await supervisor.close()
         place.leave()
 
 
@@ -102,13 +100,13 @@ class Stage:
         notes: Notes,
         *,
         probe: Probe,
-        keeper: Keeper,
+        supervisor: Supervisor,
         patience: Patience,
         place: Workplace,
         view: View,
     ) -> None:
         self.target, self.timing, self.notes = target, timing, notes
-        self.probe, self.keeper, self.patience = probe, keeper, patience
+        self.probe, self.supervisor, self.patience = probe, supervisor, patience
         self.place, self.view = place, view
         self.resources = notes.resources
         self.checking = ""  # the ID of the check that is tried now
@@ -139,7 +137,7 @@ class Stage:
             words.append(word)
         self.launched_at = asyncio.get_running_loop().time()
         log = self.place.log(len(self._launched) + 1)
-        process = await self.keeper.start(words, env=os.environ, log=log)
+        process = await self.supervisor.start(words, env=os.environ, log=log)
         self._launched.append((self.checking, process))
         return process
 
@@ -160,14 +158,16 @@ class Stage:
         await asyncio.gather(asyncio.sleep(ANOTHER_SECOND), self.calm())
         return await self.launch()
 
-    async def start_fresh(self, *, kubelet: bool = True, manner: Manner = KIND) -> Process:
+    async def start_fresh(
+        self, *, kubelet: bool = True, behavior: RegisterBehavior = LIKE_A_KUBELET
+    ) -> Process:
         """End whatever runs, clean up, and start one process, with or without a kubelet."""
         self.need_command()
         await self.end_processes()
         self.clean_directories()
         self.probe.arrivals.clear()
         self.is_suspect = False
-        self.probe.manner = manner
+        self.probe.behavior = behavior
         if kubelet:
             await self.probe.start()
         self.process = await self.launch()
@@ -183,7 +183,7 @@ class Stage:
 
     async def end_processes(self) -> None:
         """Kill the plugin, everything it started, and the kubelet."""
-        await self.keeper.kill_all()
+        await self.supervisor.kill_all()
         await self.probe.stop()
         self.process = None
 
@@ -203,7 +203,7 @@ class Stage:
         if self.target.command:
             await self.start_fresh()
         elif not self.probe.is_running:
-            self.probe.manner = KIND
+            self.probe.behavior = LIKE_A_KUBELET
             await self.probe.start()
         self.is_suspect = False
         began = asyncio.get_running_loop().time()
@@ -226,7 +226,7 @@ class Stage:
         return (
             not self.is_suspect
             and self.probe.is_running
-            and self.probe.manner is KIND
+            and self.probe.behavior is LIKE_A_KUBELET
             and (self.process is None or self.process.running)
             and self.is_connected()
         )
@@ -309,7 +309,7 @@ class Stage:
 
     async def until(self, condition: Callable[[], object], limit: float) -> bool:
         """Wait until `condition()`, but no longer than `limit` of the plugin's own seconds."""
-        return await self.patience.wait(partial(self.probe.bell.until, condition), limit)
+        return await self.patience.wait(partial(self.probe.change_signal.until, condition), limit)
 
     async def until_ended(self, process: Process, limit: float) -> bool:
         """Wait for the end of a process, for `limit` of its own seconds."""
@@ -322,8 +322,8 @@ class Stage:
         def over() -> bool:
             return process is not None and not process.running
 
-        if seconds > 0 and not await self.probe.bell.until(over, seconds):
-            await self.probe.bell.until(over, max(seconds - self.spent(began), 0))
+        if seconds > 0 and not await self.probe.change_signal.until(over, seconds):
+            await self.probe.change_signal.until(over, max(seconds - self.spent(began), 0))
 
     def spent(self, since: float, until: float | None = None) -> float:
         """Return the plugin's own seconds between two times of the loop, until now by default."""
@@ -361,10 +361,6 @@ class Stage:
             did += f" and was told: {'; '.join(sorted(answers))}" if answers else ""
         return f"not registered within {waited:.1f} s; {did}"
 
-    def plugin(self, resource: str) -> Plugin:
-        """Return the plugin of one resource, as it registered last."""
-        return Plugin(self.last_arrival(resource), self)
-
     def last_arrival(self, resource: str) -> Arrival:
         """Return the last accepted attempt of a resource to register, or its last one."""
         accepted = self.probe.accepted().get(resource)
@@ -391,4 +387,4 @@ class Stage:
 
     async def missing_paths(self, paths: Sequence[str]) -> list[str]:
         """Return those of the plugin's host paths that do not exist."""
-        return await self.keeper.missing(sorted(set(paths)))
+        return await self.supervisor.missing(sorted(set(paths)))

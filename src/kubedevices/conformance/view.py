@@ -36,13 +36,13 @@ class Workplace:
         return cls(Path(parent, f"kd-check-{secrets.token_hex(4)}"))
 
     def create(self) -> None:
-        """Create them; there is a keeper by now that removes them whatever happens."""
+        """Create them; there is a supervisor by now that removes them whatever happens."""
         self.root.mkdir(mode=0o755)  # a plugin may run as somebody else
         for directory in (self.sockets, self.registry, self.cdi):
             directory.mkdir()
 
     def leave(self) -> None:
-        """Leave what the end of the keeper does not remove as it was before."""
+        """Leave what the end of the supervisor does not remove as it was before."""
 
     @property
     def sockets(self) -> Path:

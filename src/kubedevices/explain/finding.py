@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-class Result(enum.StrEnum):
+class Outcome(enum.StrEnum):
     """How a finding came out; `UNKNOWN` where the answer could not be seen."""
 
     OK = "ok"
@@ -15,7 +15,7 @@ class Result(enum.StrEnum):
     PROBLEM = "problem"
 
 
-class Step(enum.StrEnum):
+class Station(enum.StrEnum):
     """The stations of a device on its way from the plugin into a container, in this order."""
 
     NAME = "name"
@@ -42,8 +42,8 @@ class Step(enum.StrEnum):
 class Finding:
     """One station: `advice` says what to do, `command` what to type for it; both may be empty."""
 
-    step: Step
-    result: Result
+    step: Station
+    result: Outcome
     looked_at: str
     found: str
     advice: str = ""
@@ -61,31 +61,33 @@ class Finding:
         }
 
 
-def ok(step: Step, looked_at: str, found: str) -> Finding:
+def ok(step: Station, looked_at: str, found: str) -> Finding:
     """All is well here."""
-    return Finding(step, Result.OK, looked_at, found)
+    return Finding(step, Outcome.OK, looked_at, found)
 
 
-def unknown(step: Step, looked_at: str, found: str, advice: str = "", command: str = "") -> Finding:
+def unknown(
+    step: Station, looked_at: str, found: str, advice: str = "", command: str = ""
+) -> Finding:
     """It could not be seen; `found` says why."""
-    return Finding(step, Result.UNKNOWN, looked_at, found, advice, command)
+    return Finding(step, Outcome.UNKNOWN, looked_at, found, advice, command)
 
 
-def warning(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
+def warning(step: Station, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
     """Devices can be given away, but something will or may go wrong."""
-    return Finding(step, Result.WARNING, looked_at, found, advice, command)
+    return Finding(step, Outcome.WARNING, looked_at, found, advice, command)
 
 
-def problem(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
+def problem(step: Station, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
     """This keeps a device from being allocated or used."""
-    return Finding(step, Result.PROBLEM, looked_at, found, advice, command)
+    return Finding(step, Outcome.PROBLEM, looked_at, found, advice, command)
 
 
-_SEVERITY = tuple(Result)
-_MUST_BE_KNOWN = tuple(Step)[: [*Step].index(Step.DEVICE_LIST) + 1]
+_SEVERITY = tuple(Outcome)
+_MUST_BE_KNOWN = tuple(Station)[: [*Station].index(Station.DEVICE_LIST) + 1]
 
 
-def worst(findings: Iterable[Finding]) -> Result:
+def worst(findings: Iterable[Finding]) -> Outcome:
     """Return the worst result; `OK` of nothing.
 
     What cannot be seen counts up to the list of devices only: whatever is unknown behind that, such
@@ -94,12 +96,12 @@ def worst(findings: Iterable[Finding]) -> Result:
     counted = (
         each.result
         for each in findings
-        if each.result is not Result.UNKNOWN or each.step in _MUST_BE_KNOWN
+        if each.result is not Outcome.UNKNOWN or each.step in _MUST_BE_KNOWN
     )
-    return max(counted, key=_SEVERITY.index, default=Result.OK)
+    return max(counted, key=_SEVERITY.index, default=Outcome.OK)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return them in the order of the stations."""
-    stations = tuple(Step)
+    stations = tuple(Station)
     return tuple(sorted(findings, key=lambda each: stations.index(each.step)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from kubedevices.explain.finding import Finding, Step, ok, problem, warning
+from kubedevices.explain.finding import Finding, Station, ok, problem, warning
 from kubedevices.proxied_plugin import ProxiedPlugin
 from kubedevices.words import counted, some_of
 
@@ -27,11 +27,11 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     if plugin.is_here:
         listed = counted(plugin.healthy + plugin.unhealthy, "device")
         first = f"its plugin at {plugin.socket} lists {listed}, {plugin.healthy} healthy"
-        yield ok(Step.PROXY, at, "; ".join([first, *words]))
+        yield ok(Station.PROXY, at, "; ".join([first, *words]))
     else:
         judge = warning if outside.healthy else problem
         yield judge(
-            Step.PROXY,
+            Station.PROXY,
             at,
             "; ".join(["its plugin is not connected to the proxy", *words]),
             "start the plugin: it registers in the proxy's --plugin-dir",
@@ -39,7 +39,7 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     for each in plugin.cordoned:
         if each.resource == resource:
             yield warning(
-                Step.PROXY,
+                Station.PROXY,
                 at,
                 f"{each.id} is out of service: {each.reason}",
                 "put it back when that is over",
@@ -52,9 +52,9 @@ def _judge_elsewhere(plugin: ProxiedPlugin) -> Finding:
     names = [each.resource for each in plugin.outside]
     if not names:
         advice = "see the proxy's configuration file and its log"
-        return problem(Step.PROXY, at, f"the proxy does not serve it: {_rules(plugin)}", advice)
+        return problem(Station.PROXY, at, f"the proxy does not serve it: {_rules(plugin)}", advice)
     return problem(
-        Step.PROXY,
+        Station.PROXY,
         at,
         f"only the plugin calls it so; the kubelet gets it as {some_of(names)}",
         "ask for that name",

@@ -22,7 +22,7 @@ from kubedevices.explain.facts import (
     Socket,
     Watched,
 )
-from kubedevices.explain.finding import Finding, Result, Step, in_order, problem, unknown, worst
+from kubedevices.explain.finding import Finding, Outcome, Station, in_order, problem, unknown, worst
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -62,7 +62,7 @@ class ResourceReport:
     findings: tuple[Finding, ...]
 
     @property
-    def result(self) -> Result:
+    def result(self) -> Outcome:
         """The worst of the findings."""
         return worst(self.findings)
 
@@ -90,7 +90,7 @@ class Report:
     resources: tuple[ResourceReport, ...]
 
     @property
-    def result(self) -> Result:
+    def result(self) -> Outcome:
         """The worst of all findings."""
         return worst([*self.findings, *(each for r in self.resources for each in r.findings)])
 
@@ -192,11 +192,13 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
     if not answers.checkpoint_problem:
         return []
     if answers.checkpoint is None:
-        return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, "ask again as root")]
+        return [
+            unknown(Station.HELD, "checkpoint", answers.checkpoint_problem, "ask again as root")
+        ]
     path = str(answers.checkpoint)
     return [
         problem(
-            Step.HELD,
+            Station.HELD,
             path,
             f"it cannot be read: {answers.checkpoint_problem}",
             "a kubelet that starts ignores it and forgets all allocations; look at its content",

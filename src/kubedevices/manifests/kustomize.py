@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kubedevices.manifests.workload import NAME, Deployment, Document, documents
+from kubedevices.manifests.workload import NAME, Deployment, documents
 
 NODE_LABEL = "feature.node.kubernetes.io/kubedevices"
 ACCELERATORS = """\
@@ -36,7 +36,7 @@ def overlays(image: str) -> Mapping[str, Deployment]:
     return {name: replace(each, name=f"{NAME}-{name}") for name, each in found.items()}
 
 
-def files(image: str) -> dict[str, list[Document]]:
+def files(image: str) -> dict[str, list[dict[str, Any]]]:
     """Return every file as its documents, by path below deploy/kustomize."""
     return {
         f"overlays/{name}/{file}": [document]
@@ -45,7 +45,7 @@ def files(image: str) -> dict[str, list[Document]]:
     }
 
 
-def _overlay(name: str, deployment: Deployment) -> dict[str, Document]:
+def _overlay(name: str, deployment: Deployment) -> dict[str, dict[str, Any]]:
     wanted = documents(deployment)
     if name == "nfd":
         wanted.append(node_feature_rule(deployment))
@@ -60,7 +60,7 @@ def _overlay(name: str, deployment: Deployment) -> dict[str, Document]:
     return {"kustomization.yaml": head, **found}
 
 
-def node_feature_rule(deployment: Deployment) -> Document:
+def node_feature_rule(deployment: Deployment) -> dict[str, Any]:
     """Return a rule of node-feature-discovery that labels nodes with accelerators for vfio-pci."""
     accelerator = {
         "feature": "pci.device",
@@ -84,7 +84,7 @@ def node_feature_rule(deployment: Deployment) -> Document:
     }
 
 
-def security_context_constraints(deployment: Deployment) -> Document:
+def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
     """Return what OpenShift asks for: hostPath volumes and user 0, nothing else of `privileged`."""
     account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
     constraints: dict[str, Any] = {

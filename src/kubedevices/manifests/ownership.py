@@ -5,8 +5,9 @@ was not there before, and goes only when nothing of others is left in it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from kubedevices.manifests.workload import MANAGED_BY, NAME, POD_SECURITY, Document
+from kubedevices.manifests.workload import MANAGED_BY, NAME, POD_SECURITY
 
 KINDS = ("daemonset", "configmap", "serviceaccount", "resourcequota")
 """What a plugin consists of, but for its namespace."""
@@ -26,20 +27,20 @@ def selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in {**labels, MANAGED_BY: NAME}.items())
 
 
-def is_ours(document: Document) -> bool:
+def is_ours(document: dict[str, Any]) -> bool:
     """Whether we made an object."""
     labels = document["metadata"].get("labels") or {}
     return bool(labels.get(MANAGED_BY) == NAME)
 
 
-def as_ours(document: Document) -> Document:
+def as_ours(document: dict[str, Any]) -> dict[str, Any]:
     """Return a namespace that says that we made it."""
     metadata = document["metadata"]
     labels = {**metadata["labels"], MANAGED_BY: NAME}
     return {**document, "metadata": {**metadata, "labels": labels}}
 
 
-def policy_refusal(namespace: Document) -> str | None:
+def policy_refusal(namespace: dict[str, Any]) -> str | None:
     """Return why the Pod Security level of a namespace refuses our pods; None if it does not.
 
     The level of a namespace without a label is the cluster's, which only its events tell.
@@ -56,12 +57,14 @@ def policy_refusal(namespace: Document) -> str | None:
     )
 
 
-def name_of(document: Document) -> str:
+def name_of(document: dict[str, Any]) -> str:
     """Return an object as kubectl calls it, such as daemonset/kubedevices-simulate."""
     return f"{document['kind'].lower()}/{document['metadata']['name']}"
 
 
-def of_others(documents: Iterable[Document], deleted: Iterable[Document]) -> Sequence[str]:
+def of_others(
+    documents: Iterable[dict[str, Any]], deleted: Iterable[dict[str, Any]]
+) -> Sequence[str]:
     """Return what is in a namespace beside what Kubernetes itself and we put there.
 
     What belongs to a deleted object goes with it, and so does what belongs to that.
@@ -78,11 +81,11 @@ def of_others(documents: Iterable[Document], deleted: Iterable[Document]) -> Seq
         waiting = [each for each in waiting if each not in going]
 
 
-def _owners(document: Document) -> set[str]:
+def _owners(document: dict[str, Any]) -> set[str]:
     return {each["uid"] for each in document["metadata"].get("ownerReferences") or ()}
 
 
-def _is_made_by_kubernetes(document: Document) -> bool:
+def _is_made_by_kubernetes(document: dict[str, Any]) -> bool:
     kind, name = document["kind"], document["metadata"]["name"]
     return (
         kind in _PASSING_KINDS

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kubedevices.manifests.workload import Document
-
 PENDING = "not ready yet"
 """What is said of a pod that gives no reason; soon after its start that is none."""
 LOG_LINES = 5
@@ -20,7 +18,7 @@ class Progress(NamedTuple):
     is_done: bool
 
 
-def progress(daemon_set: Document) -> Progress:
+def progress(daemon_set: dict[str, Any]) -> Progress:
     """Return how far a DaemonSet is; one that its controller has not seen yet is not done."""
     status = daemon_set.get("status") or {}
     is_seen = status.get("observedGeneration", 0) >= daemon_set["metadata"].get("generation", 0)
@@ -31,7 +29,7 @@ def progress(daemon_set: Document) -> Progress:
 
 
 def obstacles(
-    daemon_set: Document, pods: Sequence[Document], events: Sequence[Document]
+    daemon_set: dict[str, Any], pods: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]
 ) -> list[str]:
     """Return what stands in the way, one for each pod that is not ready and for each refusal."""
     found = [
@@ -53,28 +51,28 @@ def _at_start(warning: str) -> str:
     return f"{PENDING}: {warning}" if warning.startswith("Unhealthy") else warning
 
 
-def is_ready(pod: Document) -> bool:
+def is_ready(pod: dict[str, Any]) -> bool:
     """Whether a pod serves."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def runs(pod: Document) -> bool:
+def runs(pod: dict[str, Any]) -> bool:
     """Whether a container of the pod runs, so that its log is worth a look."""
     return any("running" in (each.get("state") or {}) for each in _containers(pod))
 
 
-def _is_refused(daemon_set: Document, pods: Sequence[Document]) -> bool:
+def _is_refused(daemon_set: dict[str, Any], pods: Sequence[dict[str, Any]]) -> bool:
     """Whether pods are missing: then the last warning of the DaemonSet says why."""
     wanted: int = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
     return len(pods) < wanted
 
 
-def _containers(pod: Document) -> Sequence[Document]:
+def _containers(pod: dict[str, Any]) -> Sequence[dict[str, Any]]:
     return (pod.get("status") or {}).get("containerStatuses") or ()
 
 
-def _reasons(pod: Document) -> Iterator[str]:
+def _reasons(pod: dict[str, Any]) -> Iterator[str]:
     status = pod.get("status") or {}
     if status.get("reason"):
         yield _text(status)
@@ -99,7 +97,7 @@ def _reasons(pod: Document) -> Iterator[str]:
             )
 
 
-def _warnings(events: Sequence[Document], about: Document) -> list[str]:
+def _warnings(events: Sequence[dict[str, Any]], about: dict[str, Any]) -> list[str]:
     """Return the warnings about an object, the newest last."""
     name = about["metadata"]["name"]
     ours = [
@@ -110,7 +108,7 @@ def _warnings(events: Sequence[Document], about: Document) -> list[str]:
     return [_text(each) for each in sorted(ours, key=_moment)]
 
 
-def _moment(event: Document) -> str:
+def _moment(event: dict[str, Any]) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or "")
 
 

@@ -18,7 +18,6 @@ from kubedevices import socket_paths
 from kubedevices.manifests import memory
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
-Document: TypeAlias = dict[str, Any]
 Plugin: TypeAlias = Literal["simulate", "expose", "proxy", "run"]
 
 NAME = "kubedevices"
@@ -122,21 +121,21 @@ class _Volume(NamedTuple):
     read_only: bool
 
     @property
-    def source(self) -> Document:
+    def source(self) -> dict[str, Any]:
         return {"name": self.name, "hostPath": {"path": self.path, "type": self.kind}}
 
     @property
-    def mount(self) -> Document:
+    def mount(self) -> dict[str, Any]:
         read_only = {"readOnly": True} if self.read_only else {}
         return {"name": self.name, "mountPath": self.seen_at, **read_only}
 
 
-def documents(deployment: Deployment) -> list[Document]:
+def documents(deployment: Deployment) -> list[dict[str, Any]]:
     """Return everything to apply, in order."""
     return [namespace(deployment.namespace), *objects(deployment)]
 
 
-def objects(deployment: Deployment) -> list[Document]:
+def objects(deployment: Deployment) -> list[dict[str, Any]]:
     """Return what lies in the namespace, in the order to apply it."""
     wanted = [service_account(deployment)]
     if deployment.namespace != HOME_OF_PRIORITY:
@@ -146,7 +145,7 @@ def objects(deployment: Deployment) -> list[Document]:
     return [*wanted, daemon_set(deployment)]
 
 
-def namespace(name: str) -> Document:
+def namespace(name: str) -> dict[str, Any]:
     """Return the namespace; hostPath volumes need the privileged pod security level."""
     levels = {f"{POD_SECURITY}/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
     return {
@@ -156,7 +155,7 @@ def namespace(name: str) -> Document:
     }
 
 
-def service_account(deployment: Deployment) -> Document:
+def service_account(deployment: Deployment) -> dict[str, Any]:
     """Return an account of our own, so that rights for us are rights for nobody else."""
     return {
         "apiVersion": "v1",
@@ -166,7 +165,7 @@ def service_account(deployment: Deployment) -> Document:
     }
 
 
-def resource_quota(deployment: Deployment) -> Document:
+def resource_quota(deployment: Deployment) -> dict[str, Any]:
     """Return what clusters that restrict priority classes, such as GKE, want for ours: no limit."""
     scope = {"scopeName": "PriorityClass", "operator": "In", "values": [PRIORITY_CLASS]}
     return {
@@ -177,7 +176,7 @@ def resource_quota(deployment: Deployment) -> Document:
     }
 
 
-def config_map(deployment: Deployment) -> Document:
+def config_map(deployment: Deployment) -> dict[str, Any]:
     """Return the configuration; expose follows a change of it without a restart."""
     return {
         "apiVersion": "v1",
@@ -187,14 +186,14 @@ def config_map(deployment: Deployment) -> Document:
     }
 
 
-def daemon_set(deployment: Deployment) -> Document:
+def daemon_set(deployment: Deployment) -> dict[str, Any]:
     """Return one pod per node, two during an update: the new one takes over from the old one.
 
     Not two proxies: plugins register with one of them, and the directory where they do is its own.
     """
     surge = {"maxSurge": 1, "maxUnavailable": 0}
     alone = {"maxSurge": 0, "maxUnavailable": 1}
-    about: Document = {"labels": deployment.selector}
+    about: dict[str, Any] = {"labels": deployment.selector}
     if annotations := _annotations(deployment):
         about["annotations"] = annotations
     return {
@@ -226,7 +225,7 @@ def _annotations(deployment: Deployment) -> dict[str, str]:
     return found
 
 
-def pod_spec(deployment: Deployment) -> Document:
+def pod_spec(deployment: Deployment) -> dict[str, Any]:
     """Return what runs on each node."""
     volumes = _volumes(deployment)
     container = _container(deployment.image, _arguments(deployment), volumes)
@@ -261,7 +260,7 @@ def pod_spec(deployment: Deployment) -> Document:
     return spec
 
 
-def _tolerations(taints: Sequence[str]) -> list[Document]:
+def _tolerations(taints: Sequence[str]) -> list[dict[str, Any]]:
     """Return what goes with `KEY`, `KEY=VALUE`, either with `:EFFECT`; the control plane's first.
 
     Not all taints: a virtual node, on which no pod of ours ever starts, would hold up every update.
@@ -270,7 +269,7 @@ def _tolerations(taints: Sequence[str]) -> list[Document]:
     for taint in (_CONTROL_PLANE, *taints):
         rest, _, effect = taint.partition(":")
         key, equals, value = rest.partition("=")
-        toleration: Document = {"key": key, "operator": "Equal" if equals else "Exists"}
+        toleration: dict[str, Any] = {"key": key, "operator": "Equal" if equals else "Exists"}
         found.append(
             toleration
             | ({"value": value} if equals else {})
@@ -279,7 +278,7 @@ def _tolerations(taints: Sequence[str]) -> list[Document]:
     return found
 
 
-def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> Document:
+def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> dict[str, Any]:
     """Return the node for a host without Kubernetes, as `podman kube play` takes it."""
     volumes = [
         _Volume("plugins", plugin_dir, plugin_dir, "DirectoryOrCreate", read_only=False),
@@ -351,14 +350,14 @@ def _arguments(deployment: Deployment) -> list[str]:
     return arguments
 
 
-def _environment(env: Mapping[str, str]) -> list[Document]:
+def _environment(env: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return variables; the node's name is the pod's to know."""
     node_name = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     given = [{"name": name, "value": value} for name, value in env.items() if name != "NODE_NAME"]
     return [{"name": "NODE_NAME", "valueFrom": node_name}, *given]
 
 
-def _metadata(deployment: Deployment) -> Document:
+def _metadata(deployment: Deployment) -> dict[str, Any]:
     return {
         "name": deployment.name,
         "namespace": deployment.namespace,
@@ -366,8 +365,8 @@ def _metadata(deployment: Deployment) -> Document:
     }
 
 
-def _pod(*, selinux: bool) -> Document:
-    security: Document = {
+def _pod(*, selinux: bool) -> dict[str, Any]:
+    security: dict[str, Any] = {
         "runAsUser": 0,
         "runAsGroup": 0,
         "seccompProfile": {"type": "RuntimeDefault"},
@@ -381,7 +380,7 @@ def _pod(*, selinux: bool) -> Document:
     }
 
 
-def _container(image: str, arguments: Sequence[str], volumes: Sequence[_Volume]) -> Document:
+def _container(image: str, arguments: Sequence[str], volumes: Sequence[_Volume]) -> dict[str, Any]:
     return {
         "name": NAME,
         "image": image,

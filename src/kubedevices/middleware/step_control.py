@@ -16,8 +16,6 @@ from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 SERVICE = "kubedevices.simulator.v1.Control"
 DEADLINE = 10.0
 
-Document = dict[str, Any]
-
 
 class StepControl:
     """Serves `take_step` (ValueError: it makes no sense) and `describe` on a socket."""
@@ -26,7 +24,7 @@ class StepControl:
         self,
         socket: Path,
         take_step: Callable[[Mapping[str, Any]], int],
-        describe: Callable[[], Document],
+        describe: Callable[[], dict[str, Any]],
     ) -> None:
         self._socket = check_socket_path(socket.absolute(), "choose a shorter --control-socket")
         self._take_step, self._describe = take_step, describe
@@ -43,7 +41,7 @@ class StepControl:
         """End every connection and remove the socket."""
         await self._server.stop()
 
-    async def _step(self, request: Document) -> Document:
+    async def _step(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             return {"devices": self._take_step(request)}
         except (ValueError, UsageError) as error:
@@ -51,22 +49,22 @@ class StepControl:
         except KubedevicesError as error:
             raise RpcError(StatusCode.INTERNAL, str(error)) from error
 
-    async def _devices(self, _: Document) -> Document:
+    async def _devices(self, _: dict[str, Any]) -> dict[str, Any]:
         return self._describe()
 
 
-async def tell(socket: Path, step: Document) -> int:
+async def tell(socket: Path, step: dict[str, Any]) -> int:
     """Have a running simulator take `step`; return how many devices it concerned."""
     answer = await _ask(socket, "Step", step)
     return int(answer["devices"])
 
 
-async def list_simulated(socket: Path) -> Document:
+async def list_simulated(socket: Path) -> dict[str, Any]:
     """Return every device of a running simulator: resource to ID to health."""
     return await _ask(socket, "Devices", {})
 
 
-async def _ask(socket: Path, method: str, request: Document) -> Document:
+async def _ask(socket: Path, method: str, request: dict[str, Any]) -> dict[str, Any]:
     channel = await GrpcChannel.dial(socket, timeout=DEADLINE)
     try:
         return await JsonClient(channel, SERVICE).call(method, request, timeout=DEADLINE)

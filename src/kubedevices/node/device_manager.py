@@ -32,7 +32,7 @@ from kubedevices.node.admission.admission import UNEXPECTED, Admission
 from kubedevices.node.admission.admitted_pods import AdmittedPods
 from kubedevices.node.admission.after_restart import AfterRestart, RunningContainers
 from kubedevices.node.admission.container_start import ContainerStart
-from kubedevices.node.admission.turns import Turns, to_its_end
+from kubedevices.node.admission.pod_queue import PodQueue, to_its_end
 from kubedevices.node.admission.under_way import UnderWay
 from kubedevices.node.arrival.endpoint_table import EndpointTable
 from kubedevices.node.arrival.plugin_directory import (
@@ -109,7 +109,7 @@ class DeviceManager(NodeView):
             metrics=metrics,
         )
         self._lock = StateLock(self.state_dir)
-        self._keep_in(store or Ledger(self.state_dir, checkpoint, settings.boot_id_file))
+        self._use_store(store or Ledger(self.state_dir, checkpoint, settings.boot_id_file))
         self._after_restart = AfterRestart(
             self.inventory,
             self.pod_devices,
@@ -119,9 +119,9 @@ class DeviceManager(NodeView):
             admission_wait=settings.admission_wait,
             start_wait=settings.start_wait,
         )
-        self._active_pods, self._turns, self._under_way = active_pods, Turns(), UnderWay()
+        self._active_pods, self._pod_queue, self._under_way = active_pods, PodQueue(), UnderWay()
 
-    def _keep_in(self, store: PodDevicesStore) -> None:
+    def _use_store(self, store: PodDevicesStore) -> None:
         self._store = store
         self._admitted = AdmittedPods(self.pod_devices, store, self._events)
         self._checkpoint = CheckpointWriter(
@@ -157,7 +157,7 @@ class DeviceManager(NodeView):
             self._lock.release()
             raise
         self._checkpoint.start(resources)
-        self._turns.open()
+        self._pod_queue.open()
         self._is_running = True
 
     async def _load(self) -> Collection[str]:
@@ -187,7 +187,7 @@ class DeviceManager(NodeView):
 
     async def _stop(self) -> None:
         await self._registration.stop()
-        await self._turns.close()
+        await self._pod_queue.close()
         await self._checkpoint.stop()
         await self._endpoints.close()
         self._events.close()
@@ -232,7 +232,9 @@ class DeviceManager(NodeView):
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            return await self._turns.take(pod.uid, lambda: self._admit(pod), gives_way=True)
+            return await self._pod_queue.take(
+                pod.uid, lambda: self._admit(pod), can_be_cancelled=True
+            )
         except AdmissionRejected as error:
             self._tell_rejected(pod, error)
             raise
@@ -284,8 +286,8 @@ class DeviceManager(NodeView):
 
         Raises `GivenUp` when the node is stopped before anything was released.
         """
-        self._turns.make_way(pod_uid)
-        return await self._turns.take(pod_uid, lambda: self._release(pod_uid))
+        self._pod_queue.cancel_current(pod_uid)
+        return await self._pod_queue.take(pod_uid, lambda: self._release(pod_uid))
 
     async def _release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         resources = {holding.resource for holding in self.pod_devices.holdings(pod_uid)}
@@ -302,7 +304,7 @@ class DeviceManager(NodeView):
             return
         active = {*living, besides}
         for pod_uid in [pod.uid for pod in self._admitted if pod.uid not in active]:
-            if not self._turns.is_taken(pod_uid):
+            if not self._pod_queue.is_taken(pod_uid):
                 try:
                     await self.release(pod_uid)
                 except KubedevicesError as error:

@@ -11,7 +11,7 @@ from typing import TypeVar
 SLICE = 0.0005
 """Seconds that work has the loop for, if it yields often enough."""
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 class LoopSlices:
@@ -20,7 +20,7 @@ class LoopSlices:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self.seconds = clock, 0.0
 
-    async def run(self, work: Generator[None, None, Result]) -> Result:
+    async def run(self, work: Generator[None, None, T]) -> T:
         """Run `work` to its end and return what it returns; others are let in at its yields."""
         began = self._clock()
         try:
@@ -33,15 +33,15 @@ class LoopSlices:
                     began = self._clock()
         except StopIteration as end:
             self.seconds += self._clock() - began
-            result: Result = end.value
+            result: T = end.value
             return result
 
 
-def at_once(work: Generator[None, None, Result]) -> Result:
+def at_once(work: Generator[None, None, T]) -> T:
     """Run `work` to its end without a pause."""
     while True:
         try:
             next(work)
         except StopIteration as end:
-            result: Result = end.value
+            result: T = end.value
             return result

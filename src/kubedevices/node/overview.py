@@ -14,8 +14,6 @@ from kubedevices.node.inventory.list_plan import parts
 from kubedevices.node.pods.hold_owner import HoldOwner
 from kubedevices.node.pods.pod import Container, Pod
 
-Document = dict[str, Any]
-
 
 def encode_node(manager: DeviceManager, *, resource: str = "") -> Generator[None, None, bytes]:
     """Return as JSON every resource, or `resource` alone, with its devices and who holds them.
@@ -34,7 +32,7 @@ def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _describe_resources(manager: DeviceManager, resource: str) -> list[Document]:
+def _describe_resources(manager: DeviceManager, resource: str) -> list[dict[str, Any]]:
     capacity = manager.get_capacity()
     held = manager.pod_devices.reserved()
     names = sorted({*capacity.capacity, *manager.inventory, *held})
@@ -51,7 +49,7 @@ def _describe_resources(manager: DeviceManager, resource: str) -> list[Document]
     ]
 
 
-def describe_registrations(manager: DeviceManager) -> Document:
+def describe_registrations(manager: DeviceManager) -> dict[str, Any]:
     """Return how plugins arrived: the socket of each resource, and who was refused and why."""
     endpoints = {name: manager.inventory.endpoint(name) for name in manager.inventory}
     return {
@@ -101,7 +99,7 @@ def _encode_devices(manager: DeviceManager, resource: str) -> Generator[None, No
     return texts
 
 
-def _holders(manager: DeviceManager, resource: str, device_id: str) -> list[Document]:
+def _holders(manager: DeviceManager, resource: str, device_id: str) -> list[dict[str, Any]]:
     holders = []
     for pod_uid, container in manager.pod_devices.holders(resource, device_id):
         pod = manager.get_pod(pod_uid)
@@ -116,7 +114,7 @@ def _holders(manager: DeviceManager, resource: str, device_id: str) -> list[Docu
     return holders
 
 
-def describe_pods(manager: DeviceManager, owners: Mapping[str, HoldOwner]) -> Document:
+def describe_pods(manager: DeviceManager, owners: Mapping[str, HoldOwner]) -> dict[str, Any]:
     """Return every admitted pod with what its containers hold, and whether that is left behind."""
     return {
         "pods": [
@@ -140,13 +138,13 @@ def describe_pod(
     manager: DeviceManager,
     pod: Pod,
     options: Mapping[str, ContainerOptions | None] | None = None,
-) -> Document:
+) -> dict[str, Any]:
     """Return one pod: its containers in start order, what each holds and starts with."""
     allocation = manager.get_allocation(pod.uid)
     containers = []
     for container in pod:
         devices = allocation.get(container.name, {})
-        document: Document = {
+        document: dict[str, Any] = {
             "name": container.name,
             "kind": _kind(pod, container),
             "devices": {resource: list(ids) for resource, ids in devices.items()},
@@ -168,7 +166,7 @@ def _kind(pod: Pod, container: Container) -> str:
     return "sidecar" if container.is_sidecar else "app"
 
 
-def options_as_dict(options: ContainerOptions | None) -> Document:
+def options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
     """Return run options as a document; a container without devices has all of them empty."""
     made = options or ContainerOptions()
     return {

@@ -12,12 +12,13 @@ hooks              the abilities of one plugin object, ready to be awaited
 numa_lookup        fills in the NUMA nodes an author left to us
 allocation_policy  ready policies for preferred allocation
 allocate_response  the default answer to Allocate
+inject             how a device gets into a container
 cdi_form           a device in the words of CDI
 cdi_files          the plugin's CDI files, in step with its devices
 device_list        devices as ListAndWatch sends them, each encoded once
 server             the DevicePlugin service of one resource
 timing             every waiting time, as one value
-tenure             how long one registration holds, and when to register again
+registration_state  how long one registration holds, and when to register again
 reminder           when to log again that the plugin still waits
 watched            the other way to register: be found by the kubelet
 register_call      one Register call, and what its end says

@@ -15,6 +15,7 @@ from kubedevices.device import Device
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CdiWriteFailed, RpcError, StatusCode
 from kubedevices.plugin import hook_threads
+from kubedevices.plugin.inject import Inject
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kubedevices.host.cdi_inventory import CdiInventory
     from kubedevices.plugin.cdi_form import AnswerForm
 
-Inject: TypeAlias = Literal["nodes", "cdi", "both"]
 CdiErrors: TypeAlias = Literal["fail", "log"]
 CDI_DIR = Path("/var/run/cdi")
 _OURS = "kubedevices_*"

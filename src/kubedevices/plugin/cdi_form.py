@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kubedevices.cdi import CdiDevice, CdiName, ContainerEdits, device_name_of, edits_of
 from kubedevices.device import Device
-from kubedevices.plugin.cdi_files import Inject
+from kubedevices.plugin.inject import Inject
 
 
 def cdi_device(device: Device) -> CdiDevice | None:

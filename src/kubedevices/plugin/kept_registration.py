@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from kubedevices.errors import DialError, WireError
 from kubedevices.plugin.register_call import KubeletAway, RegisterCall, is_known_already
+from kubedevices.plugin.registration_state import RegistrationState
 from kubedevices.plugin.reminder import Reminder
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.siblings import Siblings
-from kubedevices.plugin.tenure import Tenure
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 from kubedevices.words import counted
@@ -168,7 +168,7 @@ class KeptRegistration:
 
         Returns the registration if it still holds and is to be repeated beside itself.
         """
-        tenure = Tenure(self._timing, self._now(), self._losses)
+        state = RegistrationState(self._timing, self._now(), self._losses)
         streams = self._server.streams
         while grpc.owns_socket() and self._siblings.successor is None:
             kubelet = FileIdentity.of(self._kubelet_socket)
@@ -176,25 +176,25 @@ class KeptRegistration:
                 _log.info("%s: there is a new %s", self._server.resource, self._kubelet_socket)
                 return None
             before = registration.streams_before
-            was_lost = tenure.is_lost
-            tenure.observe(streams.opened - before, streams.count_after(before), self._now())
-            if tenure.has_stream and await self._siblings.relieve():
+            was_lost = state.is_lost
+            state.observe(streams.opened - before, streams.count_after(before), self._now())
+            if state.has_stream and await self._siblings.relieve():
                 await self._let_kubelet_see_the_end(grpc, registration)
                 return registration
-            self.is_registered = not tenure.is_lost and not self._siblings.are_to_leave
-            if tenure.is_lost and not was_lost:
+            self.is_registered = not state.is_lost and not self._siblings.are_to_leave
+            if state.is_lost and not was_lost:
                 self._siblings.note_loss()
-                self._log_lost_stream(tenure)
-            if tenure.again_at is not None and self._now() >= tenure.again_at:
+                self._log_lost_stream(state)
+            if state.again_at is not None and self._now() >= state.again_at:
                 first, self._repeated = self._repeated, None
-                if not tenure.had_stream and first and streams.count_after(first.streams_before):
+                if not state.had_stream and first and streams.count_after(first.streams_before):
                     registration = first  # the kubelet knew us and goes on with the first stream
                     continue
-                if not tenure.had_stream:
+                if not state.had_stream:
                     log_no_stream(self._server.resource)
-                self._losses = tenure.losses
+                self._losses = state.losses
                 return None
-            await self._wait(tenure.again_at)
+            await self._wait(state.again_at)
         return None
 
     async def _let_kubelet_see_the_end(self, grpc: GrpcServer, first: _Registration) -> None:
@@ -211,11 +211,11 @@ class KeptRegistration:
         ):
             await self._wait(until)
 
-    def _log_lost_stream(self, tenure: Tenure) -> None:
+    def _log_lost_stream(self, state: RegistrationState) -> None:
         _log.log(
             logging.WARNING if self._losses > _QUICK_LOSSES else logging.INFO,
             "%s: the kubelet ended the device list, registering again in %.2f s%s",
-            self._server.resource, (tenure.again_at or 0) - self._now(),
+            self._server.resource, (state.again_at or 0) - self._now(),
             "; another plugin may own the resource name: stop one of the two"
             if self._losses > _QUICK_LOSSES
             else "",

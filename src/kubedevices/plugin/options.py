@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias, TypedDict, get_args
 
 from kubedevices.errors import UsageError
 from kubedevices.plugin.allocate_response import EnvMerge
-from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors, Inject
+from kubedevices.plugin.cdi_files import CDI_DIR, CdiErrors
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
+from kubedevices.plugin.inject import Inject
 from kubedevices.plugin.server import PreferredErrors, WrapLists
 from kubedevices.plugin.timing import HookTimeouts, Timing
 from kubedevices.socket_paths import (

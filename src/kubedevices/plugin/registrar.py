@@ -19,9 +19,9 @@ from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch, Subscription
 from kubedevices.plugin.kept_registration import KeptRegistration, log_no_stream, wait_for
 from kubedevices.plugin.register_call import RegisterCall
+from kubedevices.plugin.registration_state import RegistrationState
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.siblings import Siblings
-from kubedevices.plugin.tenure import Tenure
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.plugin.watched import WatchedPlugin
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
@@ -205,27 +205,27 @@ class Registrar:
         """
         streams, watched = self._server.streams, self._watched
         before = streams.opened
-        tenure: Tenure | None = None
+        state: RegistrationState | None = None
         while grpc.owns_socket():
             if self.siblings.successor is not None:
                 await self.siblings.let_newer(grpc.owns_socket, self._wait, lambda: len(streams))
                 self.unlink_socket()
                 return
-            has_news = tenure is not None or streams.opened > before
+            has_news = state is not None or streams.opened > before
             if watched is not None and (has_news or watched.is_registered):
-                tenure = tenure or Tenure(self._timing, self._now(), self._losses)
-                tenure.observe(streams.opened - before, streams.count_after(before), self._now())
-                self._is_found = watched.is_registered and not tenure.is_lost
+                state = state or RegistrationState(self._timing, self._now(), self._losses)
+                state.observe(streams.opened - before, streams.count_after(before), self._now())
+                self._is_found = watched.is_registered and not state.is_lost
                 self.siblings.say(registered=self._is_found)
-                if self._is_found and tenure.has_stream:
+                if self._is_found and state.has_stream:
                     await self.siblings.relieve()
-                if tenure.again_at is not None and self._now() >= tenure.again_at:
-                    if not tenure.had_stream:
+                if state.again_at is not None and self._now() >= state.again_at:
+                    if not state.had_stream:
                         log_no_stream(self._server.resource)
-                    self._losses = tenure.losses
+                    self._losses = state.losses
                     self.unlink_socket()
                     return
-            await self._wait(tenure.again_at if tenure else None)
+            await self._wait(state.again_at if state else None)
 
     async def _leave(self) -> bool:
         """Leave the resource to a newer instance; say whether a kubelet had devices from us."""

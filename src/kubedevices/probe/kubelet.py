@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal, Self
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
 from kubedevices.node.arrival.plugin_directory import accepts_connections, clean_plugin_directory
-from kubedevices.probe.arrival import Arrival, Asking, Reception, by_the_clock
-from kubedevices.probe.bell import Bell
-from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
+from kubedevices.probe.change_signal import ChangeSignal
+from kubedevices.probe.reception import Asking, Reception, by_the_clock
 from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.services import registration_methods
@@ -52,18 +52,20 @@ class Probe:
     ) -> None:
         self.socket_dir = socket_dir
         self.kubelet_socket = socket_dir / KUBELET_SOCKET_NAME
-        self.bell = Bell()
-        self.manner: Manner = KIND
+        self.change_signal = ChangeSignal()
+        self.behavior: RegisterBehavior = LIKE_A_KUBELET
         self.arrivals: list[Arrival] = []
         self.plugins: dict[str, PluginSession] = {}
         self.old_calls = 0  # of Register in v1alpha
         self.listening_since = 0.0
         self._reception = Reception(
-            socket_dir, self.bell, dial_limit=dial_limit, outside=outside, ask=ask
+            socket_dir, self.change_signal, dial_limit=dial_limit, outside=outside, ask=ask
         )
         self._server: GrpcServer | None = None
         self._sessions: list[PluginSession] = []
-        self._watcher = RegistryWatcher(registry_dir, self) if registry_dir else None
+        self._watcher = (
+            RegistryWatcher(registry_dir, self.admit, self.change_signal) if registry_dir else None
+        )
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "away"
@@ -132,23 +134,23 @@ class Probe:
     async def _old_register(self, payload: bytes) -> bytes:
         """Answer the Register of v1alpha as kubelets do, which do not know it."""
         self.old_calls += 1
-        self.bell.ring()
+        self.change_signal.notify()
         raise RpcError(StatusCode.UNIMPLEMENTED, "unknown service deviceplugin.Registration")
 
     async def admit(self, arrival: Arrival) -> None:
         """Receive a plugin, however it came; raises the `RpcError` to answer with."""
-        manner = self.manner
+        behavior = self.behavior
         self.arrivals.append(arrival)
-        self.bell.ring()
-        await self._reception.receive(arrival, manner)
+        self.change_signal.notify()
+        await self._reception.receive(arrival, behavior)
         session = arrival.session
         assert session
         self._sessions.append(session)
         self.plugins[arrival.resource] = session
-        if manner.opens_stream and manner.unopened != arrival.resource:
+        if behavior.opens_stream and behavior.unopened != arrival.resource:
             session.stream = session.open_stream()
         arrival.accepted_at = asyncio.get_running_loop().time()
-        self.bell.ring()
+        self.change_signal.notify()
 
     # ------------------------------------------------------------ what happens to them
 
@@ -189,13 +191,13 @@ class Probe:
         return removed
 
     @contextlib.contextmanager
-    def behaving(self, manner: Manner) -> Iterator[None]:
-        """Answer Register in another manner for a while."""
-        before, self.manner = self.manner, manner
+    def behaving(self, behavior: RegisterBehavior) -> Iterator[None]:
+        """Answer Register in another behavior for a while."""
+        before, self.behavior = self.behavior, behavior
         try:
             yield
         finally:
-            self.manner = before
+            self.behavior = before
 
     # ------------------------------------------------------------ looking
 

@@ -20,7 +20,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import WireError
-from kubedevices.probe.bell import Bell
+from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.convert import EMPTY
 from kubedevices.wire.device_lists import device_list_from_wire
@@ -49,8 +49,8 @@ class DeviceList(NamedTuple):
 class Stream:
     """One open ListAndWatch, read as fast as it comes."""
 
-    def __init__(self, channel: GrpcChannel, bell: Bell) -> None:
-        self._channel, self._bell = channel, bell
+    def __init__(self, channel: GrpcChannel, change_signal: ChangeSignal) -> None:
+        self._channel, self._change_signal = channel, change_signal
         self.lists: list[DeviceList] = []
         self.opened_at = asyncio.get_running_loop().time()
         self.end = ""
@@ -68,7 +68,7 @@ class Stream:
 
     async def first(self, timeout: float) -> DeviceList | None:
         """Wait for the first list."""
-        await self._bell.until(lambda: self.lists or not self.is_open, timeout)
+        await self._change_signal.until(lambda: self.lists or not self.is_open, timeout)
         return self.lists[0] if self.lists else None
 
     async def cancel(self) -> None:
@@ -83,21 +83,23 @@ class Stream:
             async for message in messages:
                 received = DeviceList(loop.time(), len(message), device_list_from_wire(message))
                 self.lists.append(received)
-                self._bell.ring()
+                self._change_signal.notify()
             self.end = "the plugin ended it without an error"
         except WireError as error:
             self.end = str(error)
         finally:
             await messages.aclose()
-            loop.call_soon(self._bell.ring)
+            loop.call_soon(self._change_signal.notify)
 
 
 class PluginSession:
     """A dialled plugin; `stream` is the one a kubelet would have."""
 
-    def __init__(self, resource: str, socket: Path, channel: GrpcChannel, bell: Bell) -> None:
+    def __init__(
+        self, resource: str, socket: Path, channel: GrpcChannel, change_signal: ChangeSignal
+    ) -> None:
         self.resource, self.socket = resource, socket
-        self.channel, self._bell = channel, bell
+        self.channel, self._change_signal = channel, change_signal
         self.client = DevicePluginClient(channel)
         self.options = PluginOptions()
         self.stream: Stream | None = None
@@ -123,12 +125,12 @@ class PluginSession:
 
     def open_stream(self) -> Stream:
         """Open one more ListAndWatch on this connection."""
-        return Stream(self.channel, self._bell)
+        return Stream(self.channel, self._change_signal)
 
     async def dial_again(self, timeout: float) -> "PluginSession":
         """Return a second connection to the same socket; raises `DialError`."""
         channel = await GrpcChannel.dial(self.socket, timeout=timeout)
-        return PluginSession(self.resource, self.socket, channel, self._bell)
+        return PluginSession(self.resource, self.socket, channel, self._change_signal)
 
     async def allocate(self, *containers: Iterable[str], timeout: float) -> AllocateResponse:
         """Ask for devices, one list of IDs per container; raises `RpcError`."""

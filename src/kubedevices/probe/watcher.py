@@ -6,27 +6,30 @@ By looking often instead of by file events: a probe lives for a minute.
 import asyncio
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, WireError
 from kubedevices.probe.arrival import Arrival
+from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
-
-if TYPE_CHECKING:
-    from kubedevices.probe.kubelet import Probe
 
 _LOOK_EVERY = 0.05
 _CALL_LIMIT = 5.0
 
 
 class RegistryWatcher:
-    """Registers for a `Probe` whatever appears below one directory."""
+    """Lets `admit` judge every plugin that appears below one directory, and notifies `changed`."""
 
-    def __init__(self, directory: Path, probe: "Probe") -> None:
-        self._directory, self._probe = directory, probe
+    def __init__(
+        self,
+        directory: Path,
+        admit: Callable[[Arrival], Awaitable[None]],
+        changed: ChangeSignal,
+    ) -> None:
+        self._directory, self._admit, self._changed = directory, admit, changed
         self._seen: dict[Path, FileIdentity] = {}
         self._looking: asyncio.Task[None] | None = None
         self._talking: set[asyncio.Task[None]] = set()
@@ -71,7 +74,7 @@ class RegistryWatcher:
                 arrival = Arrival(request, loop.time(), info=info, found_at=path)
                 problem = ""
                 try:
-                    await self._probe.admit(arrival)
+                    await self._admit(arrival)
                 except RpcError as error:
                     problem = error.message
                 try:
@@ -80,7 +83,7 @@ class RegistryWatcher:
                     )
                 except WireError as error:
                     arrival.notify_problem = str(error)
-                self._probe.bell.ring()
+                self._changed.notify()
         except WireError:
             with contextlib.suppress(KeyError):  # not ready yet, or no plugin: look again later
                 del self._seen[path]

@@ -15,7 +15,7 @@ from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.conformance.checks import select
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import report_lines
-from kubedevices.conformance.runner import Result, run_checks
+from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import Timing
 from kubedevices.conformance.trigger import Trigger
@@ -30,7 +30,7 @@ __tracebackhide__ = True  # a failing test shows its own lines, not ours
 class NotConformant(KubedevicesError, AssertionError):
     """A check failed. The text is the report; `results` has the results of all checks."""
 
-    def __init__(self, results: list[Result], report: str) -> None:
+    def __init__(self, results: list[CheckResult], report: str) -> None:
         self.results = results
         super().__init__(report)
 
@@ -44,7 +44,7 @@ def conformance(
     trigger: str = "",
     check_timing: Timing | None = None,
     **options: Unpack[RunnerOptions],
-) -> list[Result]:
+) -> list[CheckResult]:
     """Check a plugin made of `scanner`; return all results, raise `NotConformant` for a failure.
 
     `only` and `skip` are IDs of checks or themes; `trigger` is a shell command that changes the
@@ -56,7 +56,7 @@ def conformance(
     options["socket_dir"] = directory
     target = Target(directory=directory, trigger=Trigger.parse(trigger))
 
-    async def check() -> list[Result]:
+    async def check() -> list[CheckResult]:
         async with serve(scanner, domain=domain, **options):
             return await run_checks(target, checks, check_timing or Timing())
 

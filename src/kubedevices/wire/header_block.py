@@ -20,7 +20,7 @@ _OF_CONNECTIONS = frozenset(
 _PSEUDO_OF_REQUESTS = frozenset((b":method", b":scheme", b":path", b":authority"))
 
 
-class Part(Enum):
+class HeaderKind(Enum):
     """What of a message a block is, by its pseudo-header fields."""
 
     REQUEST = "request"
@@ -46,18 +46,18 @@ class HeaderBlock:
     @property
     def is_informational(self) -> bool:
         """Whether the response itself is still to come (1xx)."""
-        return self.part is Part.RESPONSE and self.named[b":status"][:1] == b"1"
+        return self.part is HeaderKind.RESPONSE and self.named[b":status"][:1] == b"1"
 
-    def _part(self) -> Part:
+    def _part(self) -> HeaderKind:
         if b":status" in self.named:
-            return Part.RESPONSE
+            return HeaderKind.RESPONSE
         is_request = any(name.startswith(b":") for name in self.named)
-        return Part.REQUEST if is_request else Part.TRAILERS
+        return HeaderKind.REQUEST if is_request else HeaderKind.TRAILERS
 
     def _problem(self) -> str:
         pseudo: list[bytes] = []
         seen_others = False
-        is_value = _VALUE if self.part is Part.REQUEST else _VALUE_OF_SERVERS
+        is_value = _VALUE if self.part is HeaderKind.REQUEST else _VALUE_OF_SERVERS
         for name, value in self.fields:
             if not _NAME(name):
                 return f"header name {_shown(name)}"
@@ -74,11 +74,11 @@ class HeaderBlock:
         return self._problem_of_pseudo(set(pseudo)) or self._problem_of_length()
 
     def _problem_of_pseudo(self, pseudo: set[bytes]) -> str:
-        if self.part is Part.RESPONSE:
+        if self.part is HeaderKind.RESPONSE:
             unknown = pseudo - {b":status"}
             # One that is no number is no HTTP/2 either, but says more as the status of a call.
             missing: set[bytes] = set()
-        elif self.part is Part.REQUEST:
+        elif self.part is HeaderKind.REQUEST:
             unknown = pseudo - _PSEUDO_OF_REQUESTS
             missing = {b":method", b":scheme", b":path"} - pseudo
             if not self.named.get(b":path", b"/"):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from kubedevices.errors import ProtocolError
 from kubedevices.wire import http2_frames as frames
-from kubedevices.wire.header_block import HeaderBlock, Part
+from kubedevices.wire.header_block import HeaderBlock, HeaderKind
 from kubedevices.wire.hpack import Decoder
 from kubedevices.wire.http2_frames import (
     ACK,
@@ -200,12 +200,14 @@ class Http2Session(Http2Output[S], ABC):
         stream = self.streams.get(stream_id) or self._accept(stream_id)
         if stream is None:
             return
-        part = Part.RESPONSE if self.is_client else Part.REQUEST
+        part = HeaderKind.RESPONSE if self.is_client else HeaderKind.REQUEST
         if stream.is_ended:
             self._fault(stream, ErrorCode.STREAM_CLOSED, "headers after the end")
         elif stream.has_headers and not is_end:
             raise ProtocolError("headers in the middle of a stream")
-        elif block.problem or block.part is not (Part.TRAILERS if stream.has_headers else part):
+        elif block.problem or block.part is not (
+            HeaderKind.TRAILERS if stream.has_headers else part
+        ):
             problem = block.problem or f"{block.part.value} out of place"
             self._fault(stream, ErrorCode.PROTOCOL, f"malformed headers: {problem}")
         elif stream.has_headers:

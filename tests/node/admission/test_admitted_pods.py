@@ -10,7 +10,7 @@ from kubedevices.node.admission.admitted_pods import AdmittedPods
 from kubedevices.node.events import EventSource
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding, PodDevices
-from kubedevices.node.pods.pod_devices_store import Kept, PodDevicesInMemory
+from kubedevices.node.pods.pod_devices_store import PodDevicesInMemory, StoredState
 from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
 
 
@@ -23,8 +23,8 @@ class SlowStore(PodDevicesInMemory):
         self.gate.set()
         self.error: Exception | None = None
 
-    async def load(self) -> Kept:
-        return Kept([admitted("old")])
+    async def load(self) -> StoredState:
+        return StoredState([admitted("old")])
 
     async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
         await self._wait()

@@ -71,13 +71,13 @@ async def _run_trigger(stage: Stage) -> None:
 
 async def _undo(stage: Stage) -> None:
     """Bring the devices back to where they were before the triggers, as far as we know how."""
-    before = {name: stage.plugin(name).session.latest for name in _triggered(stage)}
+    before = {name: Plugin.of(stage, name).session.latest for name in _triggered(stage)}
     calls = stage.notes.changes.undoing()
     for call in calls:
         await _run_in_shell(stage, call, "undo")
 
     def noticed() -> bool:
-        return any(stage.plugin(name).session.latest is not old for name, old in before.items())
+        return any(Plugin.of(stage, name).session.latest is not old for name, old in before.items())
 
     if calls:  # what comes of it must not be taken for the next change
         await stage.wait_for(noticed, stage.timing.change / 3)
@@ -86,7 +86,7 @@ async def _undo(stage: Stage) -> None:
 
 async def _run_in_shell(stage: Stage, call: Call, what: str) -> None:
     log = stage.place.root / f"{what}-output"
-    process = await stage.keeper.start(call.argv(), env=call.environment(), log=log)
+    process = await stage.supervisor.start(call.argv(), env=call.environment(), log=log)
     if not await stage.until_ended(process, stage.timing.call) or process.code != 0:
         raise NotTried(f"the {what} failed: {process.how_it_ended()} {process.last_words(1)}")
 
@@ -135,7 +135,7 @@ async def change(stage: Stage) -> Verdicts:
     async with AsyncExitStack() as stack:
         watched = []
         for name in _triggered(stage):
-            plugin = stage.plugin(name)
+            plugin = Plugin.of(stage, name)
             await plugin.device_list()
             assert plugin.session.stream
             second = await stack.enter_async_context(plugin.another_stream())
@@ -205,7 +205,7 @@ async def _must_not_be_lost(stage: Stage, what: str) -> None:
         return _content(plugin.session.stream) != found
 
     for name in _triggered(stage):
-        plugin = stage.plugin(name)
+        plugin = Plugin.of(stage, name)
         try:
             async with plugin.another_stream() as stream:
                 await plugin.first_of(stream, stage.timing.first_list)
@@ -264,7 +264,7 @@ async def recovers(stage: Stage) -> str:
     _need_trigger(stage)
     if not stage.target.trigger.undo:
         raise NotTried("needs --undo, a command that undoes what --trigger does")
-    plugins = [stage.plugin(name) for name in _triggered(stage)]
+    plugins = [Plugin.of(stage, name) for name in _triggered(stage)]
     for plugin in plugins:
         await plugin.device_list()
     streams = [plugin.session.stream for plugin in plugins]
@@ -372,7 +372,7 @@ async def _change_arrives(stage: Stage, names: tuple[str, ...]) -> tuple[tuple[s
     began = asyncio.get_running_loop().time()
 
     def reached() -> tuple[str, ...]:
-        latest = {name: stage.plugin(name).session.latest for name in names}
+        latest = {name: Plugin.of(stage, name).session.latest for name in names}
         return tuple(
             name for name in names if (now := latest[name]) and now.content != before[name]
         )

@@ -5,6 +5,7 @@ import asyncio
 from kubedevices.conformance.check import Broken, Finding, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.checks.restarts import restart_once
 from kubedevices.conformance.checks.restarts import theme as restarts
+from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.process_figures import Figures, figures_of, listening_process
 from kubedevices.conformance.stage import Stage
 from kubedevices.words import counted
@@ -103,7 +104,7 @@ async def _restart(stage: Stage, number: int) -> float:
 
 
 def _figures(stage: Stage) -> Figures:
-    pid = listening_process(stage.plugin(stage.resources[0]).socket)
+    pid = listening_process(Plugin.of(stage, stage.resources[0]).socket)
     found = figures_of(pid) if pid else None
     if found is None:
         raise NotTried("the plugin's process cannot be looked into")

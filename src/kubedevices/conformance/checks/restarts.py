@@ -19,8 +19,7 @@ from kubedevices.conformance.check import (
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
-from kubedevices.probe.arrival import Arrival
-from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.probe.session import DeviceList
 from kubedevices.words import counted
 
@@ -64,7 +63,7 @@ async def must_return(
     loop = asyncio.get_running_loop()
     before = {}
     for name in stage.resources:
-        plugin = stage.plugin(name)
+        plugin = Plugin.of(stage, name)
         before[name] = set((await plugin.device_list()).healthy)
         await plugin.can_allocate()
     changes = stage.notes.changes.runs
@@ -152,7 +151,7 @@ async def _on_the_last(
     Then it binds anew, and what it registered first is over: right, and done in a moment.
     """
     while True:
-        plugin = stage.plugin(resource)
+        plugin = Plugin.of(stage, resource)
         try:
             return await ask(plugin)
         except (Finding, WireError):
@@ -269,15 +268,15 @@ async def wiped_before_register(stage: Stage) -> Verdicts:
         if arrival.resource in left:
             left.discard(arrival.resource)
             if not left:
-                stage.probe.manner = KIND  # whoever comes now gets the usual time
+                stage.probe.behavior = LIKE_A_KUBELET  # whoever comes now gets the usual time
             (stage.probe.socket_dir / (arrival.request.endpoint or "-")).unlink(missing_ok=True)
 
     async def restart() -> None:
         await stage.probe.restart(wipe="sockets")
 
     # A kubelet needs 10 s to find out that it cannot dial; to the plugin that makes no difference.
-    manner = Manner(on_arrival=remove_socket, dial_limit=stage.timing.hold)
-    with stage.probe.behaving(manner):
+    behavior = RegisterBehavior(on_arrival=remove_socket, dial_limit=stage.timing.hold)
+    with stage.probe.behaving(behavior):
         return await must_return(stage, restart)
 
 

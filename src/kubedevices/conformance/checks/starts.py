@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import UnsupportedVersion
-from kubedevices.probe.manner import KIND, Manner
+from kubedevices.probe.arrival import LIKE_A_KUBELET, RegisterBehavior
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
@@ -38,7 +39,7 @@ async def slow_kubelet(stage: Stage) -> str:
     """A kubelet that takes 7.5 s to answer Register is waited for."""
     _by_register(stage)
     delay = stage.timing.slow_register
-    process = await stage.start_fresh(manner=Manner(delay=delay))
+    process = await stage.start_fresh(behavior=RegisterBehavior(delay=delay))
     await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start)
 
     def gave_up() -> list[float]:
@@ -61,7 +62,7 @@ async def slow_kubelet(stage: Stage) -> str:
     if stage.missing() or not process.running:
         raise Broken(stage.why_missing(stage.age()), stage.last_words())
     for name in stage.resources:
-        tries = stage.plugin(name).times_registered()
+        tries = Plugin.of(stage, name).times_registered()
         if tries > 1:
             raise Broken(f"called Register {tries} times for {name} meanwhile")
     return f"waited {delay:g} s"
@@ -107,7 +108,7 @@ async def refused(stage: Stage) -> str:
     """A refused registration leads to an exit with an error or to a back-off, not to a storm."""
     _by_register(stage)
     text = str(UnsupportedVersion("v1beta1", "v1beta2"))
-    process = await stage.start_fresh(manner=Manner(refusal=text))
+    process = await stage.start_fresh(behavior=RegisterBehavior(refusal=text))
     if not await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start):
         raise Broken(stage.why_missing(stage.age()), stage.last_words())
     ended = await stage.until_ended(process, stage.timing.refusing)
@@ -118,7 +119,7 @@ async def refused(stage: Stage) -> str:
         return f"{process.how_it_ended()} after {tries} tries"
     if _is_storm(tries, stage):
         raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
-    stage.probe.manner = KIND
+    stage.probe.behavior = LIKE_A_KUBELET
     since, limit = asyncio.get_running_loop().time(), stage.timing.registered_at_all
     if not await stage.wait_for(lambda: not stage.missing(since), limit):
         raise Broken(f"{tries} tries, then it stays up and does not register within {limit:g} s")
@@ -152,7 +153,7 @@ async def stale_socket(stage: Stage) -> str:
     """It starts although the socket of a killed predecessor is in its place."""
     process = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
-    await stage.keeper.kill_all()
+    await stage.supervisor.kill_all()
     left = [path.name for path in (*stage.probe.sockets(), *stage.place.registry.iterdir())]
     await stage.probe.drop_connections()
     process = stage.process = await stage.launch_another()
@@ -190,7 +191,7 @@ async def same_second(stage: Stage) -> str:
     began = int(time.time())
     await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
-    await stage.keeper.kill_all()
+    await stage.supervisor.kill_all()
     await stage.probe.drop_connections()
     now = int(time.time())
     last = now + math.ceil(2 * stage.notes.usual_start) + SECONDS_MORE
@@ -200,7 +201,7 @@ async def same_second(stage: Stage) -> str:
                 _leave_socket(path.with_name(path.name.replace(str(named), str(second))))
     stage.process = await stage.launch()
     took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
-    if any(_second_in(stage.plugin(name).socket) > last for name in stage.resources):
+    if any(_second_in(Plugin.of(stage, name).socket) > last for name in stage.resources):
         raise NotTried(f"its second start took more than {last - now} s")
     return f"registered {took:.2f} s after its second start"
 
@@ -233,7 +234,7 @@ async def unopened_stream(stage: Stage) -> str:
         raise NotTried("it has only one resource")
     for silent in stage.resources:
         others = {*stage.resources} - {silent}
-        await stage.start_fresh(manner=Manner(unopened=silent))
+        await stage.start_fresh(behavior=RegisterBehavior(unopened=silent))
 
         def is_held_up(others: set[str] = others) -> list[str]:
             plugins = stage.probe.plugins
@@ -288,7 +289,7 @@ async def _must_be_served(stage: Stage, when: str) -> None:
         raise Broken(f"nobody serves {when}")
     for name in stage.resources:
         try:
-            await stage.plugin(name).must_still_work(when)
+            await Plugin.of(stage, name).must_still_work(when)
         except Broken as error:
             raise Fragile(f"the stream is open, but {error.evidence}") from error
 
@@ -338,7 +339,7 @@ async def watcher_refused(stage: Stage) -> str:
     """Told by the plugin watcher that it was refused, it answers and does not crash."""
     if not stage.notes.is_watched:
         raise NotTried("it registers by itself")
-    process = await stage.start_fresh(manner=Manner(refusal="refused by the check"))
+    process = await stage.start_fresh(behavior=RegisterBehavior(refusal="refused by the check"))
     await stage.wait_for(
         lambda: any(a.answered_at for a in stage.probe.arrivals), stage.timing.start
     )

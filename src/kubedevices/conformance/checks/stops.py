@@ -47,7 +47,7 @@ class Stop:
 
 def _servers(stage: Stage) -> set[int]:
     """Return the processes that serve: behind an engine's command another one than the command."""
-    return {listening_process(stage.plugin(name).socket) for name in stage.resources} - {0}
+    return {listening_process(Plugin.of(stage, name).socket) for name in stage.resources} - {0}
 
 
 async def _stop(stage: Stage, process: Process, servers: Collection[int] = ()) -> float:
@@ -127,7 +127,7 @@ async def stop_in_allocate(stage: Stage) -> str:
     process = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
     await stage.calm()
-    plugin = stage.plugin(stage.resources[0])
+    plugin = Plugin.of(stage, stage.resources[0])
     ids = (await plugin.healthy_ids())[:1]
     calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
     try:

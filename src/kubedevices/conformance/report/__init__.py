@@ -1,4 +1,4 @@
-"""What a run found, for people and for programs, made of `Result`s.
+"""What a run found, for people and for programs, made of `CheckResult`s.
 
 expected   the findings that are known already
 summary    counts, the sentence they make, and the words about one finding

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubedevices.config.yaml_config import key, load_config
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.checks import ALL
 from kubedevices.words import did_you_mean
@@ -41,11 +41,11 @@ class Expected:
     resource: str = key(default="")
     status: str = key(default="fail", check=_wrong_status)
 
-    def concerns(self, result: Result) -> bool:
+    def concerns(self, result: CheckResult) -> bool:
         """Whether it speaks of the check and the resource of `result`."""
         return self.check == result.check.id and self.resource in ("", result.resource)
 
-    def covers(self, result: Result) -> bool:
+    def covers(self, result: CheckResult) -> bool:
         """Whether `result` is what it announces."""
         return self.concerns(result) and result.status in _COVERED[self.status]
 
@@ -64,7 +64,7 @@ def load_expected(file: Path) -> tuple[Expected, ...]:
     return config.findings
 
 
-def vanished(expected: Sequence[Expected], results: Sequence[Result]) -> list[Expected]:
+def vanished(expected: Sequence[Expected], results: Sequence[CheckResult]) -> list[Expected]:
     """Return the known findings that were looked for and not found."""
     gone = []
     for each in expected:

@@ -7,7 +7,7 @@ output, a known finding is skipped with the reason why it is known.
 from collections import Counter
 from xml.etree import ElementTree as ET
 
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.report.expected import LEVELS
 from kubedevices.conformance.report.summary import Run, alone, words_about
@@ -36,7 +36,7 @@ def as_junit(run: Run) -> str:
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_case(suite: ET.Element, run: Run, result: Result) -> None:
+def _add_case(suite: ET.Element, run: Run, result: CheckResult) -> None:
     case = ET.SubElement(
         suite,
         "testcase",
@@ -60,7 +60,7 @@ def _add_case(suite: ET.Element, run: Run, result: Result) -> None:
         ET.SubElement(case, "system-out").text = f"warning\n{text}" if warned else evidence
 
 
-def _state(run: Run, result: Result) -> str:
+def _state(run: Run, result: CheckResult) -> str:
     """Return the element of a case, an empty text for a test that passes."""
     if result.status is Status.SKIP:
         return "skipped"

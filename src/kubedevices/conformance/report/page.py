@@ -3,7 +3,7 @@
 from html import escape
 
 from kubedevices import __version__
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.summary import FindingOf, Run
 
@@ -98,7 +98,7 @@ def _finding(run: Run, finding: FindingOf) -> str:
     )
 
 
-def _row(run: Run, result: Result) -> str:
+def _row(run: Run, result: CheckResult) -> str:
     status = result.status.value
     several = len(run.resources) > 1
     resource = f'<td class="resource">{escape(result.resource)}</td>' if several else ""

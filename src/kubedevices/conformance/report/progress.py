@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Check, Status
 from kubedevices.words import some_of
 
@@ -21,7 +21,7 @@ class ProgressLine:
         self._done: set[str] = set()
         self._live = sys.stderr.isatty()
 
-    def __call__(self, check: Check, results: Sequence[Result]) -> None:
+    def __call__(self, check: Check, results: Sequence[CheckResult]) -> None:
         """Take note of a check that begins, or of its results."""
         if results:
             self._under_way.pop(check.id, None)

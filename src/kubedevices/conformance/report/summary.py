@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kubedevices.conformance.board import PLUGIN, Result
+from kubedevices.conformance.board import PLUGIN, CheckResult
 from kubedevices.conformance.check import Check, Status
 from kubedevices.conformance.checks import THEMES
 from kubedevices.conformance.notes import Log
@@ -19,7 +19,7 @@ class FindingOf(NamedTuple):
     check: Check
     status: Status
     resources: Sequence[str]
-    results: Sequence[Result]
+    results: Sequence[CheckResult]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Run:
     """
 
     plugin: str
-    results: Sequence[Result]
+    results: Sequence[CheckResult]
     seconds: float
     about: Mapping[str, str] = field(default_factory=dict)
     logs: Sequence[Log] = ()
@@ -51,7 +51,7 @@ class Run:
         """Failures first, then warnings; one per check, for however many resources."""
         found = []
         for status in (Status.FAIL, Status.WARN):
-            checks: dict[str, list[Result]] = {}
+            checks: dict[str, list[CheckResult]] = {}
             for result in self.results:
                 if result.status is status:
                     checks.setdefault(result.check.id, []).append(result)
@@ -83,7 +83,7 @@ class Run:
         """The known findings that were looked for and not found."""
         return vanished(self.expected, self.results)
 
-    def reason(self, result: Result) -> str:
+    def reason(self, result: CheckResult) -> str:
         """Return why a result was to be expected, an empty text where it was not."""
         return next((each.reason for each in self.expected if each.covers(result)), "")
 
@@ -102,7 +102,7 @@ class Run:
         """Every resource there is a result for."""
         return sorted({result.resource for result in self.results})
 
-    def by_theme(self) -> list[tuple[str, list[Result]]]:
+    def by_theme(self) -> list[tuple[str, list[CheckResult]]]:
         """Return the themes' titles and their results, without themes that have none."""
         themes = [
             (title, [result for result in self.results if result.check.theme == theme])
@@ -196,6 +196,6 @@ def words_about(finding: FindingOf) -> list[Line]:
     return [line for line in lines if line.text]
 
 
-def alone(result: Result) -> FindingOf:
+def alone(result: CheckResult) -> FindingOf:
     """Return one result as a finding, where each has a place of its own."""
     return FindingOf(result.check, result.status, [result.resource], [result])

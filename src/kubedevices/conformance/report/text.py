@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from kubedevices import terminal
-from kubedevices.conformance.board import Result
+from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.report.summary import FindingOf, Run
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
@@ -62,7 +62,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [part for line in lines for part in wrap(line, width, break_on_hyphens=False) or [""]]
 
 
-def _cells(run: Run, result: Result) -> list[str]:
+def _cells(run: Run, result: CheckResult) -> list[str]:
     resource = [result.resource] if len(run.resources) > 1 else []
     return [result.status.value, result.check.id, *resource, _one_line(result.verdict.evidence)]
 

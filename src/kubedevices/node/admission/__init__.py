@@ -2,7 +2,7 @@
 
 allocator        which devices a container gets: decides, calls nobody
 under_way        what is being given or given back right now, and who waits for it
-turns            one thing after the other per pod
+pod_queue        work on one pod, one piece after the other
 concurrently     several calls at once, all or nothing
 admission        plan, reserve, ask the plugins, commit or roll back
 admitted_pods    the pods that were admitted: in memory and in the store, always the same

@@ -38,7 +38,7 @@ from kubedevices.node.admission.under_way import UnderWay
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import HeldDevices, Holding, PodDevices
+from kubedevices.node.pods.pod_devices import ContainerResource, HeldDevices, Holding, PodDevices
 from kubedevices.node.topology.policy import TopologyAffinityError
 from kubedevices.numa import NumaNodes
 
@@ -55,10 +55,7 @@ _LONGEST_WAIT = 300.0
 Align = Callable[[Container, Callable[[str], Collection[str]]], NumaNodes | None]
 """Container and what it may reuse of a resource → its NUMA nodes, None where they do not matter."""
 
-Part = tuple[str, str]
-"""Container name and resource."""
-
-Responses = dict[Part, ContainerAllocateResponse]
+Responses = dict[ContainerResource, ContainerAllocateResponse]
 
 
 class _Preference(NamedTuple):
@@ -80,7 +77,7 @@ class Admission:
         find_endpoint: Callable[[str], Endpoint | None],
         under_way: UnderWay,
         *,
-        settled: Collection[Part] = (),
+        settled: Collection[ContainerResource] = (),
         new_decision: Callable[[], Align] = lambda: lambda _container, _reusable: None,
         must_stay_aligned: bool = False,
         metrics: Metrics = NO_METRICS,
@@ -92,12 +89,12 @@ class Admission:
         `must_stay_aligned` may not move to other nodes before the pod has them.
         """
         self._must_stay_aligned = must_stay_aligned
-        self._aligned: dict[Part, Mapping[int, list[str]]] = {}
+        self._aligned: dict[ContainerResource, Mapping[int, list[str]]] = {}
         self._new_decision, self._metrics = new_decision, metrics
         self._settled, self._under_way = settled, under_way
         self._pod, self._inventory, self._pod_devices = pod, inventory, pod_devices
         self._find_endpoint = find_endpoint
-        self._preferences: dict[Part, _Preference] = {}
+        self._preferences: dict[ContainerResource, _Preference] = {}
         self.reservation = Reservation(pod, inventory, pod_devices)
 
     @asynccontextmanager
@@ -145,7 +142,7 @@ class Admission:
                 return
             await concurrently([self._ask_preference(*each) for each in questions.items()])
 
-    def _plan_now(self) -> dict[Part, ContainerPreferredRequest]:
+    def _plan_now(self) -> dict[ContainerResource, ContainerPreferredRequest]:
         """Reserve devices for all containers, or nothing; return what plugins must be asked first.
 
         One breath, so that what the NUMA nodes were chosen for is still so when it is taken.
@@ -153,7 +150,7 @@ class Admission:
         self.reservation = Reservation(self._pod, self._inventory, self._pod_devices)
         align = self._new_decision()
         self._aligned = {}
-        questions: dict[Part, ContainerPreferredRequest] = {}
+        questions: dict[ContainerResource, ContainerPreferredRequest] = {}
         try:
             for container in self._pod:
                 questions = self._plan_container(container, align)
@@ -169,7 +166,7 @@ class Admission:
 
     def _plan_container(
         self, container: Container, align: Align
-    ) -> dict[Part, ContainerPreferredRequest]:
+    ) -> dict[ContainerResource, ContainerPreferredRequest]:
         known = [name for name in container.limits if self._inventory.is_known(name)]
         if all((container.name, name) in self._settled for name in known):
             numa_nodes = None
@@ -212,7 +209,9 @@ class Admission:
     def _decide(self, request: DeviceRequest, answer: Sequence[str] | None) -> AskPlugin | Chosen:
         return plan(request, self._inventory, self._pod_devices, answer=answer)
 
-    async def _ask_preference(self, part: Part, request: ContainerPreferredRequest) -> None:
+    async def _ask_preference(
+        self, part: ContainerResource, request: ContainerPreferredRequest
+    ) -> None:
         _, resource = part
         endpoint = self._find_endpoint(resource)
         if endpoint is None:
@@ -227,13 +226,13 @@ class Admission:
     # ------------------------------------------------------------ the plugins' answers
 
     async def _ask_plugins(self) -> Responses:
-        by_resource: dict[str, list[Part]] = {}
+        by_resource: dict[str, list[ContainerResource]] = {}
         for part in self.reservation.parts:
             by_resource.setdefault(part[1], []).append(part)
         responses: Responses = {}
         loop = asyncio.get_running_loop()
 
-        async def ask(resource: str, parts: list[Part]) -> None:
+        async def ask(resource: str, parts: list[ContainerResource]) -> None:
             for part in parts:
                 began = loop.time()
                 try:
@@ -276,7 +275,7 @@ class Reservation:
     def __init__(self, pod: Pod, inventory: Inventory, pod_devices: PodDevices) -> None:
         self.pod = pod
         self._inventory, self._pod_devices = inventory, pod_devices
-        self._parts: dict[Part, tuple[str, ...]] = {}
+        self._parts: dict[ContainerResource, tuple[str, ...]] = {}
         self._reusable: dict[str, set[str]] = {}
         self._is_open = True
 
@@ -285,7 +284,7 @@ class Reservation:
         return f"<Reservation of {len(self._parts)} parts for {self.pod.uid}, {state}>"
 
     @property
-    def parts(self) -> Mapping[Part, tuple[str, ...]]:
+    def parts(self) -> Mapping[ContainerResource, tuple[str, ...]]:
         """Return what was taken, by container and resource; the plugins are asked for these."""
         return self._parts
 
@@ -313,7 +312,9 @@ class Reservation:
             else:
                 self._reusable.get(resource, set()).difference_update(ids)
 
-    def commit(self, responses: Mapping[Part, ContainerAllocateResponse]) -> tuple[Holding, ...]:
+    def commit(
+        self, responses: Mapping[ContainerResource, ContainerAllocateResponse]
+    ) -> tuple[Holding, ...]:
         """Let the pod hold what was taken, with one response per part; return the new entries."""
         holdings = tuple(
             Holding(

@@ -7,11 +7,11 @@ in memory, and known to whoever asked.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kubedevices.node.admission.turns import to_its_end
+from kubedevices.node.admission.pod_queue import to_its_end
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding, PodDevices
-from kubedevices.node.pods.pod_devices_store import Kept, PodDevicesStore
+from kubedevices.node.pods.pod_devices_store import PodDevicesStore, StoredState
 
 
 class AdmittedPods:
@@ -37,7 +37,7 @@ class AdmittedPods:
         """Return the pod with this uid."""
         return self._pods.get(pod_uid)
 
-    async def load(self) -> Kept:
+    async def load(self) -> StoredState:
         """Take over what the store remembers from before our start, and return it."""
         kept = await self._store.load()
         for pod, holdings, _ in kept.pods:

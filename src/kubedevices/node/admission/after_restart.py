@@ -16,16 +16,13 @@ from kubedevices.errors import DevicesNoLongerHealthy, KubedevicesError, PluginN
 from kubedevices.node.events import EventSource
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Pod
-from kubedevices.node.pods.pod_devices import PodDevices
+from kubedevices.node.pods.pod_devices import ContainerResource, PodDevices
 from kubedevices.node.pods.pod_devices_store import AdmittedPod
 
 logger = logging.getLogger(__name__)
 
 START_WAIT = 30.0
 """Seconds a container's start waits for its plugin before the caller is told to try later."""
-
-Part = tuple[str, str]
-"""Container name and resource."""
 
 Running = Collection[tuple[str, str]]
 """Pod uid and container name of everything that runs."""
@@ -80,7 +77,7 @@ class AfterRestart:
 
     # ------------------------------------------------------------ admission
 
-    async def settled(self, pod: Pod) -> frozenset[Part]:
+    async def settled(self, pod: Pod) -> frozenset[ContainerResource]:
         """Return what an admission of `pod` must leave as it is."""
         if not self.concerns(pod.uid):
             return frozenset()
@@ -92,7 +89,7 @@ class AfterRestart:
             if self._gate.is_settled(pod, container.name, resource, running)
         )
 
-    async def wait_for_plugins(self, pod: Pod, settled: frozenset[Part]) -> None:
+    async def wait_for_plugins(self, pod: Pod, settled: frozenset[ContainerResource]) -> None:
         """Wait until the plugins `pod` needs are back, for as long as an admission may wait.
 
         Only for those that have not reported since our start. Says nothing about the outcome: the
@@ -212,7 +209,7 @@ class AfterRestart:
 
 class _Restored(NamedTuple):
     is_of_this_boot: bool
-    unverified: set[Part]
+    unverified: set[ContainerResource]
 
 
 class RestartGate:
@@ -236,7 +233,9 @@ class RestartGate:
     def __contains__(self, pod_uid: object) -> bool:
         return pod_uid in self._restored
 
-    def restore(self, pod_uid: str, parts: Iterable[Part], *, is_of_this_boot: bool) -> None:
+    def restore(
+        self, pod_uid: str, parts: Iterable[ContainerResource], *, is_of_this_boot: bool
+    ) -> None:
         """Take in a pod from before our start and what its containers hold."""
         if unverified := set(parts):
             self._restored[pod_uid] = _Restored(is_of_this_boot, unverified)
@@ -279,7 +278,7 @@ class RestartGate:
             return ()
         return tuple(sorted(name for owner, name in restored.unverified if owner == container))
 
-    def parts(self, pod_uid: str) -> frozenset[Part]:
+    def parts(self, pod_uid: str) -> frozenset[ContainerResource]:
         """Return what is unverified of a pod."""
         restored = self._restored.get(pod_uid)
         return frozenset(restored.unverified if restored else ())

@@ -13,7 +13,7 @@ from kubedevices.host import untrusted_files
 from kubedevices.node.checkpoint.set_aside import set_aside
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import AdmittedPod, Kept
+from kubedevices.node.pods.pod_devices_store import AdmittedPod, StoredState
 from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 _LIMIT = 256 * 2**20
@@ -35,7 +35,7 @@ def read_bytes(path: Path) -> bytes | None:
         raise CannotRead(str(path), error.strerror or str(error)) from error
 
 
-def move_in(path: Path, boot_id: str) -> Kept:
+def move_in(path: Path, boot_id: str) -> StoredState:
     """Return what a kubelet left in `path`; a file that cannot be trusted is put aside.
 
     Raises `CannotRead`: to start without knowing would be to give devices away twice.
@@ -43,12 +43,12 @@ def move_in(path: Path, boot_id: str) -> Kept:
     try:
         data = untrusted_files.read_bytes(path, limit=_LIMIT)
     except FileNotFoundError:
-        return Kept()
+        return StoredState()
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EFBIG):
             raise CannotRead(str(path), error.strerror or str(error)) from error
         # No kubelet wrote that: strangers must not keep us from starting.
-        return Kept(damage=[set_aside(path, error.strerror or str(error))])
+        return StoredState(damage=[set_aside(path, error.strerror or str(error))])
     # Loaded only now: most nodes start without a kubelet's file.
     from kubedevices.node.checkpoint.text import (  # noqa: PLC0415
         BadCheckpoint,
@@ -58,7 +58,7 @@ def move_in(path: Path, boot_id: str) -> Kept:
 
     checkpoint = parse_checkpoint(data)
     if isinstance(checkpoint, BadCheckpoint):
-        return Kept(damage=[set_aside(path, checkpoint.reason)])
+        return StoredState(damage=[set_aside(path, checkpoint.reason)])
     restored = restore(checkpoint, CONTAINER_RESPONSE.from_wire)
     for entry in restored.skipped:
         logger.error(
@@ -71,7 +71,7 @@ def move_in(path: Path, boot_id: str) -> Kept:
     is_of_this_boot = bool(boot_id) and checkpoint.boot_id == boot_id
     pods = [AdmittedPod(*each, is_of_this_boot) for each in pods_of(restored.holdings)]
     logger.info("moved in from %s: %d pods", path, len(pods))
-    return Kept(pods, restored.resources)
+    return StoredState(pods, restored.resources)
 
 
 def pods_of(holdings: Iterable[Holding]) -> list[tuple[Pod, list[Holding]]]:

@@ -17,7 +17,7 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
-from kubedevices.node.admission.turns import Turns
+from kubedevices.node.admission.pod_queue import PodQueue
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.doors.control_client import SERVICE
 from kubedevices.node.loop_slices import LoopSlices
@@ -37,7 +37,6 @@ from kubedevices.words import did_you_mean
 
 logger = logging.getLogger(__name__)
 
-Document = dict[str, Any]
 
 _QUESTION_LIMIT = 4 * 1024 * 1024
 _WATCH_PAUSE = 0.05
@@ -50,7 +49,7 @@ class ControlService:
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
         self._being_admitted: list[Pod] = []
-        self._turns = Turns()
+        self._pod_queue = PodQueue()
         self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME, SHORTER_STATE_DIR)
         self._server = GrpcServer(
             json_methods(
@@ -80,14 +79,14 @@ class ControlService:
 
     # ------------------------------------------------------------ methods
 
-    async def devices(self, request: Document) -> JsonAnswer:
+    async def devices(self, request: dict[str, Any]) -> JsonAnswer:
         """Every resource with its devices; `resource` asks for one."""
         return await self._node_now(_text(request, "resource"))
 
     async def _node_now(self, resource: str) -> bytes:
         return await LoopSlices().run(encode_node(self._manager, resource=resource))
 
-    async def watch_devices(self, request: Document) -> AsyncIterator[JsonAnswer]:
+    async def watch_devices(self, request: dict[str, Any]) -> AsyncIterator[JsonAnswer]:
         """Send the answer of `Devices` now and after every change."""
         resource = _text(request, "resource")
         with self._manager.subscribe(backlog=1) as changes:
@@ -97,16 +96,16 @@ class ControlService:
                 changes.clear()
                 yield await self._node_now(resource)
 
-    async def capacity(self, request: Document) -> Document:
+    async def capacity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Capacity and allocatable per resource."""
         capacity = self._manager.get_capacity()
         return {"capacity": dict(capacity.capacity), "allocatable": dict(capacity.allocatable)}
 
-    async def registrations(self, request: Document) -> Document:
+    async def registrations(self, request: dict[str, Any]) -> dict[str, Any]:
         """How plugins arrived, and which were refused."""
         return describe_registrations(self._manager)
 
-    async def allocate(self, request: Document) -> Document:
+    async def allocate(self, request: dict[str, Any]) -> dict[str, Any]:
         """Admit the pod of a manifest and return what each container starts with.
 
         A pod that was not there before is released again when a container's options fail: whoever
@@ -115,11 +114,11 @@ class ControlService:
         pod = parse_pod(request.get("pod"))
         self._being_admitted.append(pod)
         try:
-            return await self._turns.take(pod.uid, lambda: self._allocate(pod))
+            return await self._pod_queue.take(pod.uid, lambda: self._allocate(pod))
         finally:
             self._being_admitted.remove(pod)
 
-    async def _allocate(self, pod: Pod) -> Document:
+    async def _allocate(self, pod: Pod) -> dict[str, Any]:
         was_admitted = self._manager.get_pod(pod.uid) is not None
         try:
             self._check_resources(pod)
@@ -152,7 +151,7 @@ class ControlService:
                         f"used: 0, capacity: 0{did_you_mean(resource, self._manager.inventory)}",
                     )
 
-    async def release(self, request: Document) -> Document:
+    async def release(self, request: dict[str, Any]) -> dict[str, Any]:
         """Give the devices of a pod back; it is named by uid, name or namespace/name.
 
         One that is being admitted counts too: its plugin may never answer.
@@ -166,12 +165,12 @@ class ControlService:
             "devices": {name: list(ids) for name, ids in released.items()},
         }
 
-    async def pods(self, request: Document) -> Document:
+    async def pods(self, request: dict[str, Any]) -> dict[str, Any]:
         """Every admitted pod with what its containers hold; `left_behind`: why nobody uses it."""
         owners = await asyncio.to_thread(read_owners, self._manager.state_dir)
         return describe_pods(self._manager, owners)
 
-    async def container_options(self, request: Document) -> Document:
+    async def container_options(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a container is started with now; `PreStartContainer` is called as for any start."""
         pod = self._find(_text(request, "pod"))
         container = _text(request, "container")
@@ -202,7 +201,7 @@ class ControlService:
         return found[0]
 
 
-def _text(request: Document, key: str) -> str:
+def _text(request: dict[str, Any], key: str) -> str:
     value = request.get(key, "")
     if not isinstance(value, str):
         raise RpcError(StatusCode.INVALID_ARGUMENT, f"{key} must be text, not {value!r}")
@@ -213,11 +212,11 @@ Answer = TypeVar("Answer", bound=JsonAnswer)
 
 
 def _checked(
-    method: Callable[[Document], Awaitable[Answer]],
-) -> Callable[[Document], Awaitable[Answer]]:
+    method: Callable[[dict[str, Any]], Awaitable[Answer]],
+) -> Callable[[dict[str, Any]], Awaitable[Answer]]:
     """Send what the caller did wrong and what the node refuses as two different codes."""
 
-    async def answer(request: Document) -> Answer:
+    async def answer(request: dict[str, Any]) -> Answer:
         try:
             return await method(request)
         except RpcError:

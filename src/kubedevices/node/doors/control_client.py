@@ -29,7 +29,6 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.control.v1.Control"
 
-Document = dict[str, Any]
 
 _ANSWER_LIMIT = 256 * 1024 * 1024
 
@@ -63,11 +62,11 @@ class ControlClient:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
-    async def devices(self, resource: str = "") -> Document:
+    async def devices(self, resource: str = "") -> dict[str, Any]:
         """Return every resource with its devices, or one resource."""
         return await self._ask("Devices", {"resource": resource})
 
-    async def watch_devices(self, resource: str = "") -> AsyncGenerator[Document, None]:
+    async def watch_devices(self, resource: str = "") -> AsyncGenerator[dict[str, Any], None]:
         """Yield the answer of `devices` now and after every change; raises when the node stops."""
         try:
             async with aclosing(
@@ -79,34 +78,36 @@ class ControlClient:
             raise _as_asked(error) from error
         raise CannotAsk("the node stopped")
 
-    async def capacity(self) -> Document:
+    async def capacity(self) -> dict[str, Any]:
         """Return capacity and allocatable per resource."""
         return await self._ask("Capacity", {})
 
-    async def registrations(self) -> Document:
+    async def registrations(self) -> dict[str, Any]:
         """Return the socket of each resource, the plugins refused last, the topology policy."""
         return await self._ask("Registrations", {})
 
-    async def allocate(self, pod: Pod) -> Document:
+    async def allocate(self, pod: Pod) -> dict[str, Any]:
         """Admit `pod`; return who got what; raises `AdmissionRejected`."""
         answer = await self._ask("Allocate", {"pod": format_pod(pod)}, timeout=600)
         if not answer.pop("admitted", False):
             raise AdmissionRejected(str(answer.get("reason")), str(answer.get("message")))
         return answer
 
-    async def release(self, pod: str) -> Document:
+    async def release(self, pod: str) -> dict[str, Any]:
         """Give the devices of `pod` back: uid, name or namespace/name."""
         return await self._ask("Release", {"pod": pod})
 
-    async def pods(self) -> Document:
+    async def pods(self) -> dict[str, Any]:
         """Return every admitted pod."""
         return await self._ask("Pods", {})
 
-    async def container_options(self, pod: str, container: str) -> Document:
+    async def container_options(self, pod: str, container: str) -> dict[str, Any]:
         """Return what a container is started with."""
         return await self._ask("ContainerOptions", {"pod": pod, "container": container})
 
-    async def _ask(self, method: str, request: Document, *, timeout: float = 60) -> Document:
+    async def _ask(
+        self, method: str, request: dict[str, Any], *, timeout: float = 60
+    ) -> dict[str, Any]:
         try:
             return await self._client.call(method, request, timeout=timeout)
         except RpcError as error:

@@ -20,11 +20,11 @@ from kubedevices.node.checkpoint.set_aside import set_aside
 from kubedevices.node.ledger.ledger_file import COMPANIONS, LedgerFile
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding
-from kubedevices.node.pods.pod_devices_store import Kept
+from kubedevices.node.pods.pod_devices_store import StoredState
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 LEDGER_NAME = "ledger.db"
 """The ledger in a node's state directory."""
@@ -61,7 +61,7 @@ class Ledger:
         state = "open" if self._file else "closed"
         return f"<Ledger {self.path}, {state}>"
 
-    async def load(self) -> Kept:
+    async def load(self) -> StoredState:
         """Open the file, or begin a new one; raises `CannotAsk` when neither is possible."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kubedevices ledger")
         try:
@@ -73,14 +73,14 @@ class Ledger:
             self._thread.submit(_shorten_log, self._file)
         return kept
 
-    def _open(self) -> Kept:
+    def _open(self) -> StoredState:
         damage = []
         self._boot_id = read_boot_id(self._boot_id_file)
         try:
             self._file = LedgerFile.open(self.path)
             if self._file is not None:
                 pods, resources = self._file.load(self._boot_id)
-                return Kept(pods, resources)
+                return StoredState(pods, resources)
         except LedgerDamaged as error:
             if self._file is not None:
                 self._file.close()
@@ -89,7 +89,7 @@ class Ledger:
         damage += begun.damage
         self._file = LedgerFile.create(self.path, begun.pods, begun.resources, self._boot_id)
         pods, resources = self._file.load(self._boot_id)
-        return Kept(pods, resources, damage)
+        return StoredState(pods, resources, damage)
 
     # ------------------------------------------------------------ changes
 
@@ -146,7 +146,7 @@ class Ledger:
             self._thread.submit(_shorten_log, self._file)
         self._write_next()
 
-    async def _run(self, work: Callable[[], Result]) -> Result:
+    async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def close(self) -> None:

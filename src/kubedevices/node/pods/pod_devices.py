@@ -14,6 +14,10 @@ NO_NUMA_NODE = -1
 """The key of devices without a NUMA node."""
 
 
+ContainerResource = tuple[str, str]
+"""Name of a container and of a resource."""
+
+
 class HeldDevices(NamedTuple):
     """Devices of one resource that one container holds, and what the plugin answered for them.
 

@@ -36,7 +36,7 @@ class Damage(NamedTuple):
         return {"file": str(self.path), "kept_as": str(self.kept_as), "reason": self.reason}
 
 
-class Kept(NamedTuple):
+class StoredState(NamedTuple):
     """What a store remembers at the start.
 
     `resources`: all that had a device list, held by pods or not.
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
 class PodDevicesStore(Protocol):
     """Keeps admitted pods. What it raises rejects the pod, so it raises `KubedevicesError`."""
 
-    async def load(self) -> Kept:
+    async def load(self) -> StoredState:
         """Return what was kept, once at start."""
 
     def commit(self, pod: Pod, holdings: Sequence[Holding]) -> Awaitable[None]:
@@ -72,9 +72,9 @@ class PodDevicesStore(Protocol):
 class PodDevicesInMemory:
     """Keeps nothing: the device manager's own memory is all there is."""
 
-    async def load(self) -> Kept:
+    async def load(self) -> StoredState:
         """Return nothing: every start is the first."""
-        return Kept()
+        return StoredState()
 
     async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
         """Nothing has to be made safe."""

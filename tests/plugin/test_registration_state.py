@@ -2,23 +2,23 @@
 
 import pytest
 
-from kubedevices.plugin.tenure import Tenure
+from kubedevices.plugin.registration_state import RegistrationState
 from kubedevices.plugin.timing import Timing, back_off
 
 TIMING = Timing()
 SOON, FIRST, LAST = TIMING.again_soon, TIMING.again_first, TIMING.again_last
 
 
-def after(stream: tuple[float, float] | None, losses: int) -> Tenure:
+def after(stream: tuple[float, float] | None, losses: int) -> RegistrationState:
     """Make a registration at time 100 whose stream was open from and to these times."""
-    tenure = Tenure(TIMING, 100, losses)
-    tenure.observe(0, 0, 100)
+    state = RegistrationState(TIMING, 100, losses)
+    state.observe(0, 0, 100)
     if stream:
-        tenure.observe(1, 1, stream[0])
-        tenure.observe(1, 1, (stream[0] + stream[1]) / 2)
-        tenure.observe(1, 0, stream[1])
-        tenure.observe(1, 0, stream[1] + 1)
-    return tenure
+        state.observe(1, 1, stream[0])
+        state.observe(1, 1, (stream[0] + stream[1]) / 2)
+        state.observe(1, 0, stream[1])
+        state.observe(1, 0, stream[1] + 1)
+    return state
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_losses_are_counted_until_a_stream_lasts(
 
 def test_nothing_is_due_while_a_stream_is_open() -> None:
     """An open stream needs no registration, however old it is, also when it follows another."""
-    tenure = Tenure(TIMING, 100)
+    state = RegistrationState(TIMING, 100)
     due = []
     for opened, open_now, now in (
         (0, 0, 100),
@@ -65,18 +65,18 @@ def test_nothing_is_due_while_a_stream_is_open() -> None:
         (2, 0, 9999),
         (3, 1, 9999.1),
     ):
-        tenure.observe(opened, open_now, now)
-        due.append(tenure.again_at)
+        state.observe(opened, open_now, now)
+        due.append(state.again_at)
     assert due == [110, None, None, 9999 + SOON, None]
 
 
 def test_a_short_stream_between_two_looks_counts_as_lost() -> None:
     """Opened and ended between two observations, it is not taken for one that never came."""
-    tenure = Tenure(TIMING, 100)
-    tenure.observe(1, 0, 103)
-    assert tenure.is_lost
-    assert tenure.had_stream
-    assert tenure.again_at == 103 + SOON
+    state = RegistrationState(TIMING, 100)
+    state.observe(1, 0, 103)
+    assert state.is_lost
+    assert state.had_stream
+    assert state.again_at == 103 + SOON
 
 
 def test_back_off_never_overflows() -> None:

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 
-class Bell:
+class ChangeSignal:
     """Wakes everybody who waits for a condition; conditions are plain functions."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Event] = set()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Something changed."""
         for event in self._waiting:
             event.set()

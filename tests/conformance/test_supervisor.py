@@ -1,4 +1,4 @@
-"""The keeper: starts plugins, ends everything they start, whatever happens to the check."""
+"""The supervisor: starts plugins, ends everything they start, whatever happens to the check."""
 
 import asyncio
 import os
@@ -12,27 +12,27 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.conformance import keeper
-from kubedevices.conformance.keeper import descendants
-from kubedevices.conformance.processes import Keeper
+from kubedevices.conformance import supervisor
+from kubedevices.conformance.processes import Supervisor
+from kubedevices.conformance.supervisor import descendants
 from kubedevices.errors import PluginNotStarted
 from tests.conformance.leftovers import MARK, processes_marked
 from tests.waiting import until
 
 
 @asynccontextmanager
-async def keeping(directory: Path) -> AsyncIterator[Keeper]:
-    keeper = await Keeper.open(directory)
+async def keeping(directory: Path) -> AsyncIterator[Supervisor]:
+    supervisor = await Supervisor.open(directory)
     try:
-        yield keeper
+        yield supervisor
     finally:
-        await keeper.close()
+        await supervisor.close()
 
 
 async def test_output_and_exit_code_are_known(short_dir: Path) -> None:
     """What a command prints and how it ends can be asked for."""
-    async with keeping(short_dir) as keeper:
-        process = await keeper.start(
+    async with keeping(short_dir) as supervisor:
+        process = await supervisor.start(
             ["sh", "-c", "echo one; echo two >&2; exit 7"], env=os.environ, log=short_dir / "log"
         )
         assert await process.wait(5)
@@ -43,8 +43,8 @@ async def test_output_and_exit_code_are_known(short_dir: Path) -> None:
 
 async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
     """SIGTERM is delivered, and its effect told by name."""
-    async with keeping(short_dir) as keeper:
-        process = await keeper.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
+    async with keeping(short_dir) as supervisor:
+        process = await supervisor.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
         await process.send_signal(signal.SIGTERM)
         assert await process.wait(5)
         assert process.how_it_ended() == "killed by SIGTERM"
@@ -53,33 +53,33 @@ async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
 
 async def test_a_command_that_is_not_there(short_dir: Path) -> None:
     """A missing command is told with its name."""
-    async with keeping(short_dir) as keeper:
+    async with keeping(short_dir) as supervisor:
         with pytest.raises(PluginNotStarted, match="No such file or directory: no-such-plugin"):
-            await keeper.start(["no-such-plugin"], env=os.environ, log=short_dir / "log")
+            await supervisor.start(["no-such-plugin"], env=os.environ, log=short_dir / "log")
 
 
 async def test_everything_a_plugin_started_is_ended(short_dir: Path) -> None:
     """Children in sessions of their own and orphans are found and killed, too."""
     mark = uuid.uuid4().hex
-    async with keeping(short_dir) as keeper:
-        process = await keeper.start(
+    async with keeping(short_dir) as supervisor:
+        process = await supervisor.start(
             ["sh", "-c", "setsid sleep 60 & (setsid sleep 60 &) ; sleep 60 & exit 0"],
             env=os.environ | {MARK: mark},
             log=short_dir / "log",
         )
         assert await process.wait(5)
         await until(lambda: len(processes_marked(mark)) == 3, what="three orphans")
-        await keeper.kill_all()
+        await supervisor.kill_all()
         assert not processes_marked(mark)
 
 
 async def test_closing_removes_the_directory(short_dir: Path) -> None:
-    """The end of the keeper is the end of its directory and its processes."""
+    """The end of the supervisor is the end of its directory and its processes."""
     mark = uuid.uuid4().hex
     work = short_dir / "work"
     work.mkdir()
-    async with keeping(work) as keeper:
-        await keeper.start(["sleep", "60"], env=os.environ | {MARK: mark}, log=work / "log")
+    async with keeping(work) as supervisor:
+        await supervisor.start(["sleep", "60"], env=os.environ | {MARK: mark}, log=work / "log")
     assert not processes_marked(mark)
     assert not work.exists()
 
@@ -87,12 +87,13 @@ async def test_closing_removes_the_directory(short_dir: Path) -> None:
 PROGRAM = """
 import asyncio, os, sys
 from pathlib import Path
-from kubedevices.conformance.processes import Keeper
+from kubedevices.conformance.processes import Supervisor
 
 async def main():
     work = Path(sys.argv[1])
-    keeper = await Keeper.open(work)
-    await keeper.start(["sh", "-c", "setsid sleep 60 & sleep 60"], env=os.environ, log=work / "log")
+    supervisor = await Supervisor.open(work)
+    command = ["sh", "-c", "setsid sleep 60 & sleep 60"]
+    await supervisor.start(command, env=os.environ, log=work / "log")
     print("started", flush=True)
     await asyncio.sleep(60)
 
@@ -101,7 +102,7 @@ asyncio.run(main())
 
 
 async def test_nothing_survives_a_killed_check(short_dir: Path) -> None:
-    """SIGKILL of the check ends keeper, plugin and its children, and removes the directory."""
+    """SIGKILL of the check ends supervisor, plugin and its children, and removes the directory."""
     mark = uuid.uuid4().hex
     work = short_dir / "work"
     work.mkdir()
@@ -112,7 +113,9 @@ async def test_nothing_survives_a_killed_check(short_dir: Path) -> None:
     ) as check:
         assert check.stdout
         assert await asyncio.to_thread(check.stdout.readline) == b"started\n"
-        await until(lambda: len(processes_marked(mark)) == 5, what="check, keeper, shell, sleeps")
+        await until(
+            lambda: len(processes_marked(mark)) == 5, what="check, supervisor, shell, sleeps"
+        )
         check.kill()
     await until(lambda: not processes_marked(mark), what="the end of everything")
     assert not work.exists()
@@ -124,7 +127,7 @@ def test_descendants_are_found_on_every_kernel(monkeypatch: pytest.MonkeyPatch) 
         assert shell.stdout
         shell.stdout.readline()
         told = descendants(shell.pid)
-        monkeypatch.setattr(keeper, "_TELLS_CHILDREN", Path("/nowhere"))
+        monkeypatch.setattr(supervisor, "_TELLS_CHILDREN", Path("/nowhere"))
         searched = descendants(shell.pid)
         for pid in told:
             os.kill(pid, signal.SIGKILL)
@@ -133,10 +136,12 @@ def test_descendants_are_found_on_every_kernel(monkeypatch: pytest.MonkeyPatch) 
     assert searched == told
 
 
-async def test_a_killed_keeper_takes_the_plugin_along(short_dir: Path) -> None:
-    """Even the keeper may be killed: the plugin gets SIGKILL from the kernel."""
-    async with keeping(short_dir) as keeper:
-        process = await keeper.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
-        (keeper_pid,) = [pid for pid in descendants(os.getpid()) if process.pid in descendants(pid)]
-        os.kill(keeper_pid, signal.SIGKILL)
+async def test_a_killed_supervisor_takes_the_plugin_along(short_dir: Path) -> None:
+    """Even the supervisor may be killed: the plugin gets SIGKILL from the kernel."""
+    async with keeping(short_dir) as supervisor:
+        process = await supervisor.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
+        (supervisor_pid,) = [
+            pid for pid in descendants(os.getpid()) if process.pid in descendants(pid)
+        ]
+        os.kill(supervisor_pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{process.pid}/exe").exists(), what="its end")

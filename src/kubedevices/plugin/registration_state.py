@@ -10,7 +10,7 @@ that clears up after another instance may hang up on us more than once.
 from kubedevices.plugin.timing import Timing, back_off
 
 
-class Tenure:
+class RegistrationState:
     """One registration, from the kubelet's OK at `since`.
 
     `losses` is how many registrations before this one in a row came to nothing.

@@ -1,8 +1,8 @@
-"""Keepers that have the plugins of this folder loaded, and fork instead of executing.
+"""Supervisors that have the plugins of this folder loaded, and fork instead of executing.
 
-A check starts a keeper and some thirty plugin processes. Loading Python and grpcio for each of them
+A check starts a supervisor and some thirty plugin processes. Loading Python and grpcio for each
 took most of the time of the whole test suite. So one process loads all of it once and forks a
-keeper for each check. Any other command is executed as ever.
+supervisor for each check. Any other command is executed as ever.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
-from kubedevices.conformance.keeper import KeeperProcess, leave_keeper, main
+from kubedevices.conformance.supervisor import SupervisorProcess, leave_supervisor, main
 from tests.conformance import good_plugin, mutant, unusual_plugin
 from tests.conformance.mutants.registry import all_mutations
 
@@ -38,7 +38,7 @@ for each in (good_plugin, mutant, unusual_plugin):
     offer(each)
 
 
-class PreloadedKeeper(KeeperProcess):
+class PreloadedSupervisor(SupervisorProcess):
     """Runs a plugin of this folder in the forked child itself."""
 
     def _become(self, request: dict[str, Any], problems: int) -> None:
@@ -49,8 +49,10 @@ class PreloadedKeeper(KeeperProcess):
             return
         code = 1
         try:
-            leave_keeper(request)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the keeper's, which execution would close
+            leave_supervisor(request)
+            os.closerange(
+                3, os.sysconf("SC_OPEN_MAX")
+            )  # the supervisor's, which execution would close
             signal.signal(signal.SIGINT, signal.default_int_handler)
             os.environ.clear()
             os.environ.update(request["env"])
@@ -64,7 +66,7 @@ class PreloadedKeeper(KeeperProcess):
 
 
 class Forked:
-    """A keeper that was forked, as a process to wait for."""
+    """A supervisor that was forked, as a process to wait for."""
 
     def __init__(self, ended: socket.socket) -> None:
         self._ended = ended
@@ -72,14 +74,14 @@ class Forked:
     def wait(self, timeout: float) -> object:
         """Wait until the process has closed its end."""
         if not select.select([self._ended], [], [], timeout)[0]:
-            raise subprocess.TimeoutExpired("a forked keeper", timeout)
+            raise subprocess.TimeoutExpired("a forked supervisor", timeout)
         self._ended.close()
         return None
 
 
 @contextmanager
-def forking_keepers(*modules: str) -> Iterator[Callable[[socket.socket], Forked]]:
-    """Give what starts a keeper for `Keeper.start_keeper`: by a fork of one process.
+def forking_supervisors(*modules: str) -> Iterator[Callable[[socket.socket], Forked]]:
+    """Give what starts a supervisor for `Supervisor.start_supervisor`: by a fork of one process.
 
     `modules` are programs beside those of this folder.
     """
@@ -101,9 +103,9 @@ def forking_keepers(*modules: str) -> Iterator[Callable[[socket.socket], Forked]
         loaded.wait(30)
 
 
-def fork_keepers(orders: socket.socket) -> None:
-    """Fork a keeper for each order, until nobody is left to give orders."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a keeper ended
+def fork_supervisors(orders: socket.socket) -> None:
+    """Fork a supervisor for each order, until nobody is left to give orders."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a supervisor ended
     all_mutations()
     good_plugin.arguments().parse_args(["--device-dir", "/"])  # loads what a parser needs
     asyncio.run(asyncio.sleep(0))  # all that the first loop loads
@@ -116,7 +118,9 @@ def fork_keepers(orders: socket.socket) -> None:
         if os.fork() == 0:
             orders.close()
             os.setsid()
-            main(descriptors[0], PreloadedKeeper)  # the other descriptor closes with the process
+            main(
+                descriptors[0], PreloadedSupervisor
+            )  # the other descriptor closes with the process
             os._exit(0)
         for each in descriptors:
             os.close(each)
@@ -125,4 +129,4 @@ def fork_keepers(orders: socket.socket) -> None:
 if __name__ == "__main__":
     for name in sys.argv[2:]:
         offer(import_module(name))
-    fork_keepers(socket.socket(fileno=int(sys.argv[1])))
+    fork_supervisors(socket.socket(fileno=int(sys.argv[1])))

@@ -1,7 +1,7 @@
 """A process that starts the plugins of a check and ends them, whatever happens to the check.
 
-Run as `python -m kubedevices.conformance.keeper DESCRIPTOR`, by `processes.Keeper` alone; the
-descriptor is a socket with JSON lines in both directions. Its end, for whatever reason, is the
+Run as `python -m kubedevices.conformance.supervisor DESCRIPTOR`, by `processes.Supervisor` alone;
+the descriptor is a socket with JSON lines in both directions. Its end, for whatever reason, is the
 order to kill every descendant, remove the check's directory and leave. It has a session of its own,
 so a terminal's Ctrl-C does not reach it, and adopts orphans, so nothing a plugin starts gets away.
 One thread and no event loop: it forks.
@@ -27,8 +27,8 @@ _KILL_LIMIT = 10.0
 _TELLS_CHILDREN = Path("/proc/thread-self/children")
 
 
-class KeeperProcess:
-    """The loop of the keeper: one request or one ended child at a time."""
+class SupervisorProcess:
+    """The loop of the supervisor: one request or one ended child at a time."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -98,7 +98,7 @@ class KeeperProcess:
 
     def _do_remove(self, request: dict[str, Any]) -> dict[str, Any]:
         self._remove = request["path"]
-        return {"keeper": os.getpid()}
+        return {"supervisor": os.getpid()}
 
     def _do_enter_view(self, request: dict[str, Any]) -> None:
         enter_private_view(Bind(*bind) for bind in request["binds"])
@@ -118,7 +118,7 @@ class KeeperProcess:
     def _become(self, request: dict[str, Any], problems: int) -> None:
         """Turn the forked child into the plugin; never returns."""
         try:
-            leave_keeper(request)
+            leave_supervisor(request)
             os.execvpe(request["argv"][0], request["argv"], request["env"])
         except OSError as error:
             os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
@@ -141,7 +141,7 @@ class KeeperProcess:
         return {"exist": [os.path.lexists(path) for path in request["paths"]]}
 
 
-def leave_keeper(request: dict[str, Any]) -> None:
+def leave_supervisor(request: dict[str, Any]) -> None:
     """Give a forked child its own session, output and directory, and signals as a new process."""
     os.setsid()
     linux.die_with_parent(signal.SIGKILL)
@@ -204,7 +204,7 @@ def _all_children() -> defaultdict[int, list[int]]:
     return children
 
 
-def main(descriptor: int, kind: type[KeeperProcess] = KeeperProcess) -> None:
+def main(descriptor: int, kind: type[SupervisorProcess] = SupervisorProcess) -> None:
     """Serve one check to its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,6 @@
-"""One thing after the other per key, different keys at the same time. For what is done to a pod.
+"""Work on one pod runs one piece after the other, work on different pods at the same time.
 
-Not a lock: what is under way can be made to give way to what comes next.
+More than a lock per pod: what runs can be cancelled for what comes next.
 """
 
 import asyncio
@@ -13,28 +13,28 @@ from kubedevices.errors import GivenUp
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
-class Turns:
-    """Runs each piece of work as a task of its own when the one before on its key has ended."""
+class PodQueue:
+    """Runs each piece of work as a task of its own, when the piece before on its key has ended."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[Any]] = {}
-        self._gives_way: set[asyncio.Task[Any]] = set()
+        self._can_be_cancelled: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
     async def take(
         self,
         key: str,
-        work: Callable[[], Coroutine[Any, Any, Result]],
+        work: Callable[[], Coroutine[Any, Any, T]],
         *,
-        gives_way: bool = False,
-    ) -> Result:
+        can_be_cancelled: bool = False,
+    ) -> T:
         """Wait for the turn, do the work, return its result.
 
         Cancelling the caller cancels the work. Raises `GivenUp` when the work was cancelled from
-        elsewhere, by `make_way` or `close`; work that does its thing all the same is answered.
+        elsewhere, by `cancel_current` or `close`; work that ends all the same is answered.
         """
         while (before := self._running.get(key)) is not None:
             await asyncio.wait({before})
@@ -42,8 +42,8 @@ class Turns:
             raise GivenUp
         task = asyncio.create_task(work(), name=f"turn of {key}")
         self._running[key] = task
-        if gives_way:
-            self._gives_way.add(task)
+        if can_be_cancelled:
+            self._can_be_cancelled.add(task)
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
@@ -53,21 +53,21 @@ class Turns:
                 logger.info("given up, and failed anyway: %s", error)
             raise
         finally:
-            self._gives_way.discard(task)
+            self._can_be_cancelled.discard(task)
             if self._running.get(key) is task:
                 del self._running[key]
         if task.cancelled():
             raise GivenUp
         return task.result()
 
-    def make_way(self, key: str) -> None:
-        """Cancel what is under way on `key`, if it gives way."""
+    def cancel_current(self, key: str) -> None:
+        """Cancel what runs on `key`, if it was said to be cancellable."""
         task = self._running.get(key)
-        if task in self._gives_way:
+        if task in self._can_be_cancelled:
             task.cancel()
 
     def is_taken(self, key: str) -> bool:
-        """Whether something is under way on `key`."""
+        """Whether something runs on `key`."""
         return key in self._running
 
     def open(self) -> None:
@@ -84,10 +84,10 @@ class Turns:
             await asyncio.wait(tasks)
 
 
-async def to_its_end(work: Awaitable[Result]) -> Result:
+async def to_its_end(work: Awaitable[T]) -> T:
     """Do `work` as a whole, also when cancelled meanwhile, and return or raise what came of it.
 
-    The cancellation is gone then: for the work of a turn, whose caller is told by `Turns.take`.
+    The cancellation is gone then: for the work of a turn, whose caller is told by `PodQueue.take`.
     """
     done = asyncio.ensure_future(work)
     await _end_of(done)

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from kubedevices.errors import GivenUp
-from kubedevices.node.admission.turns import Turns, to_its_end
+from kubedevices.node.admission.pod_queue import PodQueue, to_its_end
 from tests.waiting import until
 
 
 async def test_the_same_key_waits_and_another_does_not() -> None:
     """The second piece of work on a key starts when the first has ended."""
-    turns, gate, log = Turns(), asyncio.Event(), []
+    queue, gate, log = PodQueue(), asyncio.Event(), []
 
     async def work(name: str) -> str:
         log.append(name)
@@ -19,31 +19,31 @@ async def test_the_same_key_waits_and_another_does_not() -> None:
         return name
 
     tasks = [
-        asyncio.ensure_future(turns.take(key, lambda name=name: work(name)))  # type: ignore[misc]
+        asyncio.ensure_future(queue.take(key, lambda name=name: work(name)))  # type: ignore[misc]
         for key, name in (("k", "first"), ("k", "second"), ("other", "third"))
     ]
     await until(lambda: len(log) == 2)
     assert log == ["first", "third"]
-    assert turns.is_taken("k")
+    assert queue.is_taken("k")
     gate.set()
     assert await asyncio.gather(*tasks) == ["first", "second", "third"]
-    assert not turns.is_taken("k")
+    assert not queue.is_taken("k")
 
 
 async def test_work_gives_way_only_if_it_said_so() -> None:
     """The caller of work that gave way is told so: it was not cancelled itself."""
-    turns, gate = Turns(), asyncio.Event()
+    queue, gate = PodQueue(), asyncio.Event()
 
     async def work() -> str:
         await gate.wait()
         return "done"
 
-    stays = asyncio.ensure_future(turns.take("stays", work))
-    goes = asyncio.ensure_future(turns.take("goes", work, gives_way=True))
+    stays = asyncio.ensure_future(queue.take("stays", work))
+    goes = asyncio.ensure_future(queue.take("goes", work, can_be_cancelled=True))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     for key in ("stays", "goes", "nobody"):
-        turns.make_way(key)
+        queue.cancel_current(key)
     with pytest.raises(GivenUp):
         await goes
     gate.set()
@@ -52,7 +52,7 @@ async def test_work_gives_way_only_if_it_said_so() -> None:
 
 async def test_cancelling_the_caller_ends_the_work() -> None:
     """The turn is free only when the work has ended."""
-    turns, ended = Turns(), []
+    queue, ended = PodQueue(), []
 
     async def work() -> None:
         try:
@@ -60,50 +60,50 @@ async def test_cancelling_the_caller_ends_the_work() -> None:
         finally:
             ended.append(1)
 
-    task = asyncio.ensure_future(turns.take("k", work))
+    task = asyncio.ensure_future(queue.take("k", work))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended
-    assert not turns.is_taken("k")
+    assert not queue.is_taken("k")
 
 
 async def test_everything_is_given_up_at_the_end() -> None:
-    """What is under way, what waits for its turn, and what comes later; until turns begin again."""
-    turns = Turns()
-    await turns.close()
-    turns.open()
+    """What is under way, what waits for its turn, and what comes later; until queue begin again."""
+    queue = PodQueue()
+    await queue.close()
+    queue.open()
     tasks = [
-        asyncio.ensure_future(turns.take(key, asyncio.Event().wait)) for key in ("a", "a", "b")
+        asyncio.ensure_future(queue.take(key, asyncio.Event().wait)) for key in ("a", "a", "b")
     ]
     await asyncio.sleep(0)
-    await turns.close()
-    for waiting in [*tasks, turns.take("c", asyncio.Event().wait)]:
+    await queue.close()
+    for waiting in [*tasks, queue.take("c", asyncio.Event().wait)]:
         with pytest.raises(GivenUp):
             await waiting
-    turns.open()
-    assert await turns.take("a", lambda: asyncio.sleep(0, "done")) == "done"
+    queue.open()
+    assert await queue.take("a", lambda: asyncio.sleep(0, "done")) == "done"
 
 
-@pytest.mark.parametrize("end", ["make_way", "close"])
+@pytest.mark.parametrize("end", ["cancel_current", "close"])
 async def test_work_that_is_done_all_the_same_is_answered(end: str) -> None:
     """It was cancelled too late: whoever asked gets what happened."""
-    turns, gate = Turns(), asyncio.Event()
+    queue, gate = PodQueue(), asyncio.Event()
 
     async def work() -> str:
         await gate.wait()
         return "done"
 
-    task = asyncio.ensure_future(turns.take("k", lambda: to_its_end(work()), gives_way=True))
-    await until(lambda: turns.is_taken("k"))
+    task = asyncio.ensure_future(queue.take("k", lambda: to_its_end(work()), can_be_cancelled=True))
+    await until(lambda: queue.is_taken("k"))
     await asyncio.sleep(0)
     closing = None
     if end == "close":
-        closing = asyncio.ensure_future(turns.close())
+        closing = asyncio.ensure_future(queue.close())
     else:
-        turns.make_way("k")
+        queue.cancel_current("k")
     await asyncio.sleep(0)
     gate.set()
     assert await task == "done"
@@ -113,14 +113,14 @@ async def test_work_that_is_done_all_the_same_is_answered(end: str) -> None:
 
 async def test_a_caller_who_is_cancelled_is_told_that_and_nothing_else() -> None:
     """Once the work has ended, also when that was impatient, or the work did its thing anyway."""
-    turns, gate, done = Turns(), asyncio.Event(), []
+    queue, gate, done = PodQueue(), asyncio.Event(), []
 
     async def work() -> None:
         await gate.wait()
         done.append(1)
 
-    task = asyncio.ensure_future(turns.take("k", lambda: to_its_end(work())))
-    await until(lambda: turns.is_taken("k"))
+    task = asyncio.ensure_future(queue.take("k", lambda: to_its_end(work())))
+    await until(lambda: queue.is_taken("k"))
     for _ in range(3):
         await asyncio.sleep(0)
         task.cancel()
@@ -130,7 +130,7 @@ async def test_a_caller_who_is_cancelled_is_told_that_and_nothing_else() -> None
     with pytest.raises(asyncio.CancelledError):
         await task
     assert done
-    assert not turns.is_taken("k")
+    assert not queue.is_taken("k")
 
 
 async def test_work_that_is_cancelled_itself_says_so() -> None:

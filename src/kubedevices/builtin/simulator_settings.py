@@ -1,0 +1,332 @@
+"""The settings of `kubedevices simulate`, from four sources: defaults, YAML, environment, flags.
+
+Variables and YAML keys are those of simple-device-plugin, so that its configuration works here
+unchanged; what it lacks comes with a name in the same manner. A later source wins over an earlier
+one; an empty variable counts as not set, as in its Makefile. All mistakes are told at once, each
+with its source.
+
+The file is read by `simulator_file`, so that PyYAML is only imported when there is one.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kubedevices.builtin.simulated_devices import list_problem
+from kubedevices.builtin.simulator_config import NumaNodes, SimulatorConfig, check_count
+from kubedevices.errors import ConfigError, ConfigProblem
+from kubedevices.resource_name import explain_resource_name
+from kubedevices.words import counted
+
+if TYPE_CHECKING:
+    from kubedevices.builtin.simulator_steps import TimedStep
+
+_TRUE, _FALSE = {"true", "yes", "1"}, {"false", "no", "0"}
+
+
+class Setting(NamedTuple):
+    """One setting and its names; `yaml_key` is empty where only the deployment knows it."""
+
+    field: str
+    variable: str
+    yaml_key: str
+    meaning: str
+    parse: Callable[[str], Any] = str
+    check: Callable[[Any], str] = lambda _: ""
+    is_switch: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The command line option."""
+        return "--" + self.field.replace("_", "-")
+
+
+def _check_resource_name(name: str) -> str:
+    problem = explain_resource_name(name)
+    return f"{name!r} is no resource name: {problem}" if problem else ""
+
+
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
+def _check_file_name(name: str) -> str:
+    if name in {"", "kubelet"} or "/" in name or not name.isprintable():
+        return f"{name!r} cannot be the name of a socket"
+    return ""
+
+
+def _check_prefix(prefix: str) -> str:
+    if "/" in prefix or not prefix.isprintable():
+        return f"{prefix!r} must not contain '/' or characters that cannot be printed"
+    return ""
+
+
+def _check_env_prefix(prefix: str) -> str:
+    ok = "=" not in prefix and prefix.isprintable()
+    return "" if ok else f"{prefix!r} cannot be part of a variable's name"
+
+
+def _check_style(style: str) -> str:
+    return "" if style in {"index", "id"} else f"{style!r} must be 'index' or 'id'"
+
+
+def _parse_numa_nodes(text: str) -> NumaNodes:
+    """Return `0,1` (in turn) or `0=0,1=1` (by index) as a value."""
+    parts = [part.strip() for part in text.split(",")] if text else []
+    try:
+        if "=" in text:
+            pairs = [part.split("=") for part in parts]
+            return {int(index): int(node) for index, node in pairs}
+        return tuple(int(part) for part in parts)
+    except ValueError:
+        raise ValueError(f"{text!r} must be like 0,1 or like 0=0,1=1") from None
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _TRUE | _FALSE:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() in _TRUE
+
+
+def _check_numa_nodes(nodes: NumaNodes) -> str:
+    numbers = [*nodes, *nodes.values()] if isinstance(nodes, Mapping) else nodes
+    return next(filter(None, map(_numa_node_problem, numbers)), "")
+
+
+def _numa_node_problem(number: int) -> str:
+    if number < 0:
+        return f"{number} is negative"
+    return "" if number < 2**31 else f"{number} is no NUMA node"
+
+
+SETTINGS = (
+    Setting(
+        "resource_name",
+        "RESOURCE_NAME",
+        "resourceName",
+        "full name of the resource",
+        check=_check_resource_name,
+    ),
+    Setting(
+        "number_devices",
+        "NUMBER_DEVICES",
+        "numberDevicesOnNode",
+        "how many devices, 0 is allowed",
+        _whole_number,
+        check_count,
+    ),
+    Setting(
+        "plugin_name",
+        "PLUGIN_NAME",
+        "pluginName",
+        "the socket is called PLUGIN_NAME.sock",
+        check=_check_file_name,
+    ),
+    Setting(
+        "device_id_prefix",
+        "DEVICE_ID_PREFIX",
+        "deviceIDPrefix",
+        "device IDs are PREFIX-NODE-0, PREFIX-NODE-1 ...",
+        check=_check_prefix,
+    ),
+    Setting(
+        "annotation_prefix",
+        "ANNOTATION_PREFIX",
+        "annotationPrefix",
+        "annotation PREFIX-ID for each device of a container",
+        check=_check_prefix,
+    ),
+    Setting(
+        "env_prefix",
+        "ENV_PREFIX",
+        "envPrefix",
+        "variable PREFIX_ID for each device of a container",
+        check=_check_env_prefix,
+    ),
+    Setting(
+        "device_file_prefix",
+        "DEVICE_FILE_PREFIX",
+        "deviceFilePrefix",
+        "device file /dev/PREFIX-0 for each device of a container",
+        check=_check_prefix,
+    ),
+    Setting(
+        "node_name",
+        "NODE_NAME",
+        "",
+        "part of the device IDs, by default the host's name",
+        check=_check_prefix,
+    ),
+    Setting(
+        "device_path_style",
+        "DEVICE_PATH_STYLE",
+        "devicePathStyle",
+        "variables and device files name a device by its 'index' or its 'id'",
+        check=_check_style,
+    ),
+    Setting(
+        "numa_nodes",
+        "NUMA_NODES",
+        "numaNodes",
+        "NUMA nodes in turn (0,1), or by index (0=0,1=1)",
+        _parse_numa_nodes,
+        _check_numa_nodes,
+    ),
+    Setting(
+        "cdi",
+        "CDI_ENABLED",
+        "cdi",
+        "devices are CDI devices too, in a file that is kept up to date: true or false",
+        _parse_switch,
+        is_switch=True,
+    ),
+    Setting(
+        "namespace",
+        "NAMESPACE",
+        "",
+        "Kubernetes namespace; used by a deployment, nothing here reads it",
+    ),
+)
+
+
+class Timeline(NamedTuple):
+    """What happens to the devices, in the order of time; once, or again and again."""
+
+    steps: tuple["TimedStep", ...] = ()
+    loop: bool = False
+    places: tuple[ConfigProblem, ...] = ()
+    """Where each step names its resource."""
+
+
+class FileSettings(NamedTuple):
+    """What a YAML file says: values and their places, both by field name.
+
+    Each of `resources` says what differs from the rest of the file.
+    """
+
+    values: Mapping[str, Any]
+    places: Mapping[str, ConfigProblem]
+    warnings: tuple[ConfigProblem, ...] = ()
+    resources: tuple["FileSettings", ...] = ()
+    timeline: Timeline = Timeline()
+
+
+_NOTHING = FileSettings({}, {})
+
+
+class _Given(NamedTuple):
+    """A value with its place, which carries the problem if the value is wrong."""
+
+    value: Any
+    place: ConfigProblem
+    source: int
+    """How far outside it was given; a value from further outside wins."""
+
+
+_FILE, _VARIABLE, _FLAG = range(3)
+
+
+def merge_resources(
+    file: FileSettings | None, environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> tuple[SimulatorConfig, ...]:
+    """Return the settings of every resource; what a resource says itself wins over all else.
+
+    `flags` are by field name, None where absent. What is wrong and replaced for every resource
+    does not count. Raises `ConfigError` with every mistake that does.
+    """
+    file = file or _NOTHING
+    shared = {**_from_file(file), **dict(_from_outside(environment, flags))}
+    configs: list[SimulatorConfig] = []
+    mistakes: list[ConfigProblem] = []
+    for said in file.resources or (_NOTHING,):
+        given = {**shared, **_from_file(said)}
+        wrong = [each.place for each in given.values() if each.place.problem]
+        mistakes += wrong
+        if not wrong:
+            config = SimulatorConfig(**{name: each.value for name, each in given.items()})
+            mistakes += [*_clashes(config, configs, given), *_contradictions(config, given)]
+            configs.append(config)
+    if mistakes:
+        raise ConfigError([*dict.fromkeys(mistakes)])  # a shared one is that of each resource
+    return tuple(configs)
+
+
+def check_timeline(timeline: Timeline, configs: Sequence[SimulatorConfig]) -> None:
+    """Raise `ConfigError` for steps of a resource that there is not."""
+    known = dict.fromkeys(config.device_type for config in configs)
+    mistakes = [
+        place._replace(problem=f"there is no resource {step.resource!r}, only {', '.join(known)}")
+        for step, place in zip(timeline.steps, timeline.places, strict=False)
+        if step.resource is not None and step.resource not in known
+    ]
+    if mistakes:
+        raise ConfigError(mistakes)
+
+
+def _from_file(file: FileSettings) -> dict[str, _Given]:
+    checks = {setting.field: setting.check for setting in SETTINGS}
+    return {
+        name: _Given(
+            value,
+            file.places[name]._replace(problem=checks[name](value) if name in checks else ""),
+            _FILE,
+        )
+        for name, value in file.values.items()
+    }
+
+
+def _from_outside(
+    environment: Mapping[str, str], flags: Mapping[str, str | None]
+) -> Iterator[tuple[str, _Given]]:
+    """Yield what is given by flag or else by variable, with the field's name."""
+    for setting in SETTINGS:
+        if (text := flags.get(setting.field)) is not None:
+            place, source = ConfigProblem("command line", 0, 0, setting.flag, ""), _FLAG
+        elif text := environment.get(setting.variable):
+            place, source = ConfigProblem("environment", 0, 0, setting.variable, ""), _VARIABLE
+        else:
+            continue
+        try:
+            value = setting.parse(text)
+            problem = setting.check(value)
+        except ValueError as error:
+            value, problem = None, str(error)
+        yield setting.field, _Given(value, place._replace(problem=problem), source)
+
+
+def _clashes(
+    config: SimulatorConfig, others: Sequence[SimulatorConfig], given: Mapping[str, _Given]
+) -> Iterator[ConfigProblem]:
+    """Yield why a resource cannot be served beside the `others`."""
+    if not others:
+        return
+    place = given["resource_name"].place
+    if config.resource_name in {each.resource_name for each in others}:
+        yield place._replace(problem=f"{config.resource_name!r} is there already")
+    elif config.domain != others[0].domain:
+        problem = f"all resources must be of one domain, the first is of {others[0].domain}"
+        yield place._replace(problem=problem)
+
+
+def _contradictions(
+    config: SimulatorConfig, given: Mapping[str, _Given]
+) -> Iterator[ConfigProblem]:
+    """Yield what cannot be, given the other settings."""
+    if isinstance(config.numa_nodes, Mapping):
+        nodes, count = given["numa_nodes"], given.get("number_devices")
+        unknown = [index for index in config.numa_nodes if index >= config.number_devices]
+        # A count from further outside may be lower: then the rest of the map is for nobody.
+        if unknown and (count is None or count.source <= nodes.source):
+            devices = counted(config.number_devices, "device")
+            problem = f"there is no device {unknown[0]}, only {devices} of {config.resource_name}"
+            yield nodes.place._replace(problem=problem)
+    if "number_devices" in given and (problem := list_problem(config)):
+        yield given["number_devices"].place._replace(problem=problem)
+    if config.cdi:
+        from kubedevices.builtin.expose_checks import cdi_kind  # noqa: PLC0415 - only for this
+
+        if problem := cdi_kind(config.resource_name):
+            yield given["cdi"].place._replace(problem=problem)
