@@ -6,10 +6,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kubedevices import metrics
+from kubedevices.dra import driver_metrics
 from kubedevices.metrics import NO_METRICS, Metric, PrometheusMetrics, Sample
 from tests.prometheus_lint import lint, read
 
-ALL = [value for value in vars(metrics).values() if isinstance(value, Metric)]
+ALL = [
+    value for value in (vars(metrics) | vars(driver_metrics)).values() if isinstance(value, Metric)
+]
 ALL += [*metrics.POD_RESOURCES_BY_METHOD.values(), *metrics.POD_RESOURCES_ERRORS.values()]
 
 

@@ -179,11 +179,16 @@ def _pages(
     scanner: "Scanner", mode: str, listen: str, pod_resources: Path | None, options: dict[str, Any]
 ) -> Beside:
     """Return what tells about the runner of `scanner`, and let `options` count for it."""
-    if mode == "dra" and options.get("mode_file") is None:
-        raise UsageError("listen means nothing with mode='dra'")
     from kubedevices.plugin_pages import PluginPages  # noqa: PLC0415 - it loads Prometheus
 
+    is_driver = mode == "dra" and options.get("mode_file") is None
+    if is_driver and pod_resources is not None:
+        raise UsageError("pod_resources means nothing with mode='dra': claims are told anyway")
     pages = PluginPages(listen, scanner, pod_resources=pod_resources)
+    if mode != "device-plugin" or options.get("mode_file") is not None:
+        from kubedevices.driver_pages import pages_beside  # noqa: PLC0415 - half of the memory
+    if is_driver:
+        return lambda runner: pages_beside(pages, runner)
     also: Callable[[str, float], None] | None = options.get("on_allocated")
 
     def on_allocated(resource: str, seconds: float) -> None:
@@ -194,7 +199,7 @@ def _pages(
     options["on_allocated"] = on_allocated
 
     def beside(runner: Any) -> contextlib.AbstractAsyncContextManager[object]:
-        return pages.beside(getattr(runner, "plugin", runner))
+        return pages_beside(pages, runner) if hasattr(runner, "driver") else pages.beside(runner)
 
     return beside
 
@@ -213,13 +218,24 @@ def run(
 
 @overload
 def run(
-    scanner: "Scanner", *, domain: str, mode: Literal["dra"], **options: "Unpack[DraOptions]"
+    scanner: "Scanner",
+    *,
+    domain: str,
+    mode: Literal["dra"],
+    listen: str | None = ...,
+    **options: "Unpack[DraOptions]",
 ) -> None: ...
 
 
 @overload
 def run(
-    scanner: "Scanner", *, domain: str, mode: "Mode", **options: "Unpack[TwoApisOptions]"
+    scanner: "Scanner",
+    *,
+    domain: str,
+    mode: "Mode",
+    listen: str | None = ...,
+    pod_resources: Path | None = ...,
+    **options: "Unpack[TwoApisOptions]",
 ) -> None: ...
 
 
@@ -227,8 +243,8 @@ def run(scanner: "Scanner", *, domain: str, mode: "Mode" = "device-plugin", **op
     """Serve `scanner`'s devices until stopped; the last line of a script.
 
     As a device plugin they are the resources `domain/device type`; in mode `dra` they are devices
-    of the driver `domain`. `listen` serves /healthz, /readyz, /metrics and /state of a device
-    plugin at an address such as `127.0.0.1:9400`, or `*:9400` for everybody; with `pod_resources`,
+    of the driver `domain`. `listen` serves /healthz, /readyz, /metrics and /state
+    at an address such as `127.0.0.1:9400`, or `*:9400` for everybody; with `pod_resources`,
     a socket of the kubelet, the metrics also say which container holds which device.
 
     Logs to stderr, unless logging is configured already. An error is printed as one line and ends

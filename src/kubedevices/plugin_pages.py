@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -78,6 +78,23 @@ class Observed(Protocol):
         """Whether its socket accepts calls."""
 
 
+class Further(Protocol):
+    """What is told beside the servers of a plugin: a DRA driver of the same process."""
+
+    @property
+    def why_not_ready(self) -> Sequence[str]:
+        """What is missing; nothing if it is ready."""
+
+    def samples(self) -> Iterable[Sample]:
+        """Its metrics."""
+
+    def state(self) -> dict[str, Any]:
+        """What /state says more."""
+
+    def count_in(self, numbers: PrometheusMetrics) -> None:
+        """Note in `numbers` from now on how long calls took."""
+
+
 class PluginPages:
     """Tells about one plugin at `address`; raises `UsageError` for what is none.
 
@@ -100,23 +117,33 @@ class PluginPages:
         self.metrics.observe(metrics.ALLOCATE_SECONDS, seconds, resource)
 
     @contextlib.asynccontextmanager
-    async def beside(self, runner: Observed) -> AsyncIterator[None]:
+    async def beside(self, runner: Observed, further: Further | None = None) -> AsyncIterator[None]:
         """Serve the pages of `runner` while the context lasts; raises `CannotAsk`."""
+        if further is not None:
+            further.count_in(self.metrics)
+            self.metrics.collect_from(further.samples)
 
         async def healthz() -> Page:
             return Page(b"ok\n")
 
         async def readyz() -> Page:
-            if runner.is_ready:
+            missing = [] if runner.is_ready else [_why_not_ready(runner)]
+            missing += further.why_not_ready if further else ()
+            if not missing:
                 return Page(b"ok\n")
-            return Page(f"{_why_not_ready(runner)}\n".encode(), status=_NOT_READY)
+            text = "\n".join(missing)
+            return Page(f"{text}\n".encode(), status=_NOT_READY)
 
         async def text() -> Page:
             self._held = await self._held_devices(runner)
             return Page(self.metrics.text(), metrics.TEXT_FORMAT)
 
         async def state() -> Page:
-            text = json.dumps(describe_plugin(runner), indent=1)
+            told = describe_plugin(runner)
+            if further is not None:
+                missing = further.why_not_ready
+                told |= further.state() | {"ready": told["ready"] and not missing}
+            text = json.dumps(told, indent=1)
             return Page(f"{text}\n".encode(), "application/json")
 
         self.metrics.collect_from(lambda: self._samples(runner))

@@ -21,7 +21,7 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("--mode dra --socket-dir x", "--socket-dir means nothing with --mode dra"),
         ("--mode dra --registration watch", "--registration means nothing with --mode dra"),
-        ("--mode=dra --listen 9400", "--listen means nothing with --mode dra"),
+        ("--mode=dra --pod-resources s", "--pod-resources means nothing with --mode dra"),
         ("--kubelet-dir x", "--kubelet-dir means nothing with --mode device-plugin"),
         ("--kube-node x", "--kube-node means nothing with --mode device-plugin"),
         ("--dra-devices gpu", "--dra-devices needs --mode split or --mode-file"),

@@ -12,13 +12,14 @@ import yaml
 
 from kubedevices import metrics
 from kubedevices.cli import main, verb_parser
+from kubedevices.dra import driver_metrics
 from kubedevices.manifests.workload import Deployment, documents
 from kubedevices.metrics import Metric
 from tests.docs.pages import ROOT, read_page
 
 OURS = {
     metric.name: metric
-    for metric in vars(metrics).values()
+    for metric in (vars(metrics) | vars(driver_metrics)).values()
     if isinstance(metric, Metric) and metric.name.startswith("kubedevices_")
 }
 OBSERVE = read_page(ROOT / "docs/observe.md").files
@@ -39,14 +40,15 @@ def described_metrics() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return type and labels of each metric in the tables of docs/observe.md, by full name."""
     text = (ROOT / "docs/observe.md").read_text()
     found = {}
-    for kind, prefix in (("plugin", "kubedevices_plugin_"), ("node", "kubedevices_node_")):
+    for kind, prefix in (("plugin", "plugin"), ("node", "node"), ("DRA driver", "driver")):
         _, _, section = text.partition(f"## Metrics of a {kind}\n")
+        assert section, kind
         for names, about in re.findall(
             r"^\| (`.*?`) \| ([^|]+) \|", section.split("\n## ")[0], re.MULTILINE
         ):
             labels = tuple(re.findall("`(.*?)`", about))
             for name in re.findall("`(.*?)`", names):
-                full = name if name.startswith("kubedevices_") else prefix + name
+                full = name if name.startswith("kubedevices_") else f"kubedevices_{prefix}_{name}"
                 found[full] = about.split()[0], labels
     return found
 

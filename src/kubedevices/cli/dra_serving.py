@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _OF_PLUGINS = {
     "socket_dir": None,
     "registration": "register",
-    "listen": None,
     "pod_resources": None,
     "preferred_timeout": None,
     "env_merge": "last",
@@ -137,4 +136,4 @@ def serve_driver(
         default_state_dir(args.kubelet_dir) if args.kubelet_dir is not None else STATE_DIR
     )
     maintained = Maintained(scanner, domain, state_dir.absolute() / FILE_NAME)
-    run_until_signal(maintained, domain=domain, mode="dra", **options)
+    run_until_signal(maintained, domain=domain, mode="dra", listen=args.listen, **options)

@@ -18,6 +18,8 @@ api_client  the calls to the API server
 publisher  keeps the ResourceSlices as they are wanted
 author_calls  the author's code, asked about claims
 service    what a kubelet asks of a driver
+claim_log  what a kubelet asked, and which claims were refused
+driver_metrics  what is counted
 options    what may be chosen
 driver     one scanner, two sockets, the slices of one node
 """

@@ -8,6 +8,7 @@ and there is no connection that could be dead without anybody noticing.
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -59,6 +60,8 @@ class ApiClient:
         self._host = parts.hostname or ""
         self._port = parts.port or (80 if parts.scheme == "http" else 443)
         self._prefix, self._authority = parts.path.rstrip("/"), parts.netloc
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """How often it was called, by verb and resource."""
 
     # ------------------------------------------------------------ the calls
 
@@ -142,6 +145,7 @@ class ApiClient:
     @contextlib.asynccontextmanager
     async def _answer(self, call: _Call) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send a request, and give the body of an answer that is no refusal."""
+        self.requests[call.verb, call.resource] += 1
         body = b"" if call.body is None else json.dumps(call.body).encode()
         headers = [("Host", self._authority), ("Accept", "application/json")]
         headers += [("User-Agent", "kubedevices"), ("Connection", "close"), *self._access.headers()]

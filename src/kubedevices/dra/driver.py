@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 from kubedevices.allocation import PluginInfo
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.api_client import ApiClient
+from kubedevices.dra.claim_log import FILE_NAME as REFUSED_FILE
+from kubedevices.dra.claim_log import ClaimLog
 from kubedevices.dra.guard import Guard, KubeletGuard
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, check_driver_name
@@ -40,7 +42,9 @@ from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer, Methods
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from kubedevices.dra.prepared import PreparedClaim
 
 _STOP_GRACE = 2.0
 _log = logging.getLogger(__name__)
@@ -92,7 +96,15 @@ class DraDriver:
             guard=self._guard,
         )
         self._traces = Traces(settings.data_dir(domain))
-        self._publisher = Publisher(self._api, domain, settings.node_name)
+        self.publisher = Publisher(self._api, domain, settings.node_name)
+        """Writes the ResourceSlices."""
+
+        self.claim_log = ClaimLog(self._service, settings.data_dir(domain) / REFUSED_FILE)
+        """What the kubelet asked, and which claims were refused."""
+
+        self.withheld: Mapping[DeviceKey, str] = {}
+        """The devices that are not published, and why, when that was decided last."""
+
         self._tree: DeviceTree | None = None
         self._offer: Offer | None = None
         self._guard_changed, self._noting = asyncio.Event(), asyncio.Lock()
@@ -113,6 +125,21 @@ class DraDriver:
             path in self._servers and self._servers[path].owns_socket() for path in self._sockets
         )
 
+    @property
+    def offer(self) -> Offer | None:
+        """What the scanner found last, None before that."""
+        return self._offer
+
+    @property
+    def claims(self) -> "Sequence[PreparedClaim]":
+        """The claims that have devices, be it since before a reboot."""
+        return self._preparation.claims
+
+    @property
+    def requests(self) -> "Mapping[tuple[str, str], int]":
+        """How often the API server was asked, by verb and resource."""
+        return self._api.requests
+
     def stop(self) -> None:
         """End `run`. From any thread, any number of times, also before it began."""
         self._is_stopped = True
@@ -127,12 +154,12 @@ class DraDriver:
             return "it is not known yet which claims are prepared"
         if self._service.is_held(label):
             return "a claim has it"
-        return "a ResourceSlice may still have it" if self._publisher.may_have(label) else ""
+        return "a ResourceSlice may still have it" if self.publisher.may_have(label) else ""
 
     async def forget_slices(self) -> None:
         """Note that no slice is left, if that is so: the next process need not look for them."""
         async with self._noting:
-            if not self._guard.publishes and self._publisher.is_empty:
+            if not self._guard.publishes and self.publisher.is_empty:
                 await hook_threads.call(self._traces.forget_slices)
 
     def unlink_sockets(self) -> None:
@@ -176,8 +203,9 @@ class DraDriver:
         settings, service = self.settings, self._service
         await hook_threads.call(self._preparation.start)
         if not await hook_threads.call(self._traces.may_have_slices):
-            self._publisher.begin_empty()
+            self.publisher.begin_empty()
         self._knows_claims = True
+        await self.claim_log.begin()
         lookup = TreeLookup(settings.sysfs_root, settings.dev_root)
         tree, _ = await updates.next()
         await self._take(tree, lookup)
@@ -190,8 +218,8 @@ class DraDriver:
                     ("devices", self._follow(updates, lookup)),
                     ("guard", self._guard.run(self._guard_changed.set)),
                     ("withheld devices", self._follow_guard()),
-                    ("slices", self._publisher.run()),
-                    ("service", self._keep(watch, self._sockets[0], dra_methods(service))),
+                    ("slices", self.publisher.run()),
+                    ("service", self._keep(watch, self._sockets[0], dra_methods(self.claim_log))),
                     ("registration", self._keep_registered(watch, info)),
                     ("CDI files", self._keep_files(watch, service)),
                 )
@@ -233,9 +261,10 @@ class DraDriver:
             if self._guard.publishes:
                 await hook_threads.call(self._traces.note_slices)
         if not self._guard.publishes:
-            self._publisher.publish(())
+            self.publisher.publish(())
         elif (withheld := self._guard.withheld(self._tree)) is not None:
-            self._publisher.publish(self._offer.slices_without(withheld))
+            self.withheld = withheld
+            self.publisher.publish(self._offer.slices_without(withheld))
 
     def _hooks_of(self, device_type: str) -> Hooks:
         """Return what the author can do for a type, also for one that is gone by now."""

@@ -73,6 +73,11 @@ class Preparation:
         return any(each.device == label for claim in self._claims for each in claim.results)
 
     @property
+    def claims(self) -> tuple[PreparedClaim, ...]:
+        """Every claim of the checkpoint."""
+        return tuple(self._claims)
+
+    @property
     def is_empty(self) -> bool:
         """Whether no claim is prepared."""
         return not len(self._claims)

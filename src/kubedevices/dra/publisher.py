@@ -46,6 +46,9 @@ class Publisher:
         self._adopted = Adopted()
         self._told: set[str] = set()
         self._complaint = ""
+        self.errors = 0
+        """How often the server refused something, or could not be reached."""
+
         self.is_published = False
         """Whether the server had what is wanted when it was asked last."""
 
@@ -59,6 +62,16 @@ class Publisher:
     def is_empty(self) -> bool:
         """Whether no slice is wanted, and the server has none."""
         return self.is_published and not self._wanted
+
+    @property
+    def wanted(self) -> Slices:
+        """The devices of each slice, as they were wanted last."""
+        return self._wanted or ()
+
+    @property
+    def problem(self) -> str:
+        """Why the server does not have what is wanted; empty if it has, or was not asked yet."""
+        return self._complaint
 
     def may_have(self, label: str) -> bool:
         """Whether a device of this name may be on the server; True while it was never asked."""
@@ -167,6 +180,7 @@ class Publisher:
         """Log an error, the same in a row once."""
         level = logging.DEBUG if str(error) == self._complaint else logging.ERROR
         self._complaint = str(error)
+        self.errors += 1
         _log.log(level, "%s: devices are not published: %s", self._driver, error)
 
     async def _pause(self, failures: int, retry_after: float | None) -> None:

@@ -89,6 +89,11 @@ class ApiSwitch:
         return self._custody.offered
 
     @property
+    def has_scanned(self) -> bool:
+        """Whether it is known which devices there are."""
+        return self._tree is not None
+
+    @property
     def settings(self) -> Settings:
         """What was chosen for the device plugin."""
         return self.plugin.settings

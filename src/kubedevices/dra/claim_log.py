@@ -1,0 +1,128 @@
+"""What a kubelet asked of a driver, and which claims were not prepared and why. asyncio.
+
+The claims that were refused last are also in a file beside the checkpoint, so that `explain` can
+say the reason without the driver.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubedevices.allocation import ClaimReference
+from kubedevices.host import untrusted_files
+from kubedevices.plugin import hook_threads
+from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, DraService
+
+FILE_NAME = "refused.json"
+_LIMIT = 100
+"""Claims in the file: a kubelet repeats its calls, so those of now are among the last."""
+
+_SIZE_LIMIT = 2**20
+_log = logging.getLogger(__name__)
+
+
+class Refusal(NamedTuple):
+    """A claim that could not be prepared, why, and when in seconds since 1970."""
+
+    claim: ClaimReference
+    reason: str
+    at: float
+
+
+class ClaimLog:
+    """Stands in front of `service`; `file` gets what is refused."""
+
+    def __init__(self, service: DraService, file: Path) -> None:
+        self._service, self._file = service, file
+        self._writing = asyncio.Lock()
+        self.refused: dict[str, Refusal] = {}
+        """The claims that a kubelet wants prepared and that are not, by UID."""
+
+        self.failures: Counter[str] = Counter()
+        """How many claims could not be prepared, and given back: `prepare` and `unprepare`."""
+
+        self.observe: Callable[[str, float], None] = _forget
+        """Is told each call, `prepare` or `unprepare`, and how many seconds it took."""
+
+    async def begin(self) -> None:
+        """Forget what an earlier process noted: the kubelet asks again."""
+        await hook_threads.call(_write, self._file, ())
+
+    async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
+        """Pass it on, and note what was refused."""
+        began = time.monotonic()
+        answers = await self._service.prepare(claims)
+        self.observe("prepare", time.monotonic() - began)
+        before = dict(self.refused)
+        for claim in claims:
+            self.refused.pop(claim.uid, None)
+            if isinstance(answer := answers[claim.uid], str):
+                self.failures["prepare"] += 1
+                self.refused[claim.uid] = Refusal(claim, answer, time.time())
+        await self._note(before)
+        return answers
+
+    async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
+        """Pass it on; a claim that is given back is wanted no more."""
+        began = time.monotonic()
+        answers = await self._service.unprepare(claims)
+        self.observe("unprepare", time.monotonic() - began)
+        self.failures["unprepare"] += sum(map(bool, answers.values()))
+        before = dict(self.refused)
+        for claim in claims:
+            self.refused.pop(claim.uid, None)
+        await self._note(before)
+        return answers
+
+    async def watch_health(self) -> AsyncIterator[Iterable[DeviceHealth]]:
+        """Pass it on."""
+        async for devices in self._service.watch_health():
+            yield devices
+
+    async def _note(self, before: Mapping[str, Refusal]) -> None:
+        """Write the file if another claim is refused, or one for another reason."""
+        for uid in [*self.refused][:-_LIMIT]:
+            del self.refused[uid]
+        if _reasons(before) == _reasons(self.refused):
+            return
+        async with self._writing:
+            await hook_threads.call(_write, self._file, tuple(self.refused.values()))
+
+
+def read_refusals(file: Path) -> list[Refusal]:
+    """Return what a driver noted last, nothing for a file that is missing or none of ours."""
+    try:
+        found: list[Any] = json.loads(untrusted_files.read_bytes(file, limit=_SIZE_LIMIT))
+        return [
+            Refusal(ClaimReference(**each["claim"]), str(each["reason"]), float(each["at"]))
+            for each in found
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _write(file: Path, refused: tuple[Refusal, ...]) -> None:
+    if not refused:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+        return
+    content = [each._asdict() | {"claim": each.claim._asdict()} for each in refused]
+    try:
+        file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        untrusted_files.replace(file, json.dumps(content).encode())
+    except OSError as error:  # the kubelet was told the reason; the file is only for people
+        _log.debug("cannot write %s: %s", file, error.strerror)
+
+
+def _reasons(refused: Mapping[str, Refusal]) -> dict[str, str]:
+    return {uid: each.reason for uid, each in refused.items()}
+
+
+def _forget(_call: str, _seconds: float) -> None:
+    """Nobody counts."""
