@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kubedevices.manifests.workload import Deployment, documents
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.workload import documents
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from benchmarks import measure
 from kubedevices.cli.manifests import IMAGE
-from kubedevices.manifests.workload import Deployment, documents
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.workload import documents
 from tests.image_host import build_image, image_host
 from tests.kubernetes.cluster import BUSYBOX, Cluster, running_cluster
 

@@ -13,6 +13,7 @@ from typing import Any
 
 FILE = Path(os.environ.get("CLUSTER", ""))
 SHORT = {"pods": "pod", "events": "event", "secrets": "secret", "gadgets.example.com": "gadget"}
+SHORT["deviceclass"] = "deviceclass"
 
 
 def main() -> int:
@@ -60,7 +61,7 @@ def get(state: Any, namespace: str, names: list[str], options: dict[str, str]) -
             each
             for each in state["objects"]
             if (each["kind"], each["metadata"]["name"]) in wanted
-            and each["metadata"]["namespace"] == namespace
+            and each["metadata"].get("namespace", namespace) == namespace
         ]
         return json.dumps({"items": found})
     found = chosen(state, namespace, names, options)

@@ -11,11 +11,14 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from kubedevices.cli import main
 from kubedevices.cli.manifests import IMAGE
 from kubedevices.manifests import kustomize
-from kubedevices.manifests.workload import Deployment, Plugin, documents
+from kubedevices.manifests.deployment import Deployment, Plugin
+from kubedevices.manifests.workload import documents
 from tests.deploy.foreign_schemas import BY_KIND
 
 OVERLAYS = kustomize.overlays(IMAGE)
 EXPOSING = [name for name, each in OVERLAYS.items() if each.plugin == "expose"]
+PLUGINS = [name for name, each in OVERLAYS.items() if not each.has_dra]
+DRIVERS = [name for name, each in OVERLAYS.items() if each.has_dra]
 FILES = kustomize.files(IMAGE)
 
 
@@ -47,6 +50,7 @@ def mounts(pod: dict[str, Any]) -> dict[str, bool]:
 def test_there_is_an_overlay_for_each_way_to_deploy() -> None:
     """Their names are a promise: `kubectl apply -k` is typed by hand."""
     names = ["simulator", "generic", "cdi", "metrics", "nfd", "openshift", "proxy"]
+    names += ["dra", "two-modes"]
     assert [*OVERLAYS] == names
 
 
@@ -71,7 +75,7 @@ def test_nothing_is_privileged(name: str) -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", PLUGINS)
 def test_pods_have_no_access_to_the_api(name: str) -> None:
     """No token, no role; an account of our own, so that rights of others are not ours."""
     made = documents(OVERLAYS[name])
@@ -133,10 +137,11 @@ def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[s
 def test_an_update_takes_no_device_away(name: str) -> None:
     """The new pod starts beside the old one, which ends when the new one is seen to be ready.
 
-    Not so a proxy: two of them cannot have the directory in which other plugins register.
+    Not so a proxy: two of them cannot have the directory in which other plugins register. Nor a
+    DRA driver, whose second instance would wait for the sockets of the first.
     """
     spec = documents(OVERLAYS[name])[-1]["spec"]
-    surge = 0 if name == "proxy" else 1
+    surge = 0 if name == "proxy" or name in DRIVERS else 1
     assert spec["updateStrategy"] == {
         "type": "RollingUpdate",
         "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge},
@@ -179,9 +184,22 @@ def test_the_namespace_allows_host_paths_and_says_so(name: str) -> None:
     assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in modes} == {"privileged"}
 
 
+KUBELET = "/var/lib/kubelet"
+OF_DRA = {
+    "/dev": True,
+    "config": True,
+    f"{KUBELET}/plugins_registry": False,
+    f"{KUBELET}/plugins/devices.example.com": False,
+    f"{KUBELET}/pod-resources": True,
+    "/var/run/cdi": False,
+}
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
+        ("dra", OF_DRA),
+        ("two-modes", OF_DRA),
         ("simulator", {}),
         ("generic", {"/dev": True, "config": True}),
         ("cdi", {"/dev": True, "config": True, "/var/run/cdi": False}),
@@ -192,11 +210,16 @@ def test_the_namespace_allows_host_paths_and_says_so(name: str) -> None:
     ],
 )
 def test_only_what_is_needed_is_mounted(name: str, expected: dict[str, bool]) -> None:
-    """The plugin directory; /dev read-only; CDI and podresources only where they are used."""
+    """The plugin directory; /dev read-only; CDI and podresources only where they are used.
+
+    Of the directory with the sockets of all drivers, a driver has its own part.
+    """
     pod = pod_of(OVERLAYS[name])
-    assert mounts(pod) == {"/var/lib/kubelet/device-plugins": False, **expected}
+    plugins = {f"{KUBELET}/device-plugins": False} if OVERLAYS[name].has_plugin else {}
+    assert mounts(pod) == plugins | expected
     kinds = host_paths(pod)
-    for path in ("/var/run/cdi", "/var/lib/kubedevices", "/var/lib/kubedevices/plugins"):
+    created = ("/var/run/cdi", "/var/lib/kubedevices", "/var/lib/kubedevices/plugins")
+    for path in (*created, f"{KUBELET}/plugins/devices.example.com"):
         assert kinds.pop(path, "DirectoryOrCreate") == "DirectoryOrCreate"
     assert {*kinds.values()} == {"Directory"}
 
@@ -299,7 +322,7 @@ def test_the_configuration_of_an_overlay_is_valid(
     """`expose --check` has nothing to say about it."""
     (config_map,) = FILES[f"overlays/{name}/configmap.yaml"]
     (key, text), *others = config_map["data"].items()
-    assert not others
+    assert dict(others) == ({"mode": "device-plugin"} if name == "two-modes" else {})
     file = short_dir / key
     file.write_text(text)
     assert main(["expose", "--config", str(file), "--check"]) == 0

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.manifests.workload import KUBELET_DIR, Deployment, documents
+from kubedevices.manifests.deployment import KUBELET_DIR, Deployment
+from kubedevices.manifests.workload import documents
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 

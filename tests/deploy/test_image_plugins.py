@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kubedevices.manifests.workload import KUBELET_DIR, METRICS_PORT, Deployment, documents
+from kubedevices.manifests.deployment import KUBELET_DIR, METRICS_PORT, Deployment
+from kubedevices.manifests.workload import documents
 from kubedevices.node.pods import pod as pods
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from kubedevices import __version__
-from kubedevices.manifests.workload import Deployment, objects
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.workload import objects
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -12,7 +12,8 @@ import yaml
 
 from kubedevices.cli.manifests import IMAGE, as_yaml
 from kubedevices.manifests import kustomize
-from kubedevices.manifests.workload import Deployment, documents, node_pod
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.workload import documents, node_pod
 from tests.deploy.foreign_schemas import BY_KIND
 from tests.docs.pages import read_page
 
@@ -37,6 +38,18 @@ EVERYTHING = {
         )
     ),
     "configured proxy": documents(Deployment("proxy", IMAGE, config="resources: {}\n")),
+    "split simulator": documents(
+        Deployment(
+            "simulate",
+            IMAGE,
+            mode="split",
+            mode_file="/etc/kubedevices/mode",
+            dra_devices=("gpu/1*",),
+            domain="example.com",
+            device_types=("gpu", "NIC_1"),
+            metrics=True,
+        )
+    ),
     "node": [node_pod(IMAGE)],
     **{name: documents(each) for name, each in OVERLAYS.items()},
 }

@@ -13,7 +13,8 @@ import yaml
 from kubedevices import metrics
 from kubedevices.cli import main, verb_parser
 from kubedevices.dra import driver_metrics
-from kubedevices.manifests.workload import Deployment, documents
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.workload import documents
 from kubedevices.metrics import Metric
 from tests.docs.pages import ROOT, read_page
 

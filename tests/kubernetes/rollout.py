@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.errors import KubedevicesError
-from kubedevices.manifests.workload import Deployment, objects
+from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.workload import objects
 from kubedevices.wire.grpc_channel import GrpcChannel
 from kubedevices.wire.pod_resources import PodResourcesClient
 from tests.kubernetes.cluster import BUSYBOX, Cluster

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.manifests.workload import STATE_DIR, Deployment, objects
+from kubedevices.manifests.deployment import STATE_DIR, Deployment
+from kubedevices.manifests.workload import objects
 from tests.kubernetes.cluster import BUSYBOX, Cluster
 from tests.kubernetes.rollout import run_from_host, watched_api
 

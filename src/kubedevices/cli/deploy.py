@@ -12,7 +12,7 @@ from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from kubedevices.manifests.workload import Deployment
+    from kubedevices.manifests.deployment import Deployment
 
 NAME = "deploy"
 HELP = """\
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     kubectl = Kubectl(deployment.namespace)
     prepare_namespace(kubectl)
     wanted = objects(deployment)
-    refuse_foreign(kubectl, wanted)
+    refuse_foreign(kubectl, wanted, deployment.name)
     for quota in [each for each in wanted if each["kind"] == "ResourceQuota"]:
         wanted.remove(quota)
         try:
@@ -114,19 +114,26 @@ def prepare_namespace(kubectl: Kubectl) -> None:
         print(f"namespace/{kubectl.namespace} was there before and is left as it is")
 
 
-def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, object]]") -> None:
+def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, object]]", name: str) -> None:
     """Raise `KubedevicesError` where another's object has the name of one of ours."""
     from kubedevices.manifests import ownership
 
-    foreign = [
-        ownership.name_of(each)
-        for each in kubectl.get("--filename=-", documents=wanted)
-        if not ownership.is_ours(each)
-    ]
+    found = kubectl.get("--filename=-", documents=wanted)
+    foreign = [ownership.name_of(each) for each in found if not ownership.is_ours(each)]
     if foreign:
         raise KubedevicesError(
             f"{', '.join(foreign)} in namespace {kubectl.namespace} was not made by kubedevices: "
             "take another --name or --namespace"
+        )
+    taken = [
+        ownership.name_of(each)
+        for each in found
+        if ownership.belongs_to_another(each, kubectl.namespace, name)
+    ]
+    if taken:
+        raise KubedevicesError(
+            f"{', '.join(taken)} was made for another driver of kubedevices: one deployment has "
+            "the classes of a device type; apply what `kubedevices manifests` prints without them"
         )
 
 

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable, Mapping
 
 from kubedevices.errors import UsageError
+from kubedevices.manifests.deployment import METRICS_PORT
 from kubedevices.manifests.units import node_unit, plugin_unit
-from kubedevices.manifests.workload import METRICS_PORT
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, INSIDE_DIR
 
 _OF_A_POD = (
@@ -18,6 +18,8 @@ _OF_A_POD = (
     "selinux",
     "preset",
     "patch",
+    "mode",
+    "mode_file",
 )
 
 

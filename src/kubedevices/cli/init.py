@@ -93,7 +93,8 @@ def project(name: str, domain: str) -> dict[str, str]:
 
 def _manifests(words: dict[str, str]) -> str:
     from kubedevices.cli.manifests import as_yaml
-    from kubedevices.manifests.workload import Deployment, HostMount, documents
+    from kubedevices.manifests.deployment import Deployment, HostMount
+    from kubedevices.manifests.workload import documents
 
     deployment = Deployment(
         "run",

@@ -9,7 +9,7 @@ from kubedevices.errors import InvalidResourceName, UsageError
 from kubedevices.resource_name import explain_resource_name
 
 if TYPE_CHECKING:
-    from kubedevices.manifests.workload import Deployment, HostMount
+    from kubedevices.manifests.deployment import Deployment, HostMount
 
 OPTIONS = ("scanner", "domain", "arg", "mount")
 
@@ -54,7 +54,7 @@ def with_author(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
 
 
 def _mount(text: str) -> "HostMount":
-    from kubedevices.manifests.workload import HostMount
+    from kubedevices.manifests.deployment import HostMount
 
     path, _, rest = text.removesuffix(":rw").partition(":")
     inside = rest or path

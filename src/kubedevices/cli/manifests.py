@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices import __version__, socket_paths
 from kubedevices.cli.manifest_author import OPTIONS, add_author_arguments, with_author
+from kubedevices.cli.manifest_modes import OPTIONS as MODE_OPTIONS
+from kubedevices.cli.manifest_modes import add_mode_arguments, author_resources, with_mode
 from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
@@ -18,7 +20,7 @@ from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from kubedevices.builtin.simulator_settings import FileSettings
-    from kubedevices.manifests.workload import Deployment
+    from kubedevices.manifests.deployment import Deployment
 
 NAME = "manifests"
 IMAGE = f"localhost/kubedevices:{__version__}"
@@ -42,22 +44,27 @@ _GO_WITH = {
     "systemd": ("simulate", "expose", "proxy", "node"),
     "patch": ("proxy",),
     **dict.fromkeys(OPTIONS, ("run",)),
+    **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
+    "device-type": ("run",),
 }
 HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
 simulate, expose, proxy and run print a namespace and a DaemonSet, unprivileged and without access
-to the Kubernetes API. run is for a plugin of your own, in an image whose entry point is
-kubedevices. node prints a Pod for `podman kube play`, for a host without Kubernetes. Settings of
-the simulator come from its variables, such as RESOURCE_NAME and NUMBER_DEVICES. A configuration
-that would not start is refused. proxy --patch FILE prints what to change about the DaemonSet of
-another plugin, so that the plugin registers with the proxy.
+to the Kubernetes API. --mode dra adds what a DRA driver may do there, and DeviceClasses. run is for
+a plugin of your own, in an image whose entry point is kubedevices. node prints a Pod for `podman
+kube play`, for a host without Kubernetes. Settings of the simulator come from its variables, such
+as RESOURCE_NAME and NUMBER_DEVICES. A configuration that would not start is refused. proxy --patch
+FILE prints what to change about the DaemonSet of another plugin, so that the plugin registers with
+the proxy.
 """
 EXAMPLES = """\
 examples:
   RESOURCE_NAME=example.com/gpu NUMBER_DEVICES=8 kubedevices manifests simulate | kubectl apply -f -
   kubedevices manifests simulate --preset eight-gpus | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
+  kubedevices manifests simulate --mode dra | kubectl apply -f -
+  kubedevices manifests expose --config host-devices.yaml --mode-file configmap
   kubedevices manifests node | podman kube play -
   kubedevices manifests expose --systemd --config /etc/kubedevices/devices.yaml
   kubedevices manifests proxy --config proxy.yaml | kubectl apply -f -
@@ -138,7 +145,7 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubelet-dir",
         metavar="DIR",
         default=KUBELET_DIR,
-        help="the kubelet's --root-dir, for --metrics (default: %(default)s)",
+        help="the kubelet's --root-dir, for --metrics and DRA (default: %(default)s)",
     )
     parser.add_argument(
         "--plugin-dir",
@@ -149,6 +156,11 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics", action="store_true", help="the metrics also say which pod holds which device"
     )
+    _add_node_arguments(parser)
+    add_mode_arguments(parser)
+
+
+def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-label",
         action="append",
@@ -215,7 +227,7 @@ def check_arguments(args: argparse.Namespace) -> None:
 
 def deployment_of(args: argparse.Namespace) -> "Deployment":
     """Return what the arguments, the variables and the files say; raises `KubedevicesError`."""
-    from kubedevices.manifests.workload import NAME, Deployment
+    from kubedevices.manifests.deployment import NAME, Deployment
 
     deployment = Deployment(
         args.what,
@@ -233,6 +245,7 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
         found, serves = _with_proxy(deployment, args), ""
     elif args.what == "run":
         found, serves = with_author(deployment, args)
+        found = with_mode(found, args, author_resources(args))
     elif args.what == "simulate":
         found, serves = _with_simulator(deployment, args)
     else:
@@ -244,7 +257,7 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
 
 def target_of(args: argparse.Namespace) -> "Deployment":
     """Return what names and namespace say; with --name without a look into any file."""
-    from kubedevices.manifests.workload import NAME, Deployment
+    from kubedevices.manifests.deployment import NAME, Deployment
 
     if not args.name:
         return deployment_of(args)
@@ -291,6 +304,7 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tupl
         writes_cdi=any(config.cdi for config in configs),
         devices=devices,
     )
+    found = with_mode(found, args, [config.resource_name for config in configs])
     return found, configs[0].resource_name if len(configs) == 1 else configs[0].domain
 
 
@@ -315,11 +329,11 @@ def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[D
     """Add a file that expose accepts and the directories that it looks into; say its domain."""
     from kubedevices.builtin.expose_config import load_expose_config
     from kubedevices.cli.manifest_mounts import dev_directories, host_directories, programs
-    from kubedevices.manifests.workload import DEV, EXAMPLE_DOMAIN
+    from kubedevices.manifests.deployment import DEV, EXAMPLE_DOMAIN
 
     if args.config is None:
         found = replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
-        return found, EXAMPLE_DOMAIN
+        return with_mode(found, args, [f"{EXAMPLE_DOMAIN}/null"]), EXAMPLE_DOMAIN
     config, report = load_expose_config(args.config)
     for warning in report.warnings:
         print(f"kubedevices: {warning}", file=sys.stderr)
@@ -337,7 +351,8 @@ def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[D
         dev_dirs=dev_directories(config, args.dev_dir),
         host_dirs=host_directories(config),
     )
-    return found, config.namespace
+    resources = [f"{config.namespace}/{rule.device_type}" for rule in config.resources]
+    return with_mode(found, args, resources), config.namespace
 
 
 def _text(file: Path) -> str:

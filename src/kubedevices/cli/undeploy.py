@@ -1,19 +1,22 @@
 """`kubedevices undeploy`: take away what `deploy` made, and nothing that others made."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.deploy import add_target_arguments, say
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.manifests import check_arguments, target_of
+
+if TYPE_CHECKING:
+    from kubedevices.manifests.deployment import Deployment
 
 NAME = "undeploy"
 HELP = """\
 remove a plugin from the cluster of kubectl
 
 Finds by label the objects that `deploy`, or `manifests` and kubectl, created for this plugin, and
-deletes them. Deletes the namespace only if `deploy` created it and nothing else is in it. Give the
-same options as to `deploy`, or --name.
+deletes them, also the rights and DeviceClasses of a DRA driver. Deletes the namespace only if
+`deploy` created it and nothing else is in it. Give the same options as to `deploy`, or --name.
 """
 EXAMPLES = """\
 examples:
@@ -48,8 +51,27 @@ def run(args: argparse.Namespace) -> int:
             f"there is no {deployment.name} of kubedevices in namespace {deployment.namespace} "
             f"(plugins there: {names})"
         )
+    remove_from_cluster(kubectl, deployment)
     remove_namespace(kubectl, found)
     return 0
+
+
+def remove_from_cluster(kubectl: Kubectl, deployment: "Deployment") -> None:
+    """Delete what a DRA driver has in no namespace; who may not see that has made none."""
+    from kubedevices.manifests import ownership
+    from kubedevices.manifests.dra_access import OF_NAMESPACE
+
+    mine = {**deployment.selector, OF_NAMESPACE: deployment.namespace}
+    chosen = f"--selector={ownership.selector(mine)}"
+    for kinds in (",".join(ownership.CLUSTER_KINDS), *ownership.CLUSTER_KINDS):
+        try:
+            found = kubectl.get(kinds, chosen)
+        except ClusterRefused:  # a cluster without a kind, or a user without the right
+            continue
+        if found:
+            say(kubectl.run("delete", kinds, chosen, "--ignore-not-found", PATIENCE))
+        if "," in kinds:
+            return
 
 
 def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:

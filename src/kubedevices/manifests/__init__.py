@@ -1,6 +1,9 @@
 """Kubernetes manifests for our plugins: the only source of them. Pure; for `kubedevices manifests`.
 
 memory     how much memory a plugin gets
+deployment  what to deploy and where
+volumes    which directories of the host a container sees
+dra_access  what a DRA driver may do, and the classes of its devices
 workload   a DaemonSet, a Pod and what they need, as documents
 kustomize  the same as overlays: the files below deploy/kustomize
 units      services of systemd, for a host

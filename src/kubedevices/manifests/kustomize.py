@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kubedevices.manifests.workload import NAME, Deployment, documents
+from kubedevices.manifests.deployment import CONFIG_MAP, EXAMPLE_DOMAIN, NAME, Deployment
+from kubedevices.manifests.workload import documents
 
 NODE_LABEL = "feature.node.kubernetes.io/kubedevices"
 ACCELERATORS = """\
@@ -24,6 +25,7 @@ resources:
 def overlays(image: str) -> Mapping[str, Deployment]:
     """Return what each overlay deploys, by its name."""
     settings = {"RESOURCE_NAME": "example.com/simple-device", "NUMBER_DEVICES": "2"}
+    example: Any = {"domain": EXAMPLE_DOMAIN, "device_types": ("null",)}
     found = {
         "simulator": Deployment("simulate", image, env=settings, devices=2),
         "generic": Deployment("expose", image),
@@ -32,6 +34,8 @@ def overlays(image: str) -> Mapping[str, Deployment]:
         "nfd": Deployment("expose", image, config=ACCELERATORS, node_labels={NODE_LABEL: "true"}),
         "openshift": Deployment("expose", image, selinux=True),
         "proxy": Deployment("proxy", image),
+        "dra": Deployment("expose", image, mode="dra", **example),
+        "two-modes": Deployment("expose", image, mode_file=CONFIG_MAP, **example),
     }
     return {name: replace(each, name=f"{NAME}-{name}") for name, each in found.items()}
 
@@ -52,6 +56,7 @@ def _overlay(name: str, deployment: Deployment) -> dict[str, dict[str, Any]]:
     if name == "openshift":
         wanted.append(security_context_constraints(deployment))
     found = {f"{each['kind'].lower()}.yaml": each for each in wanted}
+    assert len(found) == len(wanted), "one object of each kind"
     head = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

@@ -7,10 +7,20 @@ was not there before, and goes only when nothing of others is left in it.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kubedevices.manifests.workload import MANAGED_BY, NAME, POD_SECURITY
+from kubedevices.manifests.deployment import INSTANCE, MANAGED_BY, NAME, POD_SECURITY
+from kubedevices.manifests.dra_access import OF_NAMESPACE
 
 KINDS = ("daemonset", "configmap", "serviceaccount", "resourcequota")
 """What a plugin consists of, but for its namespace."""
+
+CLUSTER_KINDS = (
+    "clusterrole",
+    "clusterrolebinding",
+    "validatingadmissionpolicy",
+    "validatingadmissionpolicybinding",
+    "deviceclass",
+)
+"""What a DRA driver has beside them, in no namespace."""
 
 _ENOUGH = "privileged"
 _MADE_BY_KUBERNETES = {
@@ -25,6 +35,14 @@ _TOKEN = "kubernetes.io/service-account-token"
 def selector(labels: Mapping[str, str]) -> str:
     """Return what kubectl selects our objects by that carry these labels."""
     return ",".join(f"{key}={value}" for key, value in {**labels, MANAGED_BY: NAME}.items())
+
+
+def belongs_to_another(document: dict[str, Any], namespace: str, name: str) -> bool:
+    """Whether an object of ours in no namespace is that of another driver of ours."""
+    labels = document["metadata"].get("labels") or {}
+    return "namespace" not in document["metadata"] and (
+        (labels.get(OF_NAMESPACE), labels.get(INSTANCE)) != (namespace, name)
+    )
 
 
 def is_ours(document: dict[str, Any]) -> bool:

@@ -1,0 +1,114 @@
+"""`--mode` of `manifests` and `deploy`: a DRA driver, or a plugin whose mode may change."""
+
+import argparse
+import posixpath
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kubedevices.errors import InvalidResourceName, UsageError
+from kubedevices.resource_name import explain_resource_name
+
+if TYPE_CHECKING:
+    from kubedevices.manifests.deployment import Deployment
+
+OPTIONS = ("mode", "mode-file", "dra-devices")
+CONFIG_MAP = "configmap"
+_TOO_MUCH = ("/", "/dev", "/etc", "/proc", "/run", "/sys", "/usr", "/var", "/var/lib", "/var/run")
+
+
+def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what says in which device API the devices are."""
+    parser.add_argument(
+        "--mode",
+        choices=("device-plugin", "dra", "split"),
+        help="simulate, expose, run: be a device plugin (default), a driver for Dynamic Resource "
+        "Allocation, or both (--dra-devices); for dra and split, also the rights of the driver "
+        "and a DeviceClass for each device type",
+    )
+    parser.add_argument(
+        "--mode-file",
+        metavar="PATH|configmap",
+        help="follow a change of the mode without a restart: a file on each node, for example "
+        "/etc/kubedevices/mode, or the key `mode` of our ConfigMap, for all nodes; --mode is the "
+        "first mode",
+    )
+    parser.add_argument(
+        "--dra-devices",
+        action="append",
+        default=[],
+        metavar="TYPE/ID",
+        help="device that is in DRA in mode split, as a glob such as 'gpu/GPU-1*', or a device "
+        "type; may be repeated",
+    )
+    parser.add_argument(
+        "--device-type",
+        action="append",
+        default=[],
+        metavar="TYPE",
+        help="run with DRA: device type of the scanner, which gets a DeviceClass; may be repeated",
+    )
+
+
+def with_mode(
+    deployment: "Deployment", args: argparse.Namespace, resources: Iterable[str]
+) -> "Deployment":
+    """Add the mode, and the classes of `resources`, such as example.com/gpu; raises `UsageError`.
+
+    A driver has one domain.
+    """
+    from kubedevices.dra.names import check_driver_name
+    from kubedevices.two_apis.modes_of_devices import Selector, mode_named
+
+    mode = mode_named(args.mode or "device-plugin", "--mode")
+    if mode == "device-plugin" and not args.mode_file:
+        if args.dra_devices:
+            raise UsageError("--dra-devices needs --mode split or --mode-file")
+        if args.device_type:
+            raise UsageError("--device-type needs --mode dra, --mode split or --mode-file")
+        return deployment
+    if mode == "split" and not args.dra_devices:
+        raise UsageError("--mode split needs --dra-devices: which devices are in DRA")
+    if args.dra_devices and mode != "split" and not args.mode_file:
+        raise UsageError("--dra-devices needs --mode split or --mode-file")
+    Selector.of(args.dra_devices)
+    domains = {name.partition("/")[0] for name in resources}
+    if len(domains) != 1:
+        raise UsageError(
+            f"a DRA driver has one domain, and these resources have several: "
+            f"{', '.join(sorted(domains)) or 'none'}"
+        )
+    (domain,) = domains
+    return replace(
+        deployment,
+        mode=mode,
+        mode_file=_mode_file(args.mode_file),
+        dra_devices=tuple(args.dra_devices),
+        domain=check_driver_name(domain),
+        device_types=tuple(dict.fromkeys(name.partition("/")[2] for name in resources)),
+    )
+
+
+def author_resources(args: argparse.Namespace) -> list[str]:
+    """Return the resources of a scanner that is not here to be asked; raises `UsageError`."""
+    found = [f"{args.domain}/{each}" for each in args.device_type]
+    for each in found:
+        if problem := explain_resource_name(each):
+            raise InvalidResourceName(each, problem)
+    if not found and (args.mode in ("dra", "split") or args.mode_file):
+        raise UsageError("run with DRA needs --device-type for each device type of the scanner")
+    return found
+
+
+def _mode_file(given: str | None) -> str | None:
+    if given is None or given == CONFIG_MAP:
+        return given
+    directory = posixpath.dirname(given)
+    if not given.startswith("/") or posixpath.normpath(given) != given:
+        raise UsageError(f"--mode-file {given!r} is neither an absolute path nor {CONFIG_MAP!r}")
+    if directory in _TOO_MUCH:
+        raise UsageError(
+            f"--mode-file {given!r}: its directory {directory} is mounted into the pod: use a "
+            "directory of its own, for example /etc/kubedevices/mode"
+        )
+    return given

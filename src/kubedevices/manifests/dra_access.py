@@ -1,0 +1,181 @@
+"""What a DRA driver may do in a cluster, and the classes of its devices. Pure.
+
+These objects belong to no namespace. Their names contain the namespace of the driver, because two
+drivers may have one name in two namespaces.
+"""
+
+import re
+from hashlib import sha256
+from typing import Any
+
+from kubedevices.manifests.deployment import (
+    INSTANCE,
+    LABEL,
+    MANAGED_BY,
+    NAME,
+    Deployment,
+)
+
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io/v1"
+DRA = "resource.k8s.io"
+OF_NAMESPACE = "kubedevices-namespace"
+"""Label: the namespace to which an object belongs that is in none."""
+
+NODE_OF_TOKEN = "authentication.kubernetes.io/node-name"
+"""What the API server notes of the token of a pod: the node of the pod."""
+
+RULES: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+    {"apiGroups": [DRA], "resources": ["resourceclaims"], "verbs": ["get"]},
+    {
+        "apiGroups": [DRA],
+        "resources": ["resourceslices"],
+        "verbs": ["list", "watch", "create", "update", "delete"],
+    },
+]
+"""All that a driver may do; docs/dra.md has the same."""
+
+_NAME_LIMIT = 253
+_NOT_IN_NAME = re.compile("[^a-z0-9.-]+")
+
+
+def cluster_objects(deployment: Deployment) -> list[dict[str, Any]]:
+    """Return what lies in no namespace, in the order to apply it; nothing for a device plugin."""
+    if not deployment.has_dra:
+        return []
+    return [
+        cluster_role(deployment),
+        cluster_role_binding(deployment),
+        admission_policy(deployment),
+        admission_policy_binding(deployment),
+        *device_classes(deployment),
+    ]
+
+
+def cluster_role(deployment: Deployment) -> dict[str, Any]:
+    """Return what the driver may do."""
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": _metadata(deployment),
+        "rules": RULES,
+    }
+
+
+def cluster_role_binding(deployment: Deployment) -> dict[str, Any]:
+    """Return that its account, and no other, may do it."""
+    account = {
+        "kind": "ServiceAccount",
+        "name": deployment.name,
+        "namespace": deployment.namespace,
+    }
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": _metadata(deployment),
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": _cluster_name(deployment)},
+        "subjects": [account],
+    }
+
+
+def admission_policy(deployment: Deployment) -> dict[str, Any]:
+    """Return that a pod of the driver writes slices of its own node and of its own driver only.
+
+    RBAC knows no nodes: without it, who takes over one node could offer devices on all of them.
+    """
+    account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
+    rule = {
+        "apiGroups": [DRA],
+        "apiVersions": ["*"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": ["resourceslices"],
+    }
+    its_slice = '(request.operation == "DELETE" ? oldObject : object).spec'
+    validations = [
+        {
+            "expression": 'variables.node != ""',
+            "message": "the token of this account belongs to no pod on a node",
+        },
+        {
+            "expression": f'variables.node == {its_slice}.?nodeName.orValue("")',
+            "messageExpression": '"this account may write slices of the node " + variables.node '
+            '+ " only, where its pod runs"',
+        },
+        {
+            "expression": f'{its_slice}.driver == "{deployment.domain}"',
+            "message": f"this account may write slices of the driver {deployment.domain} only",
+        },
+    ]
+    node = f'request.userInfo.extra[?"{NODE_OF_TOKEN}"][0].orValue("")'
+    return {
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": _metadata(deployment),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [rule]},
+            "matchConditions": [
+                {"name": "driver", "expression": f'request.userInfo.username == "{account}"'}
+            ],
+            "variables": [{"name": "node", "expression": node}],
+            "validations": validations,
+        },
+    }
+
+
+def admission_policy_binding(deployment: Deployment) -> dict[str, Any]:
+    """Return that the policy is in force."""
+    return {
+        "apiVersion": ADMISSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": _metadata(deployment),
+        "spec": {
+            "policyName": _cluster_name(deployment),
+            "validationActions": ["Deny"],
+        },
+    }
+
+
+def device_classes(deployment: Deployment) -> list[dict[str, Any]]:
+    """Return a class for each device type, with the name by which pods say `limits:`."""
+    return [_device_class(deployment, each) for each in deployment.device_types]
+
+
+def _device_class(deployment: Deployment, device_type: str) -> dict[str, Any]:
+    domain = deployment.domain
+    expression = (
+        f'device.driver == "{domain}" && device.attributes["{domain}"].type == "{device_type}"'
+    )
+    return {
+        "apiVersion": f"{DRA}/v1",
+        "kind": "DeviceClass",
+        "metadata": _metadata(deployment) | {"name": class_name(domain, device_type)},
+        "spec": {
+            "selectors": [{"cel": {"expression": expression}}],
+            "extendedResourceName": f"{domain}/{device_type}",
+        },
+    }
+
+
+def class_name(domain: str, device_type: str) -> str:
+    """Return the name of the class of a device type, such as gpu.example.com."""
+    clean = _NOT_IN_NAME.sub("-", device_type.lower()).strip("-.")
+    if clean != device_type:
+        tail = sha256(device_type.encode()).hexdigest()[:8]
+        clean = f"{clean}-{tail}" if clean else tail
+    return f"{clean}.{domain}"[:_NAME_LIMIT]
+
+
+def _cluster_name(deployment: Deployment) -> str:
+    return f"{deployment.namespace}.{deployment.name}"
+
+
+def _metadata(deployment: Deployment) -> dict[str, Any]:
+    labels = {
+        LABEL: NAME,
+        INSTANCE: deployment.name,
+        MANAGED_BY: NAME,
+        OF_NAMESPACE: deployment.namespace,
+    }
+    return {"name": _cluster_name(deployment), "labels": labels}

@@ -1,0 +1,85 @@
+"""Directories of the host that a container sees: no more than it needs. Pure."""
+
+import posixpath
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from kubedevices.manifests.deployment import (
+    CDI_DIR,
+    CONFIG_MAP,
+    DEV,
+    HOST_DEV,
+    MODE_DIR,
+    STATE_DIR,
+    Deployment,
+)
+
+Kind: TypeAlias = Literal["Directory", "DirectoryOrCreate"]
+
+
+class Volume(NamedTuple):
+    """A directory of the host, and where the container sees it."""
+
+    name: str
+    path: str
+    seen_at: str
+    kind: Kind
+    read_only: bool
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The volume of the pod."""
+        return {"name": self.name, "hostPath": {"path": self.path, "type": self.kind}}
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        """The mount of the container."""
+        read_only = {"readOnly": True} if self.read_only else {}
+        return {"name": self.name, "mountPath": self.seen_at, **read_only}
+
+
+def volumes_of(deployment: Deployment) -> list[Volume]:
+    """Return what the container of a plugin sees of its host."""
+    volumes = []
+    if deployment.has_plugin:
+        volumes.append(_same("plugins", deployment.plugin_dir, "Directory"))
+    if deployment.plugin == "expose":
+        volumes += _of_dev(deployment)
+    if deployment.plugin == "proxy":
+        wanted = {"inside": deployment.inside_dir, "state": STATE_DIR}
+        volumes += [_same(name, path, "DirectoryOrCreate") for name, path in wanted.items()]
+    volumes += [
+        Volume(f"host-{number}", path, path, "DirectoryOrCreate", read_only=True)
+        for number, path in enumerate(deployment.host_dirs)
+    ]
+    volumes += [
+        Volume(f"mount-{number}", *mount[:2], "Directory", read_only=mount.read_only)
+        for number, mount in enumerate(deployment.mounts)
+    ]
+    if deployment.has_dra:
+        kubelet = deployment.kubelet_dir
+        volumes.append(_same("registry", f"{kubelet}/plugins_registry", "Directory"))
+        own = f"{kubelet}/plugins/{deployment.domain}"
+        volumes.append(_same("driver", own, "DirectoryOrCreate"))
+    if deployment.mode_file not in (None, CONFIG_MAP):
+        directory = posixpath.dirname(deployment.mode_file)
+        volumes.append(Volume("mode", directory, MODE_DIR, "DirectoryOrCreate", read_only=True))
+    if deployment.cdi or deployment.writes_cdi or deployment.has_dra:
+        volumes.append(_same("cdi", CDI_DIR, "DirectoryOrCreate"))
+    if deployment.metrics or deployment.has_dra:
+        path = f"{deployment.kubelet_dir}/pod-resources"
+        volumes.append(Volume("pod-resources", path, path, "Directory", read_only=True))
+    return volumes
+
+
+def _same(name: str, path: str, kind: Kind) -> Volume:
+    """Return a directory that is written to, where the host has it too."""
+    return Volume(name, path, path, kind, read_only=False)
+
+
+def _of_dev(deployment: Deployment) -> Iterator[Volume]:
+    for number, path in enumerate(deployment.dev_dirs):
+        name = "dev" if path == DEV else f"dev-{number}"
+        # A directory of a driver that is not loaded must not hold up the pod.
+        kind: Kind = "Directory" if path == DEV else "DirectoryOrCreate"
+        yield Volume(name, path, HOST_DEV + path.removeprefix(DEV), kind, read_only=True)
