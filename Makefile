@@ -22,7 +22,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -81,6 +81,10 @@ bench: $(VENV)/dev.done  ## what docs/performance.md quotes
 
 build: venv  ## dist/*.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+onefile: $(VENV)/dev.done  ## dist/kubedevices: one executable for hosts without Python
+	$(BIN)/pyinstaller --noconfirm --log-level WARN --distpath dist --workpath build/onefile \
+		deploy/onefile/kubedevices.spec
 
 image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE
 	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .

@@ -53,8 +53,8 @@ class Podman:
         rootfs = str(self.directory / "rootfs")
         return shlex.join([*start, *options, "--rootfs", rootfs, *command])
 
-    def shell(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell script in the private mount namespace."""
+    def shell(self, script: str, *, deadline: float = DEADLINE) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in the private mount namespace, for `deadline` seconds at most."""
         home = {"HOME": str(self.directory), "DIR": str(self.directory)}
         return subprocess.run(
             [*NAMESPACES, "sh", "-c", PREPARE + script],
@@ -62,7 +62,7 @@ class Podman:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=DEADLINE,
+            timeout=deadline,
             check=False,
         )
 
