@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs/troubleshoot.md").read_text()
 
 def test_the_page_has_every_step() -> None:
     """In the order of `kubedevices explain`."""
-    table = PAGE.partition("| Station of `explain` |")[2].partition("\n\n")[0]
+    table = PAGE.partition("| Step of `explain` |")[2].partition("\n\n")[0]
     steps = [row.split(", ") for row in re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)]
     assert [name for row in steps for name in row] == [str(step) for step in Station]
 
