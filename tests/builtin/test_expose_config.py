@@ -7,10 +7,9 @@ import pytest
 from kubedevices.builtin.expose_config import (
     ExposeConfig,
     HealthRule,
-    PciMatch,
-    UsbMatch,
     load_expose_config,
 )
+from kubedevices.builtin.expose_match import PciMatch, UsbMatch
 from kubedevices.config.durations import parse_duration
 from kubedevices.errors import ConfigError
 
@@ -180,7 +179,7 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("- name: y\n  match: [{usb: {vendor: xy}}]", "vendor: 'xy' is not a hexadecimal number"),
         ("- name: y\n  match: [{pci: {driver: ''}}]", "match[0].pci.driver: this text is empty"),
         ("- name: y\n  match: [{pci: {class: display}}]", "class: 'display' is not a hexadecimal"),
-        ("- name: y\n  match: [{}]", "resources[1].match[0]: one of path, usb, pci is needed"),
+        ("- name: y\n  match: [{}]", "resources[1].match[0]: one of path, directory, usb, pci is"),
         ("- name: y\n  match: [{path: /y, pci: {class: '03'}}]", "use only one of path and pci"),
         (
             "- name: y\n  match: [{usb: {serial: A}}]\n  env: {N: '{n}'}",

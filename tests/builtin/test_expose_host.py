@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.builtin.expose_config import Match, PciMatch, UsbMatch
 from kubedevices.builtin.expose_host import HostDevices
+from kubedevices.builtin.expose_match import Match, PciMatch, UsbMatch
 from kubedevices.builtin.expose_tree import Found, HostFile
 from kubedevices.builtin.path_patterns import PathPattern
 from tests.host.sysfs_trees import add_pci, add_usb, link, write

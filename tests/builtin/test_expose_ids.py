@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from kubedevices.builtin.expose import ExposeScanner
-from kubedevices.builtin.expose_config import Match, load_expose_config
+from kubedevices.builtin.expose_config import load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
+from kubedevices.builtin.expose_match import Match
 from kubedevices.builtin.expose_tree import ExposeMemory, Found, HostFile, make_ids, survey
 from tests.host.sysfs_trees import add_usb, write
 

@@ -123,8 +123,8 @@ CASES = {
         "gpiochip0 gpiochip1 gpiomem spidev0.0 spidev0.1 i2c-1 i2c-20 vchiq",
         """
         gpio gpiochip0: gpiochip0 gpiomem
-        spi spidev0.0: spidev0.0
-        spi spidev0.1: spidev0.1
+        spi-0.0 spidev0.0: spidev0.0
+        spi-0.1 spidev0.1: spidev0.1
         i2c i2c-1: i2c-1
         """,
     ),

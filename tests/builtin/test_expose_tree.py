@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.builtin.expose_config import ExposeConfig, Match, load_expose_config
+from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
+from kubedevices.builtin.expose_match import Match
 from kubedevices.builtin.expose_tree import (
     ExposeMemory,
     Found,

@@ -180,8 +180,9 @@ PARTS = {
         EXPOSE,
         """
         builtin.expose builtin.expose_abilities builtin.expose_config
-        builtin.expose_host builtin.expose_memory builtin.expose_tree middleware.health_checks cdi
-        cdi.annotations cdi.inject cdi.names cdi.parse cdi.registry cdi.rules cdi.values cli.expose
+        builtin.expose_host builtin.expose_match builtin.expose_memory builtin.expose_names
+        builtin.expose_tree middleware.health_checks cdi cdi.annotations cdi.inject cdi.names
+        cdi.parse cdi.registry cdi.rules cdi.values cli.expose
         cli.output host.device_files host.pci host.usb host.vfio plugin.config_follower
         middleware.check middleware.health_gate terminal
         """,

@@ -14,6 +14,8 @@ expose_tree        which devices a configuration makes of that
 expose_memory      numbers, and devices that have just gone, from one look to the next
 expose_abilities   how one resource answers: preferences and limits
 expose_config      what may stand in its YAML file
+expose_match       how the file finds devices
+expose_names       resources named after their matches
 expose_checks      whether single values of it are right
 expose_profiles    ready files for common hardware, one in profiles/ for each kind
 path_patterns      globs that remember what their wildcards stood for

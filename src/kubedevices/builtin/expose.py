@@ -15,7 +15,7 @@ from kubedevices.builtin.expose_abilities import ExposedResource, abilities_for,
 from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
-from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, make_tree, survey
+from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, expand, make_tree, survey
 from kubedevices.config.yaml_source import Report
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
@@ -38,7 +38,8 @@ class ExposeScanner(PolledScanner):
     """Finds what `config` names; made by `from_file`, it follows the file.
 
     `inject` is how devices of a resource reach a container if `config` does not say it. The runner
-    needs its own default, "both": it then gives what each device says.
+    needs its own default, "both": it then gives what each device says. `served` is `config` with
+    the resources that are named after their matches, as of the last look.
     """
 
     follower: ConfigFollower[ExposeConfig] | None = None
@@ -54,7 +55,8 @@ class ExposeScanner(PolledScanner):
     ) -> None:
         self._inject = inject
         self._check_cdi_kinds(config)
-        self.config = config
+        self.config = self.served = config
+        self._names: dict[str, dict[str, None]] = {}
         self.interval = config.look_interval
         self._clock = clock
         self._host = HostDevices(dev_root, sysfs_root)
@@ -119,8 +121,9 @@ class ExposeScanner(PolledScanner):
 
     def list_devices(self) -> DeviceTree:
         """Look once."""
-        config = self.config  # a reload may replace it at any time
         self._host.look_again()
+        # A reload may replace the configuration at any time.
+        config = self.served = expand(self.config, self._host, self._names)
         exposed = list(survey(config, self._host, self._memory, self._clock()))
         self._health.update(
             {
@@ -146,7 +149,7 @@ class ExposeScanner(PolledScanner):
         """Return what answers the node for one resource, as `config` says now."""
 
         def get_rule() -> ResourceRule | None:
-            rules = self.config.resources
+            rules = self.served.resources
             return next((rule for rule in rules if rule.device_type == device_type), None)
 
         return abilities_for(get_rule, lambda: [*self._last.devices(device_type)])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from kubedevices.builtin.path_patterns import path_problem
-from kubedevices.config.placeholders import placeholders
+from kubedevices.config.placeholders import fill, placeholders
 from kubedevices.device import DeviceSpec
 from kubedevices.plugin.allocation_policy import POLICIES
 from kubedevices.resource_name import explain_resource_name
@@ -53,6 +53,13 @@ def resource(name: str) -> str:
     if "/" in name:
         return f"{name!r}: write only the part after the slash, the rest is the key 'namespace'"
     return explain_resource_name(f"example.com/{name}")
+
+
+def resource_template(name: str) -> str:
+    """Check a name in which placeholders may stand for parts of a match."""
+    if problem := template("n", "name", "address")(name):
+        return problem
+    return resource(fill(name, dict.fromkeys(placeholders(name), "x")))
 
 
 def permissions(text: str) -> str:

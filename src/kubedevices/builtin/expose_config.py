@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kubedevices.builtin import expose_checks as checks
-from kubedevices.builtin.expose_checks import PLACEHOLDERS
+from kubedevices.builtin.expose_checks import OF_THE_NODE, PLACEHOLDERS
+from kubedevices.builtin.expose_match import Match
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.placeholders import placeholders
@@ -28,82 +29,6 @@ from kubedevices.middleware.check import Check
 from kubedevices.plugin.allocation_policy import POLICIES
 
 _DURATION_HINT = "for example 30s or 5m"
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsbMatch:
-    """USB devices by what they say of themselves; everything given must fit."""
-
-    HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
-    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
-
-    vendor: str | None = key(
-        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    product: str | None = key(
-        meaning="product ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    serial: str | None = key(
-        meaning="serial number; wildcards allowed", default=None, check=checks.some_text
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PciMatch:
-    """PCI functions by what the kernel says of them; everything given must fit."""
-
-    HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
-    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
-
-    vendor: str | None = key(
-        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    device: str | None = key(
-        meaning="device ID in hexadecimal, in quotes; wildcards allowed",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    class_: str | None = key(
-        meaning="class or its beginning: 03 is every display controller",
-        name="class",
-        default=None,
-        check=checks.hex_pattern,
-    )
-    driver: str | None = key(
-        meaning="the driver it is bound to; wildcards allowed", default=None, check=checks.some_text
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Match:
-    """Devices by path, or by what they are."""
-
-    HINT: ClassVar[str] = "write '- path: /dev/...'"
-    ONE_OF: ClassVar[tuple[str, ...]] = ("path", "usb", "pci")
-
-    path: PathPattern | None = key(
-        meaning="glob of device files: *, ? and [...] within one directory level",
-        default=None,
-        parse=PathPattern,
-    )
-    usb: UsbMatch | None = key(meaning="USB devices of which everything given fits", default=None)
-    pci: PciMatch | None = key(meaning="PCI functions of which everything given fits", default=None)
-
-    @property
-    def wildcards(self) -> int:
-        """How many texts a match remembers."""
-        return self.path.wildcards if self.path else 0
-
-    @property
-    def text(self) -> str:
-        """The match in a message."""
-        return self.path.text if self.path else "a match by usb" if self.usb else "a match by pci"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +60,28 @@ class MountRule:
         check=checks.path_template(*PLACEHOLDERS),
     )
     read_only: bool = key(meaning="whether the container may only read it", default=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companion:
+    """A device file that comes along; an empty value means that of the resource."""
+
+    HINT: ClassVar[str] = "write '- /dev/...' or '- {path: /dev/..., container: /dev/...}'"
+
+    path: str = key(meaning="path on the host", check=checks.companion)
+    container: str = key(
+        meaning="path in the container, by default that of the host",
+        default="",
+        check=checks.path_template(*OF_THE_NODE),
+    )
+    permissions: str = key(
+        meaning="one or more of r, w and m, by default those of the device",
+        default="",
+        check=checks.permissions,
+    )
+    optional: bool | None = key(
+        meaning="true: a device exists even if this file is missing", default=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +136,11 @@ class ResourceRule:
 
     HINT: ClassVar[str] = "write '- name: ...' and 'match: [...]'"
 
-    name: str = key(meaning="the part of the resource name after the slash", check=checks.resource)
+    name: str = key(
+        meaning="the part of the resource name after the slash; {name}, {n} and {address} make a "
+        "resource of each match",
+        check=checks.resource_template,
+    )
     match: tuple[Match, ...] = key(
         meaning="alternatives; each match makes a device",
         not_empty=True,
@@ -218,11 +169,12 @@ class ResourceRule:
         check_key=checks.env_name,
     )
     mounts: tuple[MountRule, ...] = key(meaning="files and directories that come along", default=())
-    with_: tuple[str, ...] = key(
+    with_: tuple[str | Companion, ...] = key(
         meaning="device files that come along with each device",
         name="with",
         default=(),
         check=checks.companion,
+        hint=Companion.HINT,
     )
     optional: bool = key(
         meaning="true: a device exists even if a file of 'with' is missing", default=False
@@ -264,6 +216,18 @@ class ResourceRule:
     )
 
     @property
+    def companions(self) -> tuple[Companion, ...]:
+        """The files of `with`, each with all that is said of it."""
+        return tuple(
+            each if isinstance(each, Companion) else Companion(path=each) for each in self.with_
+        )
+
+    @property
+    def is_template(self) -> bool:
+        """Whether each match has a resource of its own, see `expose_names`."""
+        return bool(placeholders(self.name))
+
+    @property
     def device_type(self) -> str:
         """The resource's name after the slash, as pods ask for it."""
         return _device_type(self.name, self.rename_shared, self.replicas)
@@ -281,13 +245,13 @@ class ResourceRule:
         device_type = _device_type(
             values.get("name", "x"), values.get("rename_shared", False), values.get("replicas", 1)
         )
-        if problem := checks.resource(device_type):
+        if problem := checks.resource_template(device_type):
             complain(("renameShared",), f"it would be called {device_type!r}: {problem}", "")
         matches = values.get("match", ())
         if not matches:
             return
         fewest = min(matches, key=lambda match: match.wildcards)
-        by_path = next((match for match in matches if match.path), None)
+        by_path = next((match for match in matches if match.path or match.directory), None)
         for path, text in _templates(values):
             for name in placeholders(text):
                 number = 1 if name == "n" else int(name) if name.isdecimal() else 0
@@ -304,11 +268,13 @@ def _device_type(name: str, rename_shared: bool, replicas: int) -> str:
 
 def _templates(values: Mapping[str, Any]) -> list[tuple[KeyPath, str]]:
     """Return every text with placeholders of a resource, with its key path."""
-    found: list[tuple[KeyPath, str]] = []
+    found: list[tuple[KeyPath, str]] = [(("name",), values.get("name", ""))]
     if container := values.get("container"):
         found.append((("container", "path"), container.path))
     found += [(("env", name), name + text) for name, text in values.get("env", {}).items()]
-    found += [(("with", i), text) for i, text in enumerate(values.get("with_", ()))]
+    for i, each in enumerate(values.get("with_", ())):
+        text = each if isinstance(each, str) else each.path + each.container
+        found.append((("with", i), text))
     for i, mount in enumerate(values.get("mounts", ())):
         found += [
             (("mounts", i, "host"), mount.host),

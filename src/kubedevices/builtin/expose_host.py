@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kubedevices.builtin.expose_config import Match, PciMatch, UsbMatch
+from kubedevices.builtin.expose_match import Match, PciMatch, UsbMatch
 from kubedevices.builtin.expose_tree import Found, HostFile
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.device import natural_key
@@ -52,6 +52,8 @@ class HostDevices:
         """Yield every device that `match` means."""
         if match.path is not None:
             yield from self._by_path(match.path)
+        elif match.directory is not None:
+            yield from self._by_directory(match.directory)
         elif match.usb is not None:
             yield from self._by_usb(match.usb)
         elif match.pci is not None:
@@ -95,6 +97,22 @@ class HostDevices:
             self._warn_of_no_device(path, file, is_named=not pattern.wildcards)
             if file is not None and captures is not None:
                 yield Found(path, file, captures)
+
+    def _by_directory(self, pattern: PathPattern) -> Iterator[Found]:
+        """Yield one device for each directory with device files below it."""
+        for directory in sorted(self.paths(pattern), key=natural_key):
+            captures, name = pattern.match(directory), directory.removeprefix("/dev/")
+            files = sorted(self._files_below(directory), key=_order)
+            for found in self._found(files, "", _as_id(name.strip("/").replace("/", "-"))):
+                yield found._replace(captures=captures or ())
+
+    def _files_below(self, directory: str) -> Iterator[str]:
+        """Yield the device files below a directory; links are names of files that are elsewhere."""
+        root = Path(self.here(directory))
+        for each in root.rglob("*"):
+            is_plain = _kind_of(str(each)) == stat.S_IFREG
+            if not each.is_symlink() and not (is_plain and self._is_real()):
+                yield f"{directory}/{each.relative_to(root)}"
 
     def _warn_of_no_device(self, path: str, file: HostFile | None, *, is_named: bool) -> None:
         """Say once of a match that it is no device: often somebody made it by mistake.

@@ -24,8 +24,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from kubedevices.builtin.expose_config import ExposeConfig, Match, ResourceRule
+from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule
+from kubedevices.builtin.expose_match import Match
 from kubedevices.builtin.expose_memory import Memory, Remembered
+from kubedevices.builtin.expose_names import NamedRule, name_of, named
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.placeholders import fill
 from kubedevices.device import Device, DeviceSpec, Health, Mount, natural_key
@@ -117,6 +119,28 @@ class Exposed(NamedTuple):
     part: DevicePart
     is_there: bool
     values: Mapping[str, str]
+
+
+def expand(config: ExposeConfig, host: Host, seen: dict[str, dict[str, None]]) -> ExposeConfig:
+    """Return `config` with a resource for each name that a template makes of the host's matches.
+
+    `seen` has the names of each template; a name stays, with no device, when its device vanishes.
+    A name that another resource has already is left to that resource.
+    """
+    taken = {rule.device_type for rule in config.resources if not rule.is_template}
+    rules: list[ResourceRule] = []
+    for rule in config.resources:
+        if not rule.is_template:
+            rules.append(rule)
+            continue
+        names = seen.setdefault(rule.name, {})
+        for found in _matches(rule, host):
+            names.setdefault(name_of(rule.name, found.placeholders))
+        for each in (named(rule, name) for name in names if name):
+            if each.device_type not in taken:
+                taken.add(each.device_type)
+                rules.append(each)
+    return replace(config, resources=tuple(rules))
 
 
 def survey(config: ExposeConfig, host: Host, memory: ExposeMemory, now: float) -> Sequence[Exposed]:
@@ -211,9 +235,10 @@ def _find_parts(
 ) -> list[DevicePart]:
     """Return what makes a device of a resource, each with its ID; `known` is what was before."""
     here: dict[Hashable, DevicePart] = {}
-    for each in (each for match in rule.match for each in host.find(match)):
-        found = _without_excluded(rule.exclude, each, host)
-        if found is None or found.file.identity in here:
+    for found in _matches(rule, host):
+        if found.file.identity in here:
+            continue
+        if isinstance(rule, NamedRule) and not rule.takes(found.placeholders):
             continue
         companions = _companions(rule, host, found)
         if companions is not None:
@@ -282,6 +307,13 @@ def _guesses(
         yield from ((part, former) for part in parts_at(place))
 
 
+def _matches(rule: ResourceRule, host: Host) -> Iterator[Found]:
+    for match in rule.match:
+        for each in host.find(match):
+            if found := _without_excluded(rule.exclude, each, host):
+                yield found
+
+
 def _without_excluded(patterns: Sequence[PathPattern], found: Found, host: Host) -> Found | None:
     """Return `found` with its first file that is not excluded in front; None if all are."""
     if not _is_excluded(patterns, found):
@@ -309,11 +341,13 @@ def _companions(rule: ResourceRule, host: Host, found: Found) -> tuple[DeviceSpe
         for path in found.others
         if not any(pattern.match(path) is not None for pattern in rule.exclude)
     ]
-    for path in (fill(text, found.placeholders) for text in rule.with_):
+    for each in rule.companions:
+        path = fill(each.path, found.placeholders)
+        inside = fill(each.container, found.placeholders) or path
         file = host.identify(path)
         if file is not None:
-            specs.append(DeviceSpec(file.real_path, path, permissions))
-        elif not rule.optional:
+            specs.append(DeviceSpec(file.real_path, inside, each.permissions or permissions))
+        elif not (rule.optional if each.optional is None else each.optional):
             return None
     return tuple(specs)
 

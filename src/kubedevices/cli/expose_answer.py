@@ -25,7 +25,7 @@ from kubedevices.words import did_you_mean
 def print_answer(scanner: ExposeScanner, args: argparse.Namespace) -> None:
     """Look once, allocate the devices that `args.dry_run` names, and print the answer."""
     tree = scanner.list_devices()
-    device_type = _type_of(scanner.config, tree, args.dry_run)
+    device_type = _type_of(scanner.served, tree, args.dry_run)
     resource = f"{scanner.config.namespace}/{device_type}"
     ids = [asked.rpartition("/")[2] for asked in args.dry_run]
     devices = {device_id: tree.devices(device_type)[device_id] for device_id in ids}

@@ -63,9 +63,11 @@ def _looks_into(rule: ResourceRule) -> Iterator[tuple[str, str]]:
     for match in rule.match:
         if match.path is not None:
             yield match.path.text, _fixed_part(match.path)
+        elif match.directory is not None:
+            yield match.directory.text, _fixed_part(match.directory)
         else:
             yield "a match by bus", DEV
-    texts = list(rule.with_)
+    texts = [each.path for each in rule.companions]
     if rule.health is not None and rule.health.file is not None:
         texts.append(rule.health.file)
     for text in texts:

@@ -14,7 +14,7 @@ from kubedevices.builtin.expose_profiles import (
     profile_names,
     read_profile,
 )
-from kubedevices.builtin.expose_tree import ExposeMemory, survey
+from kubedevices.builtin.expose_tree import ExposeMemory, expand, survey
 from kubedevices.cli.output import Column, print_listing
 from kubedevices.plugin.inject import Inject
 
@@ -50,4 +50,4 @@ def print_profiles(args: argparse.Namespace) -> None:
 
 
 def _count(config: ExposeConfig, host: HostDevices) -> int:
-    return len(survey(config, host, ExposeMemory(), now=0.0))
+    return len(survey(expand(config, host, {}), host, ExposeMemory(), now=0.0))

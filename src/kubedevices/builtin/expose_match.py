@@ -1,0 +1,94 @@
+"""How the YAML file of expose finds devices: by path, directory, USB or PCI."""
+
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kubedevices.builtin import expose_checks as checks
+from kubedevices.builtin.path_patterns import PathPattern
+from kubedevices.config.yaml_config import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsbMatch:
+    """USB devices by what they say of themselves; everything given must fit."""
+
+    HINT: ClassVar[str] = """write 'usb: {vendor: "0403", product: "6001"}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "product", "serial")
+
+    vendor: str | None = key(
+        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    product: str | None = key(
+        meaning="product ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    serial: str | None = key(
+        meaning="serial number; wildcards allowed", default=None, check=checks.some_text
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PciMatch:
+    """PCI functions by what the kernel says of them; everything given must fit."""
+
+    HINT: ClassVar[str] = """write 'pci: {vendor: "8086", driver: vfio-pci}'"""
+    ANY_OF: ClassVar[tuple[str, ...]] = ("vendor", "device", "class", "driver")
+
+    vendor: str | None = key(
+        meaning="vendor ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    device: str | None = key(
+        meaning="device ID in hexadecimal, in quotes; wildcards allowed",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    class_: str | None = key(
+        meaning="class or its beginning: 03 is every display controller",
+        name="class",
+        default=None,
+        check=checks.hex_pattern,
+    )
+    driver: str | None = key(
+        meaning="the driver it is bound to; wildcards allowed", default=None, check=checks.some_text
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """Devices by path, or by what they are."""
+
+    HINT: ClassVar[str] = "write '- path: /dev/...'"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("path", "directory", "usb", "pci")
+
+    path: PathPattern | None = key(
+        meaning="glob of device files: *, ? and [...] within one directory level",
+        default=None,
+        parse=PathPattern,
+    )
+    directory: PathPattern | None = key(
+        meaning="glob of directories; all device files below one are one device",
+        default=None,
+        parse=PathPattern,
+    )
+    usb: UsbMatch | None = key(meaning="USB devices of which everything given fits", default=None)
+    pci: PciMatch | None = key(meaning="PCI functions of which everything given fits", default=None)
+
+    @property
+    def wildcards(self) -> int:
+        """How many texts a match remembers."""
+        pattern = self.path or self.directory
+        return pattern.wildcards if pattern else 0
+
+    @property
+    def text(self) -> str:
+        """The match in a message."""
+        if pattern := self.path or self.directory:
+            return pattern.text
+        return "a match by usb" if self.usb else "a match by pci"
