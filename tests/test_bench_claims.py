@@ -136,3 +136,22 @@ def test_health_is_that_of_the_pods_status(bench: Bench, scanner: Widgets) -> No
     until_sync(lambda: bench.health(held) == {"w-0": "Unhealthy"})
     until_sync(lambda: "taints" in bench.published(DRIVER)[1])
     assert bench.claim("pod-2", {WIDGET: 1}).devices == ("w-2",)
+
+
+def test_pods_notice_nothing_of_a_rolling_update(bench: Bench, scanner: Widgets) -> None:
+    """Pods come and go while the new instance starts, takes over, and the old one ends."""
+    old = bench.start(scanner, domain=DRIVER, mode="dra")
+    held = bench.claim("held", {WIDGET: 1})
+    new = bench.start(scanner, domain=DRIVER, mode="dra")
+
+    def has_come_and_gone() -> bool:
+        bench.claim("pod", {WIDGET: 2})
+        bench.release("pod")
+        return new.runner.is_registered and not old.runner.sockets.registration.exists()
+
+    until_sync(has_come_and_gone, 60)
+    old.stop()
+    has_come_and_gone()
+    assert new.runner.has_started
+    bench.release("held")
+    assert bench.claim("next", {WIDGET: 1}).devices == held.devices

@@ -81,7 +81,13 @@ def instance_of(microseconds: int) -> str:
     return f"{microseconds:013x}"
 
 
-def instance_socket(socket_dir: Path, resource: str, instance: str, stem: str = "") -> Path:
+def instance_socket(
+    socket_dir: Path,
+    resource: str,
+    instance: str,
+    stem: str = "",
+    advice: str = SHORTER_SOCKET_DIR,
+) -> Path:
     """Return where one instance serves `resource`; `stem` is `<domain>-<device type>` by default.
 
     A stem that is too long is cut. Raises `SocketPathTooLong` when nothing of it would be left.
@@ -92,7 +98,7 @@ def instance_socket(socket_dir: Path, resource: str, instance: str, stem: str = 
     if excess > 0:
         kept = name.stem.encode()[:-excess].decode(errors="ignore") or name.stem[0]
         name = name._replace(stem=kept)
-    return check_socket_path(socket_dir / str(name), SHORTER_SOCKET_DIR)
+    return check_socket_path(socket_dir / str(name), advice)
 
 
 def _stem_of(resource: str) -> str:

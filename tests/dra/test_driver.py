@@ -13,7 +13,7 @@ import pytest
 import kubedevices as kd
 from kubedevices.allocation import PluginInfo
 from kubedevices.dra.driver import DraDriver
-from kubedevices.errors import InvalidResourceName, SocketInUse, SocketPathTooLong, UsageError
+from kubedevices.errors import InvalidResourceName, SocketPathTooLong, UsageError
 from kubedevices.plugin.timing import Timing
 from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -43,8 +43,8 @@ class Rig:
 
     def __init__(self, directory: Path, api: ApiServer) -> None:
         self.directory, self.api = directory, api
-        self.service = directory / "k" / "plugins" / DRIVER / "dra.sock"
-        self.registration = directory / "k" / "plugins_registry" / f"{DRIVER}-reg.sock"
+        self.data_dir = directory / "k" / "plugins" / DRIVER
+        self.registry = directory / "k" / "plugins_registry"
         self.cdi_dir = directory / "cdi"
         self.scanner = Widgets(kd.Device("w-0", env={"W": "0"}), kd.Device("w-1", env={"W": "1"}))
         self.options: dict[str, Any] = {
@@ -67,17 +67,28 @@ class Rig:
             )
         )
 
+    @property
+    def service(self) -> Path:
+        """The socket of the newest instance; a name without file if there is none."""
+        return max(self.data_dir.glob("dra.*.sock"), default=self.data_dir / "none")
+
+    @property
+    def registration(self) -> Path:
+        """The same for the socket that a kubelet looks for."""
+        return max(self.registry.glob(f"{DRIVER}-reg.*.sock"), default=self.registry / "none")
+
     @contextlib.asynccontextmanager
-    async def driver(self) -> AsyncIterator[DraDriver]:
-        async with kd.serve(self.scanner, domain=DRIVER, mode="dra", **self.options) as driver:
+    async def driver(self, scanner: kd.Scanner | None = None) -> AsyncIterator[DraDriver]:
+        scanner = scanner or self.scanner
+        async with kd.serve(scanner, domain=DRIVER, mode="dra", **self.options) as driver:
             await until(lambda: driver.has_started)
             yield driver
 
-    async def call(self, method: str) -> Any:
+    async def call(self, method: str, service: Path | None = None) -> Any:
         """Call the service for the claim `one`; return the entry of the claim."""
         claim = {"namespace": "default", "uid": UID, "name": "one"}
         request = message_class(f"{V1}.{method}Request")(claims=[claim])
-        channel = await GrpcChannel.dial(self.service, timeout=10)
+        channel = await GrpcChannel.dial(service or self.service, timeout=10)
         try:
             path = f"/{V1}.DRAPlugin/{method}"
             answer = await channel.unary(path, request.SerializeToString(), timeout=30)
@@ -85,9 +96,11 @@ class Rig:
             await channel.close()
         return message_class(f"{V1}.{method}Response").FromString(answer).claims[UID]
 
-    async def register(self, *, registered: bool = True, error: str = "") -> PluginInfo:
+    async def register(
+        self, socket: Path | None = None, *, registered: bool = True, error: str = ""
+    ) -> PluginInfo:
         """Do what a kubelet does with a socket that it finds."""
-        channel = await GrpcChannel.dial(self.registration, timeout=10)
+        channel = await GrpcChannel.dial(socket or self.registration, timeout=10)
         try:
             client = PluginRegistrationClient(channel)
             info = await client.get_info(timeout=10)
@@ -195,15 +208,6 @@ async def test_a_driver_leaves_no_sockets_and_all_else(rig: Rig) -> None:
         assert len(rig.api.writes) == writes
 
 
-async def test_a_second_driver_of_the_same_name_ends(rig: Rig) -> None:
-    """The first goes on."""
-    async with rig.driver() as first:
-        with pytest.raises(SocketInUse):
-            await DraDriver(rig.scanner, domain=DRIVER, **rig.options).run()
-        assert first.has_started
-        await rig.register()
-
-
 async def test_a_scanner_that_fails_ends_the_driver(rig: Rig) -> None:
     """As it ends a device plugin."""
     rig.scanner.list_devices = lambda: None  # type: ignore[method-assign, assignment, return-value]
@@ -248,3 +252,37 @@ async def test_it_can_be_stopped_before_it_began(rig: Rig) -> None:
     async with asyncio.timeout(60):
         await driver.run()
     assert not rig.service.parent.exists()
+
+
+class Waits(Widgets, kd.Allocator):
+    """Allocates when it is told to."""
+
+    def __init__(self, *devices: kd.Device) -> None:
+        super().__init__(*devices)
+        self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def allocate(self, request: kd.AllocateRequest) -> Any:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return kd.USE_DEFAULT
+
+
+async def test_a_call_ends_before_the_driver_does(rig: Rig) -> None:
+    """The registration socket goes at once; a stream of health holds nothing up."""
+    rig.scanner = waits = Waits(*rig.scanner.devices)
+    rig.api.claims["one"] = claim_of(UID, "w-1")
+    async with rig.driver() as driver:
+        service = driver.sockets.service
+        health = await GrpcChannel.dial(service, timeout=10)
+        lists = health.stream("/v1.DRAResourceHealth/NodeWatchResources", b"")
+        assert await anext(lists)
+        call = asyncio.create_task(rig.call("NodePrepareResources", service))
+        await waits.is_asked.wait()
+        driver.stop()
+        await until(lambda: not rig.registration.exists())
+        await until(lambda: not service.exists())
+        assert not call.done()
+        waits.may_answer.set()
+        assert not (await call).error
+        await health.close()
+    assert [*rig.cdi_dir.iterdir()]

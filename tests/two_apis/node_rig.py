@@ -121,7 +121,8 @@ class NodeRig:
 
     @property
     def service(self) -> Path:
-        return self.directory / "k" / "plugins" / DOMAIN / "dra.sock"
+        directory = self.directory / "k" / "plugins" / DOMAIN
+        return max(directory.glob("dra.*.sock"), default=directory / "dra.sock")
 
     @property
     def published(self) -> set[str]:

@@ -167,7 +167,10 @@ class DraNode:
         return ""
 
     def _cannot_call(self, driver: str) -> str:
-        return "" if self.kubelet.drivers.instances(driver) else "not registered"
+        instances = self.kubelet.drivers.instances(driver)
+        if any(each.is_connected for each in instances):
+            return ""
+        return "registered, but killed" if instances else "not registered"
 
     def _claimed(self, name: str, uid: str, results: Sequence[Object]) -> Claimed:
         info = self.kubelet.prepared("default", name)

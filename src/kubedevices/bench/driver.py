@@ -22,5 +22,4 @@ class DriverPlugin(RunnerPlugin[DraDriver]):
 
     def socket_files(self) -> list[Path]:
         """Return both sockets: the one for calls, and the one by which a kubelet finds it."""
-        settings = self.runner.settings
-        return [settings.service_socket(self._domain), settings.registration_socket(self._domain)]
+        return [self.runner.sockets.service, self.runner.sockets.registration]

@@ -17,9 +17,11 @@ traces     what a driver leaves on disk for the next process
 api_client  the calls to the API server
 publisher  keeps the ResourceSlices as they are wanted
 author_calls  the author's code, asked about claims
+claim_lock  one claim at a time, also where two instances run
 service    what a kubelet asks of a driver
 claim_log  what a kubelet asked, and which claims were refused
 driver_metrics  what is counted
+sockets    the two sockets, and other instances of the driver
 options    what may be chosen
 driver     one scanner, two sockets, the slices of one node
 """

@@ -7,7 +7,6 @@ registration socket, by which a kubelet finds it, and goes after it.
 import asyncio
 import contextlib
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 from kubedevices.allocation import PluginInfo
@@ -25,9 +24,10 @@ from kubedevices.dra.prepared import FILE_NAME
 from kubedevices.dra.publisher import Publisher
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import Offer, describe_refused, offer_of
+from kubedevices.dra.sockets import DriverSockets
 from kubedevices.dra.traces import Traces
 from kubedevices.dra.tree_lookup import TreeLookup
-from kubedevices.errors import CannotAsk, UsageError
+from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads, scanning
@@ -35,11 +35,8 @@ from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
-from kubedevices.plugin.timing import HookTimeouts, back_off
 from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.wire.dra import HEALTH_SERVICES, PLUGIN_SERVICES, PLUGIN_TYPE, dra_methods
-from kubedevices.wire.services import plugin_registration_methods
-from kubedevices.wire.unix_grpc import GrpcServer, Methods
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,10 +65,16 @@ class DraDriver:
         self.domain = check_driver_name(domain)
         self.settings = settings = DraSettings(**options)
         self._scanner = scanner
-        self._sockets = settings.service_socket(domain), settings.registration_socket(domain)
+        self.sockets = DriverSockets(
+            domain,
+            settings.service_socket(domain),
+            settings.registration_socket(domain),
+            settings.timing,
+        )
+        """Where a kubelet finds and calls the driver."""
+
         self._api = ApiClient(find_access(settings.kubeconfig))
         self._hooks: dict[str, Hooks] = {}
-        self._servers: dict[Path, GrpcServer] = {}
         self._refused: Mapping[DeviceKey, str] = {}
         self._guard = guard or KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
         self._preparation = Preparation(
@@ -88,11 +91,7 @@ class DraDriver:
             self._preparation,
             self._hooks_of,
             dev_root=settings.dev_root,
-            timeouts=HookTimeouts(
-                allocate=settings.allocate_timeout,
-                pre_start=settings.pre_start_timeout,
-                prepare=settings.prepare_timeout,
-            ),
+            timeouts=settings.hook_timeouts,
             guard=self._guard,
         )
         self._traces = Traces(settings.data_dir(domain))
@@ -109,21 +108,22 @@ class DraDriver:
         self._offer: Offer | None = None
         self._guard_changed, self._noting = asyncio.Event(), asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped, self._is_serving = asyncio.Event(), asyncio.Event()
+        self._stopped = asyncio.Event()
         self._is_stopped = self._knows_claims = False
-        self.is_registered = False
-        """Whether a kubelet accepted the driver when it found it last."""
 
     def __repr__(self) -> str:
         state = "registered" if self.is_registered else "not registered"
         return f"<DraDriver {self.domain}: {state}>"
 
     @property
+    def is_registered(self) -> bool:
+        """Whether a kubelet accepted the driver when it found it last."""
+        return self.sockets.is_registered
+
+    @property
     def has_started(self) -> bool:
         """Whether both sockets are served, for a kubelet that may come later."""
-        return all(
-            path in self._servers and self._servers[path].owns_socket() for path in self._sockets
-        )
+        return self.sockets.has_started
 
     @property
     def offer(self) -> Offer | None:
@@ -164,9 +164,7 @@ class DraDriver:
 
     def unlink_sockets(self) -> None:
         """Remove our socket files at once: for an exit that cannot wait for `run`."""
-        for path in reversed(self._sockets):
-            if path in self._servers and self._servers[path].owns_socket():
-                path.unlink(missing_ok=True)
+        self.sockets.unlink()
 
     async def run(self) -> None:
         """Scan and serve until the scanner ends, `stop` is called, or something fails for good.
@@ -187,7 +185,7 @@ class DraDriver:
         finally:
             updates.stop()
             scan.cancel()
-            await scanning.let_end(scan, self._scanner, self.settings.timing.exit_grace)
+            await scanning.let_end(scan, self._scanner, _STOP_GRACE)
             await hook_threads.settle(self.settings.timing.hook_grace)
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:
@@ -201,7 +199,7 @@ class DraDriver:
 
     async def _serve(self, updates: TreeUpdates) -> NoReturn:
         settings, service = self.settings, self._service
-        await hook_threads.call(self._preparation.start)
+        await service.start()
         if not await hook_threads.call(self._traces.may_have_slices):
             self.publisher.begin_empty()
         self._knows_claims = True
@@ -210,7 +208,7 @@ class DraDriver:
         tree, _ = await updates.next()
         await self._take(tree, lookup)
         names = (*PLUGIN_SERVICES, *HEALTH_SERVICES)
-        info = PluginInfo(PLUGIN_TYPE, self.domain, str(self._sockets[0]), names)
+        info = PluginInfo(PLUGIN_TYPE, self.domain, str(self.sockets.service), names)
         watch = FileWatch(interval=settings.timing.look_interval, names_only=True)
         try:
             with watch:
@@ -218,15 +216,14 @@ class DraDriver:
                     ("devices", self._follow(updates, lookup)),
                     ("guard", self._guard.run(self._guard_changed.set)),
                     ("withheld devices", self._follow_guard()),
-                    ("slices", self.publisher.run()),
-                    ("service", self._keep(watch, self._sockets[0], dra_methods(self.claim_log))),
-                    ("registration", self._keep_registered(watch, info)),
+                    ("slices", self._keep_slices()),
+                    ("sockets", self.sockets.run(watch, dra_methods(self.claim_log), info)),
                     ("CDI files", self._keep_files(watch, service)),
                 )
         finally:
-            for path in reversed(self._sockets):  # a kubelet takes leave when the first is gone
-                if path in self._servers:
-                    await self._servers[path].stop(_STOP_GRACE)
+            service.end_health()
+            grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
+            await self.sockets.stop(grace)
             await service.settle(_STOP_GRACE)
         raise AssertionError("unreachable: all run until cancelled or until one raises")
 
@@ -288,61 +285,18 @@ class DraDriver:
             check_schema(hooks.parameters)
         return hooks
 
+    async def _keep_slices(self) -> NoReturn:
+        """Publish while no newer instance of the driver does."""
+        while True:
+            await self.sockets.lead()
+            await run_together(
+                ("publisher", self.publisher.run()), ("newer", self.sockets.yield_lead())
+            )
+            self.publisher.forget()
+
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:
         """Write CDI files again that somebody removed: containers are started again by them."""
         with watch.subscribe(self.settings.cdi_dir) as directory:
             while True:
                 await directory.changed()
                 await service.ensure_files()
-
-    # ------------------------------------------------------------ sockets
-
-    async def _keep_registered(self, watch: FileWatch, info: PluginInfo) -> NoReturn:
-        methods = plugin_registration_methods(_Registration(self, info))
-        await self._is_serving.wait()  # a kubelet calls the service as soon as it finds us
-        await self._keep(watch, self._sockets[1], methods)
-        raise AssertionError("unreachable: it serves until cancelled")
-
-    async def _keep(self, watch: FileWatch, path: Path, methods: Methods) -> NoReturn:
-        """Serve `methods` at `path`, and again whenever the socket's file is gone."""
-        failures = 0
-        with watch.subscribe(path) as files:
-            while True:
-                server = GrpcServer(methods, name=f"{self.domain} {path.name}")
-                path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-                try:
-                    await server.start(path)
-                except CannotAsk as error:
-                    if not isinstance(error.__cause__, FileNotFoundError):
-                        raise
-                    failures += 1  # the directory was removed under our hands
-                    await asyncio.sleep(back_off(0.01, 1.0, failures))
-                    continue
-                failures = 0
-                self._servers[path] = server
-                self._is_serving.set()
-                _log.info("%s: serving at %s", self.domain, path)
-                files.look()
-                while server.owns_socket():
-                    await files.changed()
-                await server.stop()
-                _log.warning("%s: %s is gone: serving there again", self.domain, path)
-
-
-class _Registration:
-    """Answers the kubelet that found the registration socket."""
-
-    def __init__(self, driver: DraDriver, info: PluginInfo) -> None:
-        self._driver, self._info = driver, info
-
-    async def get_info(self) -> PluginInfo:
-        """Say what is served and where."""
-        return self._info
-
-    async def notify_registration_status(self, registered: bool, error: str) -> None:
-        """Learn whether the kubelet accepted the driver; if not, it tries again by itself."""
-        self._driver.is_registered = registered
-        if registered:
-            _log.info("%s: registered by the kubelet that found it", self._driver.domain)
-        else:
-            _log.error("%s: the kubelet refused the driver: %s", self._driver.domain, error)

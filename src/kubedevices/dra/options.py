@@ -1,5 +1,6 @@
 """What may be chosen for a DRA driver besides the scanner and the domain, checked in one place."""
 
+import binascii
 import os
 import socket
 from dataclasses import dataclass, field
@@ -8,12 +9,14 @@ from typing import TypedDict
 
 from kubedevices.cdi.names import SUBDOMAIN
 from kubedevices.dra.guard import GuardTiming
-from kubedevices.errors import UsageError
+from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.cdi_files import CDI_DIR
+from kubedevices.plugin.options import new_instance
 from kubedevices.plugin.timing import HookTimeouts, Timing
-from kubedevices.socket_paths import check_socket_path
+from kubedevices.socket_paths import instance_socket
 
 KUBELET_DIR = Path("/var/lib/kubelet")
+_SHORTEST_SOCKET = len("/d.01234567.0123456789abc.sock")
 ADVICE = "choose a shorter domain, or a kubelet with a shorter --root-dir"
 
 
@@ -58,7 +61,8 @@ class DraSettings:
     pre_start_timeout: float = HookTimeouts().pre_start
     prepare_timeout: float = HookTimeouts().prepare
     guard_timing: GuardTiming = field(default_factory=GuardTiming)
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=lambda: Timing(exit_grace=25.0))
+    instance: str = field(default_factory=new_instance, init=False)
 
     def __post_init__(self) -> None:
         """Fill in the node and check what type hints cannot."""
@@ -72,9 +76,26 @@ class DraSettings:
             if not getattr(self, option) > 0:
                 raise UsageError(f"{option} must be positive: {getattr(self, option)}")
 
+    @property
+    def hook_timeouts(self) -> HookTimeouts:
+        """How long the author's code may take."""
+        return HookTimeouts(
+            allocate=self.allocate_timeout,
+            pre_start=self.pre_start_timeout,
+            prepare=self.prepare_timeout,
+        )
+
     def data_dir(self, driver: str) -> Path:
-        """Return the directory of a driver's socket and of its checkpoint."""
-        return self.kubelet_dir / "plugins" / driver
+        """Return the directory of a driver's sockets and of its checkpoint.
+
+        If a socket could not be bound in `plugins/DRIVER`, a hash stands for the end of the name.
+        """
+        directory = self.kubelet_dir / "plugins" / driver
+        excess = len(bytes(directory)) + _SHORTEST_SOCKET - SocketPathTooLong.limit
+        if excess <= 0:
+            return directory
+        mark = f"-{binascii.crc32(driver.encode()):08x}"
+        return directory.with_name(driver[: max(1, len(driver) - excess - len(mark))] + mark)
 
     @property
     def pod_resources(self) -> Path:
@@ -82,11 +103,10 @@ class DraSettings:
         return self.kubelet_dir / "pod-resources" / "kubelet.sock"
 
     def service_socket(self, driver: str) -> Path:
-        """Return where a kubelet calls the driver; raises `SocketPathTooLong`."""
-        return check_socket_path(self.data_dir(driver) / "dra.sock", ADVICE)
+        """Return where a kubelet calls this instance; raises `SocketPathTooLong`."""
+        return instance_socket(self.data_dir(driver), driver, self.instance, "dra", ADVICE)
 
     def registration_socket(self, driver: str) -> Path:
-        """Return where a kubelet finds the driver; raises `SocketPathTooLong`."""
-        return check_socket_path(
-            self.kubelet_dir / "plugins_registry" / f"{driver}-reg.sock", ADVICE
-        )
+        """Return where a kubelet finds this instance; raises `SocketPathTooLong`."""
+        directory = self.kubelet_dir / "plugins_registry"
+        return instance_socket(directory, driver, self.instance, f"{driver}-reg", ADVICE)

@@ -16,9 +16,10 @@ from kubedevices.dra.claims import Group, Holder, Result, check_free
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.slices import Offered
-from kubedevices.errors import CdiWriteFailed, ClaimRefused
+from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable
 from kubedevices.host import cdi_specs
 
+LOCK_NAME = "claims.lock"
 _UID_LENGTH = 36
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,11 @@ class Preparation:
         self._driver, self._node, self._file = driver, node_name, file
         self._kind, self._cdi_dir, self._boot_id = cdi_kind(driver), cdi_dir, boot_id
         self._claims = PreparedClaims(file)
+
+    @property
+    def lock_file(self) -> Path:
+        """What instances of the driver lock while they change anything."""
+        return self._file.with_name(LOCK_NAME)
 
     def start(self) -> None:
         """Read the checkpoint, remove CDI files that no claim has, write those that are missing.
@@ -49,6 +55,19 @@ class Preparation:
             for claim in self._claims_of_files():
                 self._claims.put(claim)
         self.ensure_files()
+
+    def refresh(self) -> None:
+        """Read the checkpoint again if another instance of the driver has changed it.
+
+        Raises `PreparedUnwritable` if that is of another version: it would be lost.
+        """
+        if not self._claims.is_current and self._file.exists():
+            found, is_whole = PreparedClaims.read(self._file)
+            if is_whole:
+                self._claims = found
+            elif found.is_of_other_version:
+                problem = "an instance of another version of the driver wrote it"
+                raise PreparedUnwritable(str(self._file), problem)
 
     def ensure_files(self) -> None:
         """Write every CDI file that is missing or was changed; what cannot be written is logged."""

@@ -17,6 +17,7 @@ from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import Group, Result
 from kubedevices.errors import PreparedUnwritable
 from kubedevices.host import untrusted_files
+from kubedevices.wire.unix_socket import FileIdentity
 
 VERSION = 1
 FILE_NAME = "prepared.json"
@@ -59,6 +60,10 @@ class PreparedClaims:
 
     def __init__(self, path: Path, claims: Iterable[PreparedClaim] = ()) -> None:
         self.path = path
+        self._file: FileIdentity | None = None
+        self.is_of_other_version = False
+        """Whether `read` found a file of another version of this program."""
+
         self._claims = {each.reference.uid: each for each in claims}
 
     @classmethod
@@ -67,21 +72,31 @@ class PreparedClaims:
 
         What is lost that way is logged: a kubelet prepares again the claims of pods that start.
         """
+        found, file = cls(path), FileIdentity.of(path)
         try:
             data = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT)
         except FileNotFoundError:
-            return cls(path), True
+            return found, True
         except OSError as error:
             problem = error.strerror or str(error)
         else:
             try:
-                return cls(path, _claims_of(data)), True
+                found = cls(path, _claims_of(data))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 problem = str(error) or type(error).__name__
+                found.is_of_other_version = isinstance(error, _OtherVersion)
+            else:
+                found._file = file
+                return found, True
         _log.error(
             "%s cannot be read, so it is not known which claims were prepared: %s", path, problem
         )
-        return cls(path), False
+        return found, False
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is still the file that was read or written last."""
+        return self._file is not None and FileIdentity.of(self.path) == self._file
 
     def __iter__(self) -> Iterator[PreparedClaim]:
         return iter(tuple(self._claims.values()))
@@ -108,7 +123,11 @@ class PreparedClaims:
             untrusted_files.replace(self.path, _text_of(claims.values()).encode())
         except OSError as error:
             raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
-        self._claims = dict(claims)
+        self._claims, self._file = dict(claims), FileIdentity.of(self.path)
+
+
+class _OtherVersion(ValueError):
+    """A file that is no worse for it."""
 
 
 def _text_of(claims: Iterable[PreparedClaim]) -> str:
@@ -134,7 +153,7 @@ def _claims_of(data: bytes) -> list[PreparedClaim]:
     """Raises `ValueError` and its like for what is not such a file."""
     document = json.loads(data)
     if document["version"] != VERSION:
-        raise ValueError(f"it has version {document['version']}, this program reads {VERSION}")
+        raise _OtherVersion(f"it has version {document['version']}, this program reads {VERSION}")
     if _checksum(document["claims"]) != document["checksum"]:
         raise ValueError("its checksum is wrong")
     return [_claim_of(each) for each in document["claims"]]

@@ -58,6 +58,10 @@ class Publisher:
         """Take it as known that the server has no slices of ours. Before `publish`."""
         self._may_be_there = set()
 
+    def forget(self) -> None:
+        """Take nothing as known any more: another instance writes the slices."""
+        self.is_published, self._may_be_there = False, None
+
     @property
     def is_empty(self) -> bool:
         """Whether no slice is wanted, and the server has none."""

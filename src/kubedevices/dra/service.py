@@ -6,6 +6,7 @@ lock, so that preparing a claim and giving it back never overlap.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.dra.author_calls import AuthorCalls
+from kubedevices.dra.claim_lock import ClaimLock
 from kubedevices.dra.claims import Configuration, Group, Result, configuration_of, results_of
 from kubedevices.dra.guard import Guard
 from kubedevices.dra.preparation import Preparation
@@ -72,7 +74,8 @@ class ClaimService:
         )
         self._offer: Offer | None = None
         self._offered = asyncio.Event()
-        self._lock = asyncio.Lock()
+        self._lock = ClaimLock(preparation.lock_file)
+        self._is_ending = False
         self._work: set[asyncio.Task[Any]] = set()
         self._guard = guard
         self._taking: frozenset[str] = frozenset()
@@ -86,6 +89,15 @@ class ClaimService:
         self._offer = offer
         event, self._offered = self._offered, asyncio.Event()
         event.set()
+
+    async def start(self) -> None:
+        """Take up what earlier processes have left."""
+        await self._locked(self._preparation.start)
+
+    def end_health(self) -> None:
+        """End the streams of health: what is waited for after that are claims."""
+        self._is_ending = True
+        self._offered.set()
 
     async def settle(self, timeout: float) -> None:
         """Wait for claims that are being prepared or given back."""
@@ -113,7 +125,7 @@ class ClaimService:
 
     async def watch_health(self) -> AsyncIterator[list[DeviceHealth]]:
         """Yield the health of all devices at once, with each change, and every few seconds."""
-        while True:
+        while not self._is_ending:
             news, offer = self._offered, self._offer
             now = int(time.time())
             yield [
@@ -132,6 +144,13 @@ class ClaimService:
                 continue
 
     # ------------------------------------------------------------ one claim
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Be the only process that prepares or gives back, and know what the others did."""
+        async with self._lock:
+            await hook_threads.call(self._preparation.refresh)
+            yield
 
     async def _answer(
         self, claim: ClaimReference, work: Callable[[ClaimReference], Coroutine[Any, Any, Ready]]
@@ -167,7 +186,7 @@ class ClaimService:
     async def _prepare(self, claim: ClaimReference) -> Ready:
         results, configuration = await self._read(claim)
         await self._author.wait_until_quiet(claim, QUIET_LIMIT)
-        async with self._lock:
+        async with self._turn():
             await self._author.wait_until_quiet(claim, 0)
             ready = await hook_threads.call(self._preparation.ready, claim, results)
             if ready is not None:
@@ -239,14 +258,14 @@ class ClaimService:
     async def _undo_later(self, claim: ClaimReference, groups: Sequence[Group]) -> None:
         """Undo it when the call that is late has returned."""
         await self._author.wait_until_quiet(claim, None)
-        async with self._lock:
+        async with self._turn():
             known = self._preparation.known(claim.uid)
             if known is not None and not known.is_ready:
                 await self._undo(claim, groups)
 
     async def _unprepare(self, claim: ClaimReference) -> Ready:
         await self._author.wait_until_quiet(claim, QUIET_LIMIT)
-        async with self._lock:
+        async with self._turn():
             await self._author.wait_until_quiet(claim, 0)
             known = self._preparation.known(claim.uid)
             if known is not None:
@@ -255,7 +274,7 @@ class ClaimService:
         return ()
 
     async def _locked(self, function: Callable[..., None], *arguments: object) -> None:
-        async with self._lock:
+        async with self._turn():
             await hook_threads.call(function, *arguments)
 
     async def _read(

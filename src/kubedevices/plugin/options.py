@@ -121,7 +121,7 @@ class Settings:
     on_allocated: Callable[[str, float], None] | None = None
     wrap_lists: WrapLists | None = None
     timing: Timing = field(default_factory=Timing)
-    instance: str = field(default_factory=lambda: _new_instance(), init=False)  # noqa: PLW0108
+    instance: str = field(default_factory=lambda: new_instance(), init=False)  # noqa: PLW0108
 
     def __post_init__(self) -> None:
         """Check what type hints cannot."""
@@ -186,7 +186,7 @@ class Settings:
 _instances = itertools.count()
 
 
-def _new_instance() -> str:
+def new_instance() -> str:
     """Return a name that no other instance on this host has and that sorts by start."""
     started = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000  # the same in every container
     return instance_of(started + next(_instances))

@@ -1,0 +1,81 @@
+"""One claim at a time, in this process and in other instances of the driver. asyncio.
+
+While a driver is updated two processes prepare claims, by one checkpoint. A lock on a file beside
+it keeps them apart; a process that is killed loses it.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from kubedevices.errors import PreparedUnwritable
+
+LOCK_LIMIT = 40.0
+"""Seconds to wait for the other process: a kubelet waits for 45 s."""
+
+_FIRST_PAUSE, _LAST_PAUSE = 0.002, 0.05
+
+
+class ClaimLock:
+    """The lock on the file at `path`, as an asynchronous context. Raises `PreparedUnwritable`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inner = asyncio.Lock()
+        self._file: int | None = None
+
+    async def __aenter__(self) -> None:
+        """Wait for our turn."""
+        await self._inner.acquire()
+        try:
+            await self._take()
+        except BaseException:
+            self._inner.release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        """Let the next one in."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._inner.release()
+
+    async def _take(self) -> None:
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + LOCK_LIMIT, _FIRST_PAUSE
+        while True:
+            try:
+                self._file = _try_lock(self._path)  # in memory, but for the first time
+            except OSError as error:
+                raise PreparedUnwritable(str(self._path), error.strerror or str(error)) from error
+            if self._file is not None:
+                return
+            if loop.time() > until:
+                problem = f"another instance of the driver has kept it for {LOCK_LIMIT:g} s"
+                raise PreparedUnwritable(str(self._path), problem)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE)
+
+
+def _try_lock(path: Path) -> int | None:
+    """Return the file with the lock on it, None while another process has it; raises `OSError`."""
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.open(path, how, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - the same call as for the file
+        mine = os.fstat(file)
+        if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass  # somebody has it, or removed the file meanwhile
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):  # a file system without locks
+            return file
+        os.close(file)
+        raise
+    os.close(file)
+    return None

@@ -1,0 +1,151 @@
+"""Two instances of a driver on a node: a rolling update, and what a killed instance leaves."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.dra import claim_lock
+from kubedevices.dra.claim_lock import ClaimLock
+from kubedevices.dra.names import DRIVER_LIMIT
+from kubedevices.dra.options import DraSettings
+from kubedevices.errors import PreparedUnwritable, SocketPathTooLong
+from tests import waiting
+from tests.dra.api_server import ApiServer, claim_of
+from tests.dra.test_driver import UID, Rig, Widgets
+
+until = partial(waiting.until, timeout=60)
+OLD, NEW = ["w-0", "w-1"], ["w-0", "w-1", "w-2"]
+
+
+@pytest.fixture
+async def rig(short_dir: Path) -> AsyncIterator[Rig]:
+    async with ApiServer().running() as api:
+        api.claims["one"] = claim_of(UID, "w-1")
+        yield Rig(short_dir, api)
+
+
+def newer() -> Widgets:
+    return Widgets(*(kd.Device(name, env={"W": name}) for name in NEW))
+
+
+async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) -> None:
+    """The kubelet calls either of them all the time, and each knows what the other did."""
+    async with rig.driver() as older:
+        await rig.register()
+        await until(lambda: rig.api.devices == [OLD])
+        async with rig.driver(newer()) as latest:
+            assert older.sockets.registration.exists(), "no kubelet has the newer yet"
+            await rig.register(latest.sockets.registration)
+            await until(lambda: not older.sockets.registration.exists())
+            assert older.has_started
+            await until(lambda: rig.api.devices == [NEW])
+            for first, second in ((older, latest), (latest, older)):
+                prepared = await rig.call("NodePrepareResources", first.sockets.service)
+                assert not prepared.error
+                assert await rig.call("NodePrepareResources", second.sockets.service) == prepared
+                assert not (await rig.call("NodeUnprepareResources", second.sockets.service)).error
+                assert not [*rig.cdi_dir.iterdir()]
+            rig.scanner.devices.append(kd.Device("old-only"))
+            rig.scanner.trigger()
+            await until(lambda: older._offer is not None and len(older._offer.devices) == 3)
+            assert rig.api.devices == [NEW], "one of them writes slices"
+        await until(older.sockets.registration.exists)
+        await until(lambda: rig.api.devices == [[*OLD, "old-only"]])
+
+
+async def test_an_older_instance_that_ends_leaves_what_is_the_newer_ones(rig: Rig) -> None:
+    """In the order of a DaemonSet that makes the new pod first."""
+    old = asyncio.Event()
+
+    async def run_old() -> None:
+        async with rig.driver() as driver:
+            await rig.register(driver.sockets.registration)
+            old.set()
+            await ends.wait()
+
+    ends, running = asyncio.Event(), asyncio.create_task(run_old())
+    await old.wait()
+    async with rig.driver(newer()) as latest:
+        await rig.register(latest.sockets.registration)
+        await rig.call("NodePrepareResources")
+        ends.set()
+        await running
+        assert latest.has_started
+        assert rig.service == latest.sockets.service
+        assert not (await rig.call("NodePrepareResources")).error
+        (file,) = rig.cdi_dir.iterdir()
+        assert '"W=w-1"' in file.read_text()
+        await until(lambda: rig.api.devices == [NEW])
+
+
+async def test_a_killed_instance_is_cleared_away(rig: Rig) -> None:
+    """A kubelet dials what it finds, so the sockets have to go; those of others stay."""
+    async with rig.driver() as driver:
+        names = [driver.sockets.service, driver.sockets.registration]
+    dead = [
+        path.with_name(path.name.replace(path.suffixes[-2], ".0000000000001")) for path in names
+    ]
+    stranger = names[1].with_name("another.com-reg.sock")
+    for path in (*dead, stranger):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    async with rig.driver() as driver:
+        await until(lambda: not any(path.exists() for path in dead))
+        assert stranger.exists()
+        assert driver.has_started
+
+
+@pytest.mark.parametrize("length", range(8, DRIVER_LIMIT + 1, 5))
+def test_sockets_of_long_names_are_shortened(length: int) -> None:
+    """Linux binds paths of 107 bytes; two drivers never share a path."""
+    settings = DraSettings(node_name="n")
+    directory = settings.kubelet_dir / "plugins"
+    paths = set()
+    for last in "ab":
+        driver = "x" * (length - 5) + f"{last}.com"
+        service = settings.service_socket(driver)
+        assert service.parent.parent == directory
+        assert len(bytes(service)) <= SocketPathTooLong.limit
+        assert len(bytes(settings.registration_socket(driver))) <= SocketPathTooLong.limit
+        paths |= {service, settings.data_dir(driver)}
+    assert len(paths) == 4
+
+
+def test_a_path_that_cannot_be_shortened_is_named() -> None:
+    """With the way out."""
+    settings = DraSettings(node_name="n", kubelet_dir=Path("/" + "k" * 70))
+    with pytest.raises(SocketPathTooLong, match=r"k/plugins/.*--root-dir"):
+        settings.service_socket("example.com")
+
+
+async def test_one_process_at_a_time(tmp_path: Path) -> None:
+    """A lock of a process that died is free; a file that was removed is made again."""
+    first, second = (ClaimLock(tmp_path / "d" / "lock") for _ in range(2))
+    order = []
+
+    async def use(lock: ClaimLock, name: str) -> None:
+        async with lock:
+            order.append(name)
+            await asyncio.sleep(0)
+            order.append(name)
+
+    await asyncio.gather(*(use(lock, f"{i}") for i in range(8) for lock in (first, second)))
+    assert order[::2] == order[1::2]
+    (tmp_path / "d" / "lock").unlink()
+    await use(first, "last")
+
+
+async def test_a_lock_that_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet asks again."""
+    monkeypatch.setattr(claim_lock, "LOCK_LIMIT", 0.01)
+    first, second = (ClaimLock(tmp_path / "lock") for _ in range(2))
+    async with first:
+        with pytest.raises(PreparedUnwritable, match="another instance"):
+            await second.__aenter__()
+    async with second:
+        pass
