@@ -1,5 +1,6 @@
 """`--mode dra` of the verbs that serve."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -48,3 +49,30 @@ def test_the_extra_is_named_where_it_is_missing(
         monkeypatch.delitem(sys.modules, f"kubedevices.dra.{name}", raising=False)
     assert main([*SIMULATE, "--mode", "dra"]) == 2
     assert "pip install 'kubedevices[dra]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", False),
+        ("--mode dra", True),
+        ("--mode=split", True),
+        ("--mode-file /nowhere/mode", True),
+        ("--mode-file=/nowhere/mode", True),
+    ],
+)
+def test_who_may_have_to_ask_an_api_server_can_speak_tls(words: str, expected: bool) -> None:
+    """Also where the mode changes only later; a device plugin saves the memory."""
+    program = (
+        "import sys\nfrom kubedevices.cli import main\ncode = main(sys.argv[1:])\n"
+        "import asyncio.sslproto\nprint(code, asyncio.sslproto.ssl is not None)"
+    )
+    arguments = [*SIMULATE, *words.split(), "--preset", "none"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == f"2 {expected}\n"

@@ -179,7 +179,7 @@ def _main(argv: list[str], output: contextlib.ExitStack) -> int:
         return 2
     if top.verb not in VERBS:
         parser.error(f"unknown verb {top.verb!r}{did_you_mean(top.verb, VERBS)}")
-    if top.verb in _WITHOUT_TLS and not {"dra", "--mode=dra"} & {*top.arguments}:
+    if top.verb in _WITHOUT_TLS and not any(each.startswith("--mode") for each in top.arguments):
         _load_asyncio_without_tls()
     verb = load_verb(top.verb)
     takes_command = getattr(verb, "TAKES_COMMAND", False)
