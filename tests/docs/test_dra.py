@@ -6,8 +6,8 @@ from pathlib import Path
 import yaml
 
 from kubedevices.dra import api_client
+from kubedevices.manifests.dra_access import RULES
 from tests.docs.pages import ROOT
-from tests.kubernetes.test_dra import RULES
 
 PAGE = (ROOT / "docs/dra.md").read_text()
 

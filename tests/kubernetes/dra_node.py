@@ -58,7 +58,7 @@ class Driver:
         return [each for each in found if each["spec"]["driver"] == DRIVER]
 
     def published(self) -> list[str]:
-        return [each["name"] for part in self.slices() for each in part["spec"]["devices"]]
+        return [each["name"] for part in self.slices() for each in part["spec"].get("devices", [])]
 
     def cdi_files(self) -> list[Path]:
         return sorted(self.cluster.cdi_dir.glob(f"kubedevices_{DRIVER}-claim_*"))

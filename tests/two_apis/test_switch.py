@@ -1,6 +1,7 @@
 """A node changes its mode while it serves: what is held stays, and nothing is in both APIs."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import kubedevices as kd
 from kubedevices.errors import RpcError, UsageError
 from kubedevices.modes import run_until_signal
+from kubedevices.two_apis import switch as switch_module
 from tests.dra.api_server import Fault
-from tests.two_apis.node_rig import DOMAIN, NodeRig, Widgets, until
+from tests.two_apis.node_rig import DOMAIN, RESOURCE, NodeRig, Widgets, until
 
 BOTH = {"w-0", "w-1"}
 
@@ -51,13 +53,116 @@ async def test_a_device_that_a_pod_holds_is_withheld_until_it_is_free(rig: NodeR
         rig.choose("dra")
         await until(lambda: rig.published == {"w-1"})
         rig.give("1", "w-0")
-        assert "the pod default/old holds it" in (await rig.prepare("1"))["1"]
+        assert "device w-0 cannot be used: " in (await rig.prepare("1"))["1"]
         asked = rig.pods.questions
         await until(lambda: rig.pods.questions > asked + 4)
         assert rig.published == {"w-1"}
         del rig.pods.held["w-0"]
         await until(lambda: rig.published == BOTH)
         assert not (await rig.prepare("1"))["1"]
+
+
+async def test_a_plugin_stays_registered_while_a_pod_holds_a_device_of_it(rig: NodeRig) -> None:
+    """Without devices: the kubelet starts no container of the pod again without a plugin."""
+    async with rig.serving():
+        await until(lambda: offered(rig) == BOTH)
+        await rig.allocate("w-0", "old")
+        rig.choose("dra")
+        await until(lambda: rig.published == {"w-1"})
+        assert rig.kubelet.connected(RESOURCE)
+        assert rig.kubelet.devices(RESOURCE) == {}
+        del rig.pods.held["w-0"]
+        await until(lambda: rig.published == BOTH)
+        await until(lambda: not rig.kubelet.connected(RESOURCE))
+
+
+@pytest.fixture
+def reboot(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what gives the host another boot ID."""
+
+    def change() -> None:
+        monkeypatch.setattr(switch_module, "read_boot_id", lambda: "the-next-boot")
+
+    return change
+
+
+async def held_over_a_reboot(rig: NodeRig, reboot: Callable[[], None]) -> None:
+    """Let a pod have w-0 of the device plugin in mode dra, and reboot: the kubelet says nothing."""
+    async with rig.serving():
+        await until(lambda: offered(rig) == BOTH)
+        await rig.allocate("w-0", "old")
+        rig.choose("dra")
+        await until(lambda: rig.published == {"w-1"})
+    reboot()
+    rig.pods.is_broken = True
+
+
+async def test_a_pod_of_the_device_plugin_comes_back_after_a_reboot(
+    rig: NodeRig, reboot: Callable[[], None]
+) -> None:
+    """A kubelet admits it again only if a plugin lists its device; then DRA goes on waiting."""
+    await held_over_a_reboot(rig, reboot)
+    async with rig.serving():
+        await until(lambda: offered(rig) == {"w-0"})
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 3)
+        assert rig.published == {"w-1"}
+        rig.pods.is_broken = False
+        await until(lambda: not offered(rig))
+        assert rig.kubelet.connected(RESOURCE), "its containers may start again"
+        assert rig.published == {"w-1"}
+        del rig.pods.held["w-0"]
+        await until(lambda: rig.published == BOTH)
+
+
+async def test_a_pod_that_did_not_come_back_leaves_its_device_to_dra(
+    rig: NodeRig, reboot: Callable[[], None]
+) -> None:
+    """It was deleted while the node was down. The reboot after that finds nothing to do."""
+    await held_over_a_reboot(rig, reboot)
+    async with rig.serving():
+        await until(lambda: offered(rig) == {"w-0"})
+        rig.pods.held.clear()
+        rig.pods.is_broken = False
+        await until(lambda: rig.published == BOTH)
+    note = rig.directory / "k" / "plugins" / DOMAIN / "held-by-plugin.json"
+    assert not note.exists()
+
+
+async def test_a_kubelet_that_does_not_know_its_pods_yet_does_not_count(
+    rig: NodeRig, reboot: Callable[[], None]
+) -> None:
+    """After a reboot without an API server, it cannot have admitted them."""
+    await held_over_a_reboot(rig, reboot)
+    fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
+    async with rig.serving():
+        await until(lambda: offered(rig) == {"w-0"})
+        rig.pods.held.clear()
+        rig.pods.is_broken = False
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 3)
+        assert offered(rig) == {"w-0"}
+        rig.pods.held["w-0"] = "old"
+        await until(lambda: not offered(rig))
+        rig.api.fault = fault
+        await until(lambda: rig.published == {"w-1"})
+
+
+async def test_a_restart_of_the_process_is_no_reboot(rig: NodeRig) -> None:
+    """The pod runs on, so nothing has to be listed for it."""
+    async with rig.serving():
+        await until(lambda: offered(rig) == BOTH)
+        await rig.allocate("w-0", "old")
+        rig.choose("dra")
+        await until(lambda: rig.published == {"w-1"})
+    rig.pods.is_broken = True
+    async with rig.serving():
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 3)
+        assert not offered(rig)
+        rig.pods.is_broken = False
+        await until(lambda: rig.kubelet.connected(RESOURCE))
+        assert not offered(rig)
 
 
 async def test_a_device_that_a_claim_has_is_withheld_until_it_is_given_back(rig: NodeRig) -> None:

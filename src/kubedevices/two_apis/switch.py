@@ -15,8 +15,10 @@ from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.guard import KubeletGuard
 from kubedevices.dra.names import DeviceKey, device_labels
 from kubedevices.dra.options import DraSettings
+from kubedevices.dra.plugin_view import PluginView
 from kubedevices.dra.traces import Traces
 from kubedevices.errors import UsageError
+from kubedevices.host.boot_id import read_boot_id
 from kubedevices.plugin import hook_threads, scanning
 from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
@@ -27,6 +29,7 @@ from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.two_apis.custody import Custody, CustodyTiming
 from kubedevices.two_apis.halves import Half, PluginHalf
+from kubedevices.two_apis.held_note import HeldNote
 from kubedevices.two_apis.mode_source import FixedMode, ModeFile, ModeSource
 from kubedevices.two_apis.modes_of_devices import Mode, Selector, mode_named
 from kubedevices.two_apis.options import of_drivers, of_plugins
@@ -67,6 +70,10 @@ class ApiSwitch:
         """The DRA driver; it runs from when it is needed first."""
 
         self._traces = Traces(settings.data_dir(domain))
+        self._note = HeldNote(settings.data_dir(domain), read_boot_id())
+        self._noted: frozenset[DeviceKey] = frozenset()
+        self._returning: frozenset[DeviceKey] = frozenset()
+        self._note_problem = ""
         self._tree: DeviceTree | None = None
         self._labels: Mapping[DeviceKey, str] = {}
         self._checked: set[str] = set()
@@ -128,6 +135,8 @@ class ApiSwitch:
         await self._source.begin()
         if await hook_threads.call(self._traces.are_there):
             self._needed[1].set()
+        self._noted, is_after_reboot = await hook_threads.call(self._note.read)
+        self._returning = self._noted if is_after_reboot else frozenset()
         _log.info("the mode of this node is %s", self.mode)
         updates = TreeUpdates()
         scan = asyncio.create_task(scanning.scan(self._scanner, updates.notifier), name="scan")
@@ -181,7 +190,8 @@ class ApiSwitch:
     async def _keep_custody(self) -> NoReturn:
         """Decide again at each change, and while a device is on its way."""
         while True:
-            pause = self._timing.look if self._decide() else None
+            is_pending = self._decide()
+            pause = self._timing.look if await self._write_note() or is_pending else None
             if self._needed[1].is_set() and self.mode == "device-plugin":
                 await self.driver.forget_slices()
             with contextlib.suppress(TimeoutError):
@@ -194,34 +204,83 @@ class ApiSwitch:
         if (tree := self._tree) is None:
             return False
         mode, now = self.mode, asyncio.get_running_loop().time()
-        self._custody.decide(
-            self._labels, lambda key: self._selector.wants_dra(key, mode), self._kept_by_dra, now
-        )
+        self._let_return()
+        self._custody.decide(self._labels, self.wants_dra, self._kept_by_dra, now)
         offered = self._custody.offered
-        if len(offered) < len(self._labels):
-            devices = {
-                kind: [each for each in tree.devices(kind).values() if (kind, each.id) in offered]
-                for kind in tree
-            }
-            given = DeviceTree({kind: some for kind, some in devices.items() if some})
-        else:
-            given = tree
+        given = self._tree_of_plugin(tree)
         self._halves[0].give(given)
         self._halves[1].give(tree)
         if len(given):
             self._needed[0].set()
         if mode != "device-plugin":
             self._needed[1].set()
-        return self._guard.refresh(tree) or any(
-            key not in offered and not self._selector.wants_dra(key, mode) for key in self._labels
+        return (
+            self._guard.refresh(tree)
+            or any(key not in offered and not self.wants_dra(key) for key in self._labels)
+            or bool(self._returning)
         )
 
+    def _tree_of_plugin(self, tree: DeviceTree) -> DeviceTree:
+        """Return what is offered, and without devices each type of which a pod holds one.
+
+        A kubelet starts a container of such a pod again only while it knows a plugin of the name.
+        """
+        offered = self._custody.offered
+        if len(offered) == len(self._labels):
+            return tree
+        kept = {kind for kind, _ in self._held()}
+        devices = {
+            kind: [each for each in tree.devices(kind).values() if (kind, each.id) in offered]
+            for kind in tree
+        }
+        return DeviceTree({kind: some for kind, some in devices.items() if some or kind in kept})
+
+    # ------------------------------------------------------------ held devices
+
+    def _held(self) -> frozenset[DeviceKey]:
+        """Return the devices for which DRA waits, because a pod holds them."""
+        view = self._guard.view
+        return frozenset(filter(self.wants_dra, view.held)) if view is not None else frozenset()
+
+    def _let_return(self) -> None:
+        """After a reboot, take devices back whose pods are admitted again, or are no more.
+
+        A kubelet whose API server is away does not know its pods.
+        """
+        if self._returning and (view := self._guard.view) is not None:
+            waits = not self.driver.publisher.is_published
+            self._returning = frozenset(
+                key for key in self._returning if key not in view.held and waits
+            )
+
+    async def _write_note(self) -> bool:
+        """Write which devices are held, if that changed; True if it has to be tried again."""
+        held = self._held() | self._returning
+        if self._guard.view is None or held == self._noted:
+            return False
+        try:
+            await hook_threads.call(self._note.write, held)
+        except OSError as error:
+            if str(error) != self._note_problem:
+                _log.error("cannot note which devices pods hold: %s", error)
+            self._note_problem = str(error)
+            return True
+        self._noted, self._note_problem = held, ""
+        self._woken.set()
+        return False
+
+    def was_held(self, key: DeviceKey) -> bool:
+        """Whether the note still says that a pod of the device plugin has a device."""
+        return key in self._noted
+
     def _kept_by_dra(self, key: DeviceKey) -> str:
+        if key in self._returning:  # it was in no slice when the host went down
+            return ""
         return self.driver.keeps(self._labels[key]) if self._needed[1].is_set() else ""
 
     def wants_dra(self, key: DeviceKey) -> bool:
-        """Whether a device is to be in DRA."""
-        return self._selector.wants_dra(key, self.mode)
+        """Whether a device is to be in DRA: not while the pods of before a reboot return."""
+        return key not in self._returning and self._selector.wants_dra(key, self.mode)
 
     def kept_by_plugin(self, key: DeviceKey, asked_at: float) -> str:
         """Return why DRA must not have a device, given when the kubelet was asked."""
@@ -241,6 +300,11 @@ class _SwitchGuard:
         self._changed: Callable[[], None] | None = None
 
     @property
+    def view(self) -> PluginView | None:
+        """What the kubelet said last."""
+        return self._kubelet.view
+
+    @property
     def publishes(self) -> bool:
         """Whether any device may be in DRA."""
         return self._switch.mode != "device-plugin"
@@ -256,6 +320,7 @@ class _SwitchGuard:
             key: why
             for key in wanted
             if (why := view.reason(key) or switch.kept_by_plugin(key, view.at))
+            or (why := "a pod held it until now" if switch.was_held(key) else "")
         }
         self._kubelet.wait_for(reasons)
         return dict.fromkeys({*keys} - {*wanted}, "it is to be in the other API") | reasons

@@ -1,0 +1,46 @@
+"""Which devices pods of the device plugin API hold while DRA waits for them. Blocking file access.
+
+After a reboot a kubelet admits such a pod again only if a device plugin lists its devices, and it
+tells nobody which devices these are before it has admitted its pods. So the file says it, with the
+ID of the boot in which it was written.
+"""
+
+import json
+import logging
+from collections.abc import Collection
+from pathlib import Path
+
+from kubedevices.dra.names import DeviceKey
+from kubedevices.host import untrusted_files
+
+FILE_NAME = "held-by-plugin.json"
+_SIZE_LIMIT = 2**24
+_log = logging.getLogger(__name__)
+
+
+class HeldNote:
+    """The file in a driver's data directory; `boot_id` is the boot of now."""
+
+    def __init__(self, directory: Path, boot_id: str) -> None:
+        self._file, self._boot_id = directory / FILE_NAME, boot_id
+
+    def read(self) -> tuple[frozenset[DeviceKey], bool]:
+        """Return the devices, and whether they are from before a reboot; none if unreadable."""
+        try:
+            found = json.loads(untrusted_files.read_bytes(self._file, limit=_SIZE_LIMIT))
+            keys = frozenset((str(kind), str(name)) for kind, name in found["devices"])
+            return keys, found["boot_id"] != self._boot_id
+        except FileNotFoundError:
+            return frozenset(), False
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("%s cannot be read: %s", self._file, error)
+            return frozenset(), False
+
+    def write(self, keys: Collection[DeviceKey]) -> None:
+        """Note these devices, and forget all others. Raises `OSError`."""
+        if not keys:
+            self._file.unlink(missing_ok=True)
+            return
+        self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        content = {"boot_id": self._boot_id, "devices": sorted(keys)}
+        untrusted_files.replace(self._file, json.dumps(content).encode())
