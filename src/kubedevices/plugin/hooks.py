@@ -7,6 +7,7 @@ a hook raises is the server's decision: exceptions pass through.
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -72,6 +73,8 @@ class Hooks:
             if ability in offered
         }
         self._allocate = methods.get("allocate")
+        # Known once: a call of a pod in front of another plugin passes through many of these.
+        self._is_awaited = inspect.iscoroutinefunction(self._allocate)
         self._post_allocate = methods.get("post_allocate")
         self._post_arguments = 2
         if self._post_allocate is not None:
@@ -123,7 +126,10 @@ class Hooks:
         """Return the plugin's own answer, or `USE_DEFAULT` when it has none."""
         if self._allocate is None:
             return USE_DEFAULT
-        answer = await hook_threads.call(self._allocate, request, deadline=deadline)
+        if self._is_awaited and (deadline is None or deadline.at == math.inf):
+            answer: object = await self._allocate(request)
+        else:
+            answer = await hook_threads.call(self._allocate, request, deadline=deadline)
         if not isinstance(answer, _ANSWERS):
             raise BadHookAnswer(self.name, "allocate", "AllocateResponse or USE_DEFAULT", answer)
         return answer

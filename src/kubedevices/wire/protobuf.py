@@ -113,17 +113,24 @@ class Message(Generic[T]):
     ) -> None:
         self.name, self.fields, self._make, self._keeps_unknown = name, fields, make, keeps_unknown
         self.by_number = sorted(fields, key=lambda field: field.number)
-        self._writers = [(each.number, each.attribute, each.write) for each in self.by_number]
+        # Of these kinds, what is empty is not written; a message without content is one all the same.
+        self._writers = [
+            (each.number, each.attribute, each.write, each.kind not in ("message", "optional"))
+            for each in self.by_number
+        ]
+        self._readers = [(each.tag, each.read) for each in fields]
         self._tags = frozenset([each.tag for each in fields])
+        self._blocks = frozenset([tag for tag in self._tags if tag & 7 == _BLOCK and tag < 128])
 
     def to_wire(self, value: Any) -> bytes:
         """Return the message that says `value`."""
-        written = [
-            write(number, getattr(value, attribute) if attribute else value)
-            for number, attribute, write in self._writers
-        ]
-        if self._keeps_unknown:
-            written.append(carried(value))
+        written = []
+        for number, attribute, write, leaves_empty_out in self._writers:
+            content = getattr(value, attribute) if attribute else value
+            if content or not leaves_empty_out:
+                written.append(write(number, content))
+        if self._keeps_unknown and (unknown := carried(value)):
+            written.append(unknown)
         return b"".join(written)
 
     def from_wire(self, data: bytes) -> T:
@@ -137,27 +144,39 @@ class Message(Generic[T]):
     def value(self, *parts: bytes) -> T:
         """Return what messages say together; raises `ValueError` or `IndexError`."""
         found, unknown = self.split(*parts)
-        values = [each.read(found.get(each.tag, ())) for each in self.fields]
+        take = found.get
+        values = [read(take(tag, ())) for tag, read in self._readers]
         return self._make(*values, unknown) if self._keeps_unknown else self._make(*values)
 
     def split(self, *parts: bytes) -> tuple[dict[int, list[Any]], bytes]:
         """Return by tag the content of the known fields, and the bytes of the others."""
         found: dict[int, list[Any]] = {}
         unknown = b""
-        tags = self._tags
+        tags, blocks = self._tags, self._blocks
         for data in parts:
             at, end = 0, len(data)
             while at < end:
                 start = at
-                tag, value, at = next_field(data, at)
-                if tag in tags:
-                    found.setdefault(tag, []).append(value)
+                if data[at] in blocks and data[at + 1] < 128:  # as most are: not one call more
+                    tag, size = data[at], data[at + 1]
+                    at += 2 + size
+                    if at > end:
+                        raise ValueError("the last field is cut off")
+                    value: bytes | int = data[at - size : at]
                 else:
+                    tag, value, at = next_field(data, at)
+                if tag not in tags:
                     unknown += data[start:at]
+                elif tag in found:
+                    found[tag].append(value)
+                else:
+                    found[tag] = [value]
         return found, unknown
 
 
 def _last_text(found: Sequence[bytes]) -> str:
+    if len(found) == 1:
+        return found[0].decode()
     return [each.decode() for each in found][-1] if found else ""
 
 
@@ -179,7 +198,16 @@ def _whole(bits: int) -> Callable[[Sequence[int]], int]:
 
 
 def _text_map(found: Sequence[bytes]) -> dict[str, str]:
-    return dict(sorted(dict(map(_ENTRY.value, found)).items())) if found else {}
+    return dict(sorted(dict(map(_entry, found)).items())) if found else {}
+
+
+def _entry(data: bytes) -> tuple[str, str]:
+    """Return key and value; where both are short, as every library writes them."""
+    if len(data) > 3 and data[0] == _KEY and (middle := 2 + data[1]) + 1 < len(data):
+        is_plain = data[middle] == _VALUE and middle + 2 + data[middle + 1] == len(data)
+        if is_plain and data[1] < 128 > data[middle + 1]:
+            return data[2:middle].decode(), data[middle + 2 :].decode()
+    return _ENTRY.value(data)
 
 
 _PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[int, Any], bytes]]] = {
@@ -211,7 +239,10 @@ def _of_messages(
     return (read_all, write_all) if kind == "messages" else (read, write)
 
 
-_ENTRY = Message("map entry", lambda *pair: pair, Field(1, "", "text"), Field(2, "", "text"))
+_ENTRY: Message[tuple[str, str]] = Message(
+    "map entry", lambda *pair: pair, Field(1, "", "text"), Field(2, "", "text")
+)
+_KEY, _VALUE = 1 << 3 | _BLOCK, 2 << 3 | _BLOCK
 
 
 # ---------------------------------------------------------------- unknown fields, field by field
