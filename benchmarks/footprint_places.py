@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kubedevices.manifests.deployment import Deployment
+from kubedevices.manifests.deployment import PLUGIN_DIR, Deployment
 from kubedevices.manifests.workload import documents
 from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
@@ -76,9 +76,8 @@ class Inside:
         `env` may have PYTHONPATH, to which the image's is added.
         """
         pod = documents(Deployment("simulate", self.host.image))[-1]["spec"]["template"]["spec"]
-        (plugins,) = (volume["hostPath"]["path"] for volume in pod["volumes"])
         image = self.host.image
-        arguments = podman_arguments(pod, {plugins: directory / "p"})
+        arguments = podman_arguments(pod, {PLUGIN_DIR: directory / "p"})
         options = [each for each in arguments[: arguments.index(image)] if "--network" not in each]
         options += ["--network=host", f"--volume={directory}:{directory}", "--entrypoint=sh"]
         options += [f"--env={name}={path}:/opt/kubedevices" for name, path in env.items()]

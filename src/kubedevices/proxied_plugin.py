@@ -4,6 +4,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from kubedevices.errors import ProtocolError
 
+HIDDEN = "hidden from the kubelet"
+"""The rule of a resource that is not served on purpose."""
+
 _CONNECTED, _MISSING = "connected", "missing"
 
 _Kind = TypeVar("_Kind")
@@ -43,6 +46,11 @@ class ProxiedPlugin(NamedTuple):
     def serves(self, resource: str) -> bool:
         """Whether the kubelet gets `resource` from this plugin."""
         return any(each.resource == resource for each in self.outside)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the rules say that the kubelet gets nothing of this plugin."""
+        return HIDDEN in self.rules
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON; the keys are a promise of `kubedevices devices`."""

@@ -170,6 +170,20 @@ def test_watching_follows_changes(node: NodeThread, short_dir: Path) -> None:
     assert (short_dir / "log").read_text() == ""
 
 
+def test_watching_follows_a_proxy(node: NodeThread, short_dir: Path) -> None:
+    """Nothing changes at the node, and yet what a proxy says from now on is shown."""
+    arguments = ["devices", "--watch", "-o", "json", "--socket-dir", str(node.socket_dir)]
+    with running(arguments, log=short_dir / "log") as process:
+        assert process.stdout is not None
+        assert "proxied" not in json.loads(process.stdout.readline())
+        socket = node.manager.state_dir / PROXY_SOCKET_NAME
+        server = node.call(start_answering(socket, [PLUGIN.as_dict()]))
+        shown = json.loads(process.stdout.readline())
+        assert (shown["proxied"], len(shown["resources"])) == ([PLUGIN.as_dict()], 1)
+        node.call(server.stop())
+        assert "proxied" not in json.loads(process.stdout.readline())
+
+
 def test_watching_ends_with_the_node(node: NodeThread, short_dir: Path) -> None:
     """Exit code 3 and a message."""
     arguments = ["devices", "--watch", "--socket-dir", str(node.socket_dir)]

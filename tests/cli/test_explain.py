@@ -96,6 +96,22 @@ def test_a_proxy_is_a_station_of_the_way(
     assert "proxy" not in capsys.readouterr().out
 
 
+def test_without_a_resource_every_plugin_behind_the_proxy_has_a_line(
+    node: NodeThread,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whose plugin is behind what the kubelet gets."""
+    monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
+    socket = node.manager.state_dir / PROXY_SOCKET_NAME
+    server = node.call(start_answering(socket, [PLUGIN.as_dict()]))
+    assert main(["explain", "--socket-dir", str(node.socket_dir)]) == 0
+    node.call(server.stop())
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "/in/card.sock" in each]
+    assert line.startswith("ok       proxy           proxy, vendor.org/card: its plugin at ")
+    assert line.endswith(f"the kubelet gets {RESOURCE}")
+
+
 def test_a_problem_is_a_no_with_what_to_do(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:

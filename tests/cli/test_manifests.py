@@ -59,7 +59,7 @@ def test_expose_brings_its_configuration(
     words = " ".join(container["args"])
     assert words == (
         "expose --config /etc/kubedevices/config.yaml --dev-root /host/dev "
-        "--socket-dir /p --inject cdi --listen *:9400 "
+        "--socket-dir /p --state-dir /var/lib/kubedevices --inject cdi --listen *:9400 "
         "--pod-resources /k/pod-resources/kubelet.sock"
     )
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
@@ -68,6 +68,7 @@ def test_expose_brings_its_configuration(
         "/host/dev",
         "/k/pod-resources",
         "/p",
+        "/var/lib/kubedevices",
         "/var/run/cdi",
     }
     assert (pod["nodeSelector"], container["image"]) == (
@@ -158,7 +159,9 @@ def test_the_root_of_a_kubelet_does_not_move_the_plugins(
         "containers"
     ]
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
-    assert mounted == {"/var/lib/kubelet/device-plugins", "/k0s/pod-resources"}
+    assert mounted == {
+        "/var/lib/kubelet/device-plugins", "/var/lib/kubedevices", "/k0s/pod-resources",
+    }  # fmt: skip
     assert "--socket-dir" not in container["args"]
 
 
@@ -190,6 +193,7 @@ def test_directories_of_the_configuration_are_mounted(
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
     assert mounts == {
         "/var/lib/kubelet/device-plugins": False,
+        "/var/lib/kubedevices": True,
         "/etc/kubedevices": True,
         "/host/dev": True,
         "/srv/fake/control": True,
@@ -443,9 +447,10 @@ def test_a_plugin_of_its_author_gets_its_words_and_directories(
     ]
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]}
     del mounts["/var/lib/kubelet/device-plugins"]
-    assert mounts == {"/host/dev": True, "/lib/firmware": True, "/run/w": False}
+    state = {"/var/lib/kubedevices": True}  # where `kubedevices cordon` writes
+    assert mounts == {"/host/dev": True, "/lib/firmware": True, "/run/w": False} | state
     paths = [volume["hostPath"]["path"] for volume in pod_of(documents)["volumes"]]
-    assert paths[1:] == ["/dev", "/lib/firmware", "/run/w"]
+    assert paths[1:] == ["/var/lib/kubedevices", "/dev", "/lib/firmware", "/run/w"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kubedevices.manifests.deployment import STATE_DIR
+
 NODE_NAME = "node-1"
 SAID = {"name", "image", "args", "env", "securityContext", "volumeMounts"}
 ELSEWHERE = {
@@ -18,7 +20,8 @@ ELSEWHERE = {
 def podman_arguments(pod: Mapping[str, Any], host: Mapping[str, object]) -> list[str]:
     """Return options, image and arguments for `podman run` of the pod's only container.
 
-    `host` says what stands for the host's paths and, by `configMap`, for the mounted ConfigMap.
+    `host` says what stands for the host's paths and, by `configMap`, for the mounted ConfigMap. The
+    state directory may be left out.
     The container has no network but its own loopback: nothing needs more.
     """
     (container,) = pod["containers"]
@@ -37,6 +40,8 @@ def podman_arguments(pod: Mapping[str, Any], host: Mapping[str, object]) -> list
     for mount in container["volumeMounts"]:
         volume = volumes[mount["name"]]
         path = volume["hostPath"]["path"] if "hostPath" in volume else "configMap"
+        if path == STATE_DIR and path not in host:
+            continue  # no device was ever cordoned, and the container finds no directory
         mode = "ro" if mount.get("readOnly") else "rw"
         options.append(f"--volume={host[path]}:{mount['mountPath']}:{mode}")
     return [*options, container["image"], *container["args"]]

@@ -3,8 +3,8 @@
 import pytest
 
 from kubedevices.explain.finding import Outcome
-from kubedevices.explain.judge_proxy import judge_proxy
-from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.explain.judge_proxy import judge_behind, judge_proxy
+from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 
 INSIDE, OUTSIDE = "vendor.example/card", "example.com/card"
 PLUGIN = ProxiedPlugin(
@@ -65,3 +65,22 @@ def test_the_name_inside_leads_to_the_name_outside() -> None:
 def test_other_resources_have_nothing_to_do_with_it() -> None:
     """A proxy changes nothing that is not behind it."""
     assert judge_proxy("example.com/other", [PLUGIN]) == []
+
+
+def test_all_resources_have_a_line_per_plugin_behind_the_proxy() -> None:
+    """What is wrong with a resource of the kubelet's is told there, and not here again."""
+    (told,) = judge_behind([PLUGIN], {OUTSIDE})
+    assert (told.result, told.looked_at) == (Outcome.OK, f"proxy, {INSIDE}")
+    assert told.found == (
+        "its plugin at /in/card.sock lists 3 devices, 2 healthy; rules: calls card card; "
+        f"the kubelet gets {OUTSIDE}"
+    )
+    assert [*judge_behind([AWAY], {OUTSIDE})] == []
+    (told,) = judge_behind([PLUGIN._replace(outside=(OutsideResource(OUTSIDE, 0, 0),))], ())
+    assert told.found.endswith("the kubelet gets 0 devices, 0 healthy")
+    hidden = AWAY._replace(rules=(HIDDEN,), outside=())
+    (told,) = judge_behind([hidden], ())
+    assert told.result is Outcome.OK
+    assert told.found == f"its plugin is not connected to the proxy; rules: {HIDDEN}"
+    broken = AWAY._replace(rules=("not served, its log says why",), outside=())
+    assert [each.result for each in judge_behind([broken], ())] == [Outcome.PROBLEM]

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.errors import SocketInUse
+from kubedevices.errors import CannotAsk, SocketInUse
+from kubedevices.node.arrival.plugin_directory import StateLock
+from kubedevices.proxy.proxy import Proxy
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import proxied
 from tests.widgets import DOMAIN, QUICK, Widgets, widgets
@@ -38,3 +40,24 @@ async def test_the_directory_is_never_emptied(short_dir: Path) -> None:
         other = rig._make_proxy()
         with pytest.raises(SocketInUse):
             await other.run()
+
+
+async def test_a_second_proxy_is_refused(short_dir: Path) -> None:
+    """In one directory of plugins, and in one state directory; each time it says which option."""
+    async with proxied(short_dir) as rig:
+        plugins, state = rig.inside, rig.state
+        for inside, kept, option in (
+            (plugins, short_dir / "state2", "--plugin-dir"),
+            (short_dir / "in2", state, "--state-dir"),
+        ):
+            second = Proxy(socket_dir=rig.outside, plugin_dir=inside, state_dir=kept)
+            with pytest.raises(CannotAsk, match=rf"another (kubedevices )?proxy .*{option}"):
+                await second.run()
+
+
+async def test_a_node_of_ours_may_have_the_same_state_directory(short_dir: Path) -> None:
+    """Both have it by default on a host without a cluster."""
+    async with proxied(short_dir) as rig:
+        lock = StateLock(rig.state)
+        lock.acquire()
+        lock.release()

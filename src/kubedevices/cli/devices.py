@@ -97,6 +97,9 @@ _PROXIED = (
     Column("cordoned", text=_cordoned_as_text),
     Column("rules", text=lambda rules: "; ".join(rules) or "-"),
 )
+_ASK_AGAIN = 2.0
+"""Seconds between two questions to a proxy while the listing is followed."""
+
 _EMPTY = "no devices: no plugin has registered"
 
 
@@ -121,10 +124,11 @@ def run(args: argparse.Namespace) -> int:
             "--watch cannot be used with --pod-resources: a kubelet reports no changes"
         )
     if args.watch:
-        question = lambda client: _watch(client, args.resource or "", args.output)  # noqa: E731
-        ask_to_allocate(args, question)
+        ask_to_allocate(args, lambda client: _watch(client, args))
         return 0
-    document = _with_proxied(_ask(args), args)
+    import asyncio
+
+    document = _ask(args) | asyncio.run(_ask_proxy(args))
     if args.resource is not None:
         document = _only(document, args.resource)
     rows = [*_rows(document)]
@@ -143,19 +147,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _with_proxied(document: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """Add what a proxy says, if there is a proxy and it answers."""
-    import asyncio
-
+async def _ask_proxy(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what a proxy says, if there is a proxy and it answers."""
     from kubedevices.wire.proxy_client import ask_proxy
 
     wanted = args.resource
     proxied = [
         each.as_dict()
-        for each in asyncio.run(ask_proxy(proxy_socket(args)))
+        for each in await ask_proxy(proxy_socket(args))
         if wanted is None or each.serves(wanted)
     ]
-    return document | {"proxied": proxied} if proxied else document
+    return {"proxied": proxied} if proxied else {}
 
 
 def _ask(args: argparse.Namespace) -> dict[str, Any]:
@@ -195,20 +197,51 @@ def _only(document: dict[str, Any], resource: str) -> dict[str, Any]:
     return document | {"resources": found}
 
 
-async def _watch(client: "ControlClient", resource: str, output: str) -> None:
-    listing = LiveListing(_COLUMNS, output, empty=_EMPTY)
-    async with aclosing(client.watch_devices(resource)) as documents:
-        with listing:
-            async for document in documents:
-                listing.show(_rows(document), document=document, caption=_caption(document))
+async def _watch(client: "ControlClient", args: argparse.Namespace) -> None:
+    """Show what the node tells whenever it tells something, and a proxy's word beside it.
+
+    A proxy tells nothing by itself, so it is asked again and again.
+    """
+    import asyncio
+
+    listing = LiveListing(_COLUMNS, args.output, empty=_EMPTY)
+    told: dict[str, Any] = {}
+    proxied: dict[str, Any] = {}
+    async with aclosing(client.watch_devices(args.resource or "")) as documents:
+        news = asyncio.ensure_future(anext(documents, None))
+        try:
+            with listing:
+                while True:
+                    await asyncio.wait({news}, timeout=_ASK_AGAIN if told else None)
+                    if news.done():
+                        if (document := news.result()) is None:
+                            return
+                        told = document
+                        _show(listing, told | proxied)  # a proxy may take a while
+                        news = asyncio.ensure_future(anext(documents, None))
+                    proxied = await _ask_proxy(args)
+                    _show(listing, told | proxied)
+        finally:
+            news.cancel()
+            await asyncio.wait({news})
+
+
+def _show(listing: LiveListing, document: dict[str, Any]) -> None:
+    listing.show(_rows(document), document=document, caption=_caption(document))
 
 
 def _caption(document: dict[str, Any]) -> str:
-    return "; ".join(
+    said = [
         f"{each['resource']}: capacity {each['capacity']}, allocatable {each['allocatable']}, "
         f"held {each['held']}, plugin {each['plugin']}"
         for each in document["resources"]
-    )
+    ]
+    said += [
+        f"behind the proxy {each['resource']}: plugin {each['plugin']}, {each['healthy']} healthy, "
+        f"{each['unhealthy']} not, served as {_outside_as_text(each['outside'])}"
+        for each in document.get("proxied", ())
+    ]
+    return "; ".join(said)
 
 
 def _rows(document: dict[str, Any]) -> Iterator[Row]:

@@ -3,12 +3,18 @@
 import argparse
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import add_output_argument
 from kubedevices.cli.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError
-from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, INSIDE_DIR, STATE_DIR
+from kubedevices.socket_paths import (
+    DEVICE_PLUGIN_DIR,
+    INSIDE_DIR,
+    STATE_DIR,
+    default_state_dir,
+)
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ examples:
   kubedevices proxy --config proxy.yaml
   kubedevices proxy --config proxy.yaml --check
   kubedevices proxy --config proxy.yaml --dry-run --record gpu.jsonl
-  kubedevices proxy --plugin-dir /tmp/inside --socket-dir /tmp/kd --state-dir /tmp/state
+  kubedevices proxy --plugin-dir /tmp/inside --socket-dir /tmp/kd
 """
 LOG_LEVEL = "info"
 
@@ -96,9 +102,9 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state-dir",
         type=some_path,
-        default=STATE_DIR,
         metavar="DIR",
-        help=f"what the proxy keeps over a restart (default: {STATE_DIR})",
+        help="what the proxy keeps over a restart, and what `kubedevices cordon` writes (default: "
+        f"DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
     )
     _add_limits(parser)
     parser.add_argument(
@@ -107,6 +113,12 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve /healthz, /readyz, /metrics and /state at this address: 127.0.0.1:9400, or "
         "only 9400 for the same, or *:9400 for all addresses (default: off)",
     )
+
+
+def state_directory(args: argparse.Namespace) -> Path:
+    """Return where the proxy of `args` keeps its state: where other verbs look for it, too."""
+    given: Path | None = args.state_dir
+    return (given or default_state_dir(args.socket_dir.absolute())).absolute()
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -196,7 +208,7 @@ def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
         rules=rules,
         socket_dir=args.socket_dir.absolute(),
         plugin_dir=args.plugin_dir.absolute(),
-        state_dir=args.state_dir.absolute(),
+        state_dir=state_directory(args),
         registry_dir=args.plugin_registry and args.plugin_registry.absolute(),
         limits=CallLimits(args.allocate_timeout, args.preferred_timeout, args.pre_start_timeout),
     )

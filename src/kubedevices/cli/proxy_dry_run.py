@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.output import Column, Row, print_listing
+from kubedevices.cli.proxy import state_directory
 from kubedevices.cli.scan import scan_once
 from kubedevices.errors import KubedevicesError
 from kubedevices.plugin.notifier import Notifier
@@ -61,7 +62,7 @@ def print_dry_run(args: argparse.Namespace, rules: "Rules") -> None:
 
     Raises `CannotRead` for a file that is no record.
     """
-    state_dir = args.state_dir.absolute()
+    state_dir = state_directory(args)
     sources: dict[str, Path | _LastList] = {}
     if args.record:
         recording = read_recording(args.record)
@@ -72,7 +73,7 @@ def print_dry_run(args: argparse.Namespace, rules: "Rules") -> None:
         empty = "the record has no resource"
     else:
         sources |= KnownSockets(state_dir).load()
-        empty = f"no plugin has registered at a proxy with --state-dir {args.state_dir} yet"
+        empty = f"no plugin has registered at a proxy with --state-dir {state_dir} yet"
     rows = asyncio.run(_rows(sources, rules, state_dir))
     print_listing(rows, _COLUMNS, args.output, empty=empty)
 

@@ -132,11 +132,11 @@ class KubeletSilent(CannotAsk):
 class DirectoryInUse(CannotAsk):
     """Another process holds the lock of a state directory."""
 
-    def __init__(self, path: str, holder: str = "") -> None:
-        self.path, self.holder = path, holder
+    def __init__(self, path: str, holder: str = "", program: str = "node") -> None:
+        self.path, self.holder, self.program = path, holder, program
         process = f" (process {holder})" if holder else ""
         super().__init__(
-            f"another kubedevices node{process} uses the state directory {path}: stop it, or "
+            f"another kubedevices {program}{process} uses the state directory {path}: stop it, or "
             "choose another --state-dir"
         )
 

@@ -1,6 +1,6 @@
 """A proxy between plugin and kubelet: whose plugin is behind a resource, what changes. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kubedevices.explain.finding import Finding, Station, ok, problem, warning
 from kubedevices.proxied_plugin import ProxiedPlugin
@@ -18,6 +18,35 @@ def judge_proxy(resource: str, proxied: Iterable[ProxiedPlugin]) -> list[Finding
     return findings
 
 
+def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> Iterator[Finding]:
+    """Follow every plugin behind the proxy to the kubelet, in a line each.
+
+    What is wrong with a resource that is `known` is told with the resource, by `judge_proxy`.
+    """
+    for plugin in proxied:
+        at, names = f"proxy, {plugin.resource}", [each.resource for each in plugin.outside]
+        if not names:
+            if not plugin.is_hidden:
+                yield _judge_elsewhere(plugin)
+                continue
+            yield ok(Station.PROXY, at, f"its plugin {_place(plugin)}; {_rules(plugin)}")
+        elif known_names := [name for name in names if name in known]:
+            served = f"the kubelet gets {some_of(known_names)}"
+            if plugin.is_here:
+                found = f"its plugin {_place(plugin)}; {_rules(plugin)}; {served}"
+                yield ok(Station.PROXY, at, found)
+        else:
+            for name in names:
+                yield from _judge_served(name, plugin)
+
+
+def _place(plugin: ProxiedPlugin) -> str:
+    if not plugin.is_here:
+        return "is not connected to the proxy"
+    listed = counted(plugin.healthy + plugin.unhealthy, "device")
+    return f"at {plugin.socket} lists {listed}, {plugin.healthy} healthy"
+
+
 def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     at = f"proxy, {plugin.resource}"
     (outside,) = [each for each in plugin.outside if each.resource == resource]
@@ -25,9 +54,7 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     served = f"the kubelet gets {counted(total, 'device')}, {outside.healthy} healthy"
     words = [_rules(plugin), served]
     if plugin.is_here:
-        listed = counted(plugin.healthy + plugin.unhealthy, "device")
-        first = f"its plugin at {plugin.socket} lists {listed}, {plugin.healthy} healthy"
-        yield ok(Station.PROXY, at, "; ".join([first, *words]))
+        yield ok(Station.PROXY, at, "; ".join([f"its plugin {_place(plugin)}", *words]))
     else:
         judge = warning if outside.healthy else problem
         yield judge(

@@ -31,7 +31,7 @@ from kubedevices.explain.judge_directory import (
     judge_registry,
 )
 from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host_file, judge_inside
-from kubedevices.explain.judge_proxy import judge_proxy
+from kubedevices.explain.judge_proxy import judge_behind, judge_proxy
 from kubedevices.explain.judge_resource import (
     judge_health,
     judge_held,
@@ -146,6 +146,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         *judge_rivals(directory.plugins, answers),
         *judge_registry(watched),
         *_judge_checkpoint(answers),
+        *(() if resource else judge_behind(answers.proxied, answers.known)),
     ]
     wanted = [resource] if resource else answers.known
     pods = await asyncio.to_thread(

@@ -46,8 +46,12 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
     if deployment.plugin == "expose":
         volumes += _of_dev(deployment)
     if deployment.plugin == "proxy":
-        wanted = {"inside": deployment.inside_dir, "state": STATE_DIR}
-        volumes += [_same(name, path, "DirectoryOrCreate") for name, path in wanted.items()]
+        volumes.append(_same("inside", deployment.inside_dir, "DirectoryOrCreate"))
+    # What `kubedevices cordon` writes on the host outlives each pod; a proxy keeps more there.
+    is_read_only = deployment.plugin != "proxy"
+    volumes.append(
+        Volume("state", STATE_DIR, STATE_DIR, "DirectoryOrCreate", read_only=is_read_only)
+    )
     volumes += [
         Volume(f"host-{number}", path, path, "DirectoryOrCreate", read_only=True)
         for number, path in enumerate(deployment.host_dirs)

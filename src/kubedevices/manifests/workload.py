@@ -220,7 +220,8 @@ def _arguments(deployment: Deployment) -> list[str]:
     if deployment.has_dra:
         arguments += _dra_arguments(deployment)
     if deployment.plugin == "proxy":
-        arguments += ["--plugin-dir", deployment.inside_dir, "--state-dir", STATE_DIR]
+        arguments += ["--plugin-dir", deployment.inside_dir]
+    arguments += ["--state-dir", STATE_DIR]
     if deployment.cdi:
         arguments += ["--inject", "cdi"]
     # The probes come from the node, not from within the pod, and in some clusters by IPv6.

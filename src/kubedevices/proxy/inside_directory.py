@@ -25,6 +25,9 @@ from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.resource_name import ResourceName
 
+LOCK_NAME = "proxy.lock"
+"""In the state directory, which a node of ours may use as well."""
+
 _DIAL_KNOWN = 2.0
 """Seconds for a socket that is known from before: nobody waits for an answer."""
 
@@ -51,7 +54,7 @@ class InsideDirectory:
         self.plugin_dir, self._state_dir = plugin_dir, state_dir
         self._appeared, self._limits = appeared, limits
         self._known = KnownSockets(state_dir)
-        self._lock = StateLock(state_dir)
+        self._lock = StateLock(state_dir, LOCK_NAME, program="proxy")
         self._registration = RegistrationServer(plugin_dir, self.connect)
         self._watcher = (
             PluginWatcher(registry_dir, device_plugins(self.connect, self.disconnect))
@@ -64,7 +67,9 @@ class InsideDirectory:
     async def serving(self) -> AsyncIterator[None]:
         """Take plugins in while the context lasts; raises `CannotAsk`."""
         make_directory(self._state_dir, 0o750)
-        claim_plugin_directory(registration_socket(self.plugin_dir))
+        claim_plugin_directory(
+            registration_socket(self.plugin_dir), server="another proxy", option="--plugin-dir"
+        )
         self._lock.acquire()
         tasks: list[asyncio.Task[None]] = []
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from kubedevices.device import Device
 from kubedevices.errors import CannotAsk
 from kubedevices.middleware.maintenance import Maintained
-from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
+from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ResourceRule, served_names
 from kubedevices.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
@@ -55,7 +55,7 @@ def describe(resource: ProxiedResource, rule_of: RuleOf) -> ProxiedPlugin:
     cordoned: list[tuple[str, str, str]] = []
     if chain is None:
         is_hidden = rule_of(name) is None
-        rules.append("hidden from the kubelet" if is_hidden else "not served, its log says why")
+        rules.append(HIDDEN if is_hidden else "not served, its log says why")
     else:
         names = served_names(name, chain.rule)
         for layer in chain.layers.values():

@@ -113,7 +113,7 @@ class Message(Generic[T]):
     ) -> None:
         self.name, self.fields, self._make, self._keeps_unknown = name, fields, make, keeps_unknown
         self.by_number = sorted(fields, key=lambda field: field.number)
-        # Of these kinds, what is empty is not written; a message without content is one all the same.
+        # What is empty is not written, but for a message: without content it is a message, too.
         self._writers = [
             (each.number, each.attribute, each.write, each.kind not in ("message", "optional"))
             for each in self.by_number

@@ -32,15 +32,17 @@ def prepare_plugin_directory(socket_path: Path) -> None:
     clean_plugin_directory(socket_path.parent)
 
 
-def claim_plugin_directory(socket_path: Path) -> None:
-    """Create the directory of `socket_path`; raises `CannotAsk`, `SocketInUse` if it is served."""
+def claim_plugin_directory(
+    socket_path: Path, *, server: str = "another node", option: str = "--socket-dir"
+) -> None:
+    """Create the directory of `socket_path`; raises `CannotAsk`, `SocketInUse` if it is served.
+
+    `server` is who serves it then, unless it is a kubelet; `option` is what names the directory.
+    """
     make_directory(socket_path.parent, 0o750)
     if accepts_connections(socket_path):
-        raise SocketInUse(
-            str(socket_path),
-            "a kubelet or another node serves this directory; stop it, or choose another "
-            "--socket-dir",
-        )
+        text = f"a kubelet or {server} serves this directory; stop it, or choose another {option}"
+        raise SocketInUse(str(socket_path), text)
 
 
 def make_directory(directory: Path, mode: int) -> None:
@@ -109,10 +111,13 @@ def _is_left_over(entry: Path, *, every_file: bool) -> bool:
 
 
 class StateLock:
-    """Keeps a second node out of a state directory. Ends with the process, however that ends."""
+    """Keeps a second process out of a state directory. Ends with the process, however that ends.
 
-    def __init__(self, state_dir: Path) -> None:
-        self._path = state_dir / LOCK_NAME
+    Programs of several kinds, each with a lock of another `name`, can share a directory.
+    """
+
+    def __init__(self, state_dir: Path, name: str = LOCK_NAME, *, program: str = "node") -> None:
+        self._path, self._program = state_dir / name, program
         self._file: int | None = None
 
     def acquire(self) -> None:
@@ -126,7 +131,7 @@ class StateLock:
         except BlockingIOError:
             holder = os.pread(file, 32, 0).decode(errors="replace").strip()
             os.close(file)
-            raise DirectoryInUse(str(self._path.parent), holder) from None
+            raise DirectoryInUse(str(self._path.parent), holder, self._program) from None
         except OSError as error:
             os.close(file)
             raise CannotAsk(f"cannot lock {self._path}: {error.strerror}") from error
