@@ -140,6 +140,38 @@ async def test_a_cordoned_device_is_refused(short_dir: Path) -> None:
         await rig.kubelet.wait_for("new.com/w", {"a": "Unhealthy", "b": "Healthy"}, 30)
 
 
+async def test_maintenance_can_be_left_out(short_dir: Path) -> None:
+    """Then nobody can take a device of this resource out."""
+    text = "resources:\n  example.com/widget: {maintenance: off}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.plugin(*healthy("a"), resource="example.com/other", socket_name="other.sock")
+        await rig.served(1)
+        await rig.served(1, "example.com/other")
+        out = [Cordoned(f"example.com/{kind}", "a", "its fan") for kind in ("widget", "other")]
+        change_cordoned(rig.state / FILE_NAME, lambda before: [*before, *out])
+        await rig.kubelet.wait_for("example.com/other", {"a": "Unhealthy"}, 30)
+        assert [*rig.kubelet.lists(RESOURCE)[-1]] == [*healthy("a")]
+        await change(rig, "resources: {}")
+        await rig.kubelet.wait_for(RESOURCE, {"a": "Unhealthy"}, 30)
+
+
+async def test_a_glob_for_no_device_is_warned_of_with_its_line(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A minute later, by the clock of the loop."""
+    text = "resources:\n  example.com/widget: {filter: {ids: [no*]}}\n"
+    async with proxied(short_dir, rules=rules(short_dir, text)) as rig:
+        await rig.plugin(*healthy("a"))
+        await rig.served(1)
+        chain = rig.proxy.resources[RESOURCE].chain
+        assert chain is not None
+        filtered = chain.layers["filter"]
+        late = asyncio.get_running_loop().time() + 61
+        filtered.change(filtered.inner_tree, late)
+        assert ":2:39: resources.example.com/widget.filter.ids[0]: 'no*' has fitted" in caplog.text
+
+
 async def test_it_is_ready_when_every_resource_of_the_file_is_listed(short_dir: Path) -> None:
     """The pages say which plugin is missed, and what middleware has done for all plugins."""
     text = "resources:\n  example.com/widget: {share: {replicas: 2}}\n"

@@ -42,6 +42,7 @@ def test_every_key(tmp_path: Path) -> None:
               nvidia.com/gpu:
                 record: {file: /var/log/gpu.jsonl, maxSize: 1000, files: 2, redactEnv: true}
                 mend: off
+                maintenance: off
                 filter: {ids: ["bad*"], numa: [1]}
                 split:
                   rules: [{to: gpu-big, ids: ["A*"], numa: [0], pci: {vendor: 10de, class: "03"}}]
@@ -78,6 +79,7 @@ def test_every_key(tmp_path: Path) -> None:
     assert config.unlisted == "hide"
     assert rule.record is not None
     assert (rule.record.max_size, rule.record.redact_env) == (1000, True)
+    assert not rule.maintenance
     assert (rule.mend, rule.hold, rule.allocate_wait, rule.hold_over_reboot) == (
         False, 300.0, 30.0, True,
     )  # fmt: skip
@@ -173,6 +175,33 @@ def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
     told = [str(each) for each in rules.idle(["a.com/x", "d.com/e"])]
     assert len(told) == 1
     assert ":3:12: resources.b.com/c: no plugin of this name" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "place"),
+    [
+        ("filter: {ids: [a, x*]}", "filter", "2:31: resources.a.com/b.filter.ids[1]"),
+        (
+            "split: {rules: [{to: c, ids: [x*]}]}",
+            "split",
+            "2:43: resources.a.com/b.split.rules[0].ids[0]",
+        ),
+        (
+            "share: {rules: [{ids: x*, replicas: 2}]}",
+            "share",
+            "2:35: resources.a.com/b.share.rules[0].ids",
+        ),
+        ("health: {ignore: [x*]}", "health", "2:31: resources.a.com/b.health.ignore[0]"),
+    ],
+)
+def test_a_glob_that_fits_no_device_has_its_line(
+    tmp_path: Path, rule: str, key: str, place: str
+) -> None:
+    """Where rules came from no file, the text stands alone."""
+    file = write(tmp_path, f"resources:\n  a.com/b: {{{rule}}}\n")
+    told = Rules.from_file(file).with_place("a.com/b", key, "x*", "fits nothing")
+    assert told == f"{file}:{place}: fits nothing (is it misspelt?)"
+    assert Rules().with_place("a.com/b", key, "x*", "fits nothing") == "fits nothing"
 
 
 def test_every_key_is_on_the_page() -> None:

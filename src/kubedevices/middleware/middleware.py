@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, NoReturn, TypeVar
 
 from kubedevices.allocation import (
@@ -254,6 +254,8 @@ class RuledMiddleware(Middleware, Generic[Rule]):
         super().__init__(scanner)
         self._rules = rules
         self._unused = UnusedGlobs()
+        self.with_place: Callable[[str, str], str] = lambda _glob, text: text
+        """Puts before a text about a glob where the glob is written, if anybody knows."""
 
     def use(self, rules: Rule | Mapping[str, Rule]) -> None:
         """Go on with other rules, without a restart. From any thread."""
@@ -268,10 +270,8 @@ class RuledMiddleware(Middleware, Generic[Rule]):
         late, again_at = self._unused.look(device_type, globs, ids, now)
         for glob in late:
             self.count("unused_globs", device_type)
-            _log.warning(
-                "%s: %r has fitted the ID of no device of %s for a minute (is it misspelt?)",
-                type(self).__name__, glob, device_type,
-            )  # fmt: skip
+            text = f"{glob!r} has fitted the ID of no device of {device_type} for a minute"
+            _log.warning("%s: %s", type(self).__name__, self.with_place(glob, text))
         if again_at is not None:
             self.look_again(again_at)
 

@@ -6,8 +6,9 @@ inject, faults.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from kubedevices.device import Health
 from kubedevices.middleware.absence import HoldRule
@@ -20,7 +21,7 @@ from kubedevices.middleware.hold import Held
 from kubedevices.middleware.inject import Injected
 from kubedevices.middleware.maintenance import FILE_NAME, Maintained
 from kubedevices.middleware.mend import Mended
-from kubedevices.middleware.middleware import Middleware
+from kubedevices.middleware.middleware import Middleware, RuledMiddleware
 from kubedevices.middleware.record import Recorded
 from kubedevices.middleware.rename import Renamed
 from kubedevices.middleware.share import Shared, ShareOf, ShareRule
@@ -63,6 +64,10 @@ class Chain:
         return True
 
 
+WithPlace: TypeAlias = Callable[[str, str, str], str]
+"""Returns a text with the place of a glob, of which it gets the key of the rule and the glob."""
+
+
 class Place(NamedTuple):
     """Where a chain stands."""
 
@@ -85,10 +90,16 @@ class _Layer(NamedTuple):
     use: Callable[[Any, Any], None] | None = None
 
 
-def make_chain(plugin: Scanner, inside: ResourceName, rule: ResourceRule, state_dir: Path) -> Chain:
+def make_chain(
+    plugin: Scanner,
+    inside: ResourceName,
+    rule: ResourceRule,
+    state_dir: Path,
+    with_place: WithPlace = lambda _key, _glob, text: text,
+) -> Chain:
     """Return the chain that `rule` asks for over `plugin`, which lists `inside`.
 
-    Raises `UsageError`.
+    `with_place` puts before a text where the file has a glob. Raises `UsageError`.
     """
     domain = renamed(inside, inside.device_type, rule.rename).domain
     place = Place(domain, inside, state_dir)
@@ -97,7 +108,9 @@ def make_chain(plugin: Scanner, inside: ResourceName, rule: ResourceRule, state_
     for layer in _LAYERS:
         value = layer.value(rule)
         if value is not None:
-            scanner = layers[layer.name] = layer.make(scanner, value, place)
+            made = scanner = layers[layer.name] = layer.make(scanner, value, place)
+            if isinstance(made, RuledMiddleware):
+                made.with_place = partial(with_place, layer.name)
     return Chain(scanner, domain, rule, layers)
 
 
@@ -218,7 +231,7 @@ _LAYERS = (
     _Layer("rename", lambda rule: rule.rename, _make_renamed),
     _Layer(
         "maintenance",
-        lambda _: True,
+        lambda rule: rule.maintenance or None,
         lambda scanner, _, place: Maintained(scanner, place.domain, place.state_dir / FILE_NAME),
     ),
     _Layer(

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -203,7 +204,8 @@ class Proxy:
         rule = self.rules.of(name)
         if rule is None:
             return None
-        chain = make_chain(plugin, plugin.resource, rule, self._state_dir)
+        with_place = partial(self.rules.with_place, name)
+        chain = make_chain(plugin, plugin.resource, rule, self._state_dir, with_place)
         self.rules.claim(name, rule)
         return chain
 

@@ -14,7 +14,7 @@ The order of the middleware is fixed (`proxy.chain`), so the order of keys means
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import Complain, key, load_config
-from kubedevices.config.yaml_source import Report
+from kubedevices.config.yaml_source import KeyPath, Report
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.proxy.rule_keys import (
     DURATION_HINT,
@@ -69,6 +69,10 @@ class ResourceRule:
         default=None,
         check=_new_name,
         hint='for example "example.com/{name}"',
+    )
+    maintenance: bool = key(
+        meaning="whether a device is out of service that `kubedevices cordon` took out",
+        default=True,
     )
     health: HealthKey | None = key(
         meaning="whose word about the health of devices counts, and when", default=None
@@ -201,6 +205,25 @@ def served_names(resource: str, rule: ResourceRule) -> tuple[str, ...]:
     if rule.split is None or rule.split.rest == "keep":
         types.append(inside.device_type)
     return tuple(dict.fromkeys(str(renamed(inside, each, rule.rename)) for each in types))
+
+
+def places_of_globs(rule: ResourceRule, key: str) -> Mapping[str, Sequence[KeyPath]]:
+    """Return where a rule has which glob for IDs below one of its keys."""
+    found: dict[str, list[KeyPath]] = defaultdict(list)
+    listed: list[tuple[KeyPath, Sequence[str]]] = []
+    if key == "filter" and rule.filter:
+        listed = [((key, "ids"), rule.filter.ids)]
+    elif key == "health" and rule.health:
+        listed = [((key, "ignore"), rule.health.ignore)]
+    elif key == "split" and rule.split:
+        listed = [((key, "rules", i, "ids"), each.ids) for i, each in enumerate(rule.split.rules)]
+    elif key == "share" and rule.share:
+        for i, share in enumerate(rule.share.rules):
+            found[share.ids].append((key, "rules", i, "ids"))
+    for path, globs in listed:
+        for i, glob in enumerate(globs):
+            found[glob].append((*path, i))
+    return found
 
 
 def renamed(inside: ResourceName, device_type: str, name: str | None) -> ResourceName:

@@ -14,6 +14,7 @@ from kubedevices.proxy.proxy_config import (
     ResourceRule,
     is_pattern,
     load_proxy_config,
+    places_of_globs,
     served_names,
 )
 
@@ -82,6 +83,16 @@ class Rules:
             return UsageError(f"{resource}: {text}: give the other one a rule with `rename`")
         place = self._report.place(("resources", found[0]))
         return ConfigError([place._replace(problem=text, suggestion="rename one of them")])
+
+    def with_place(self, resource: str, key: str, glob: str, text: str) -> str:
+        """Return `text` behind the line that has `glob` below `key` of a resource's rule."""
+        found = self.config.find(resource)
+        if self._report is None or found is None or not found[0]:
+            return text
+        for path in places_of_globs(found[1], key).get(glob, ()):
+            place = self._report.place(("resources", found[0], *path))
+            return str(place._replace(problem=text, suggestion="is it misspelt?"))
+        return text
 
     def _use(self, config: ProxyConfig, report: Report) -> None:
         self.config, self._report = config, report
