@@ -184,3 +184,13 @@ def test_a_mistake_is_told_with_its_place(host: PretendHost, rule: str, problem:
     with pytest.raises(ConfigError) as caught:
         host.configure(f"- {rule}\n")
     assert any(problem in str(each) for each in caught.value.problems), caught.value
+
+
+def test_two_rules_may_name_their_matches_alike(host: PretendHost) -> None:
+    """Each device has what its own rule says."""
+    host.add("a1", "b1")
+    rules = (
+        "- {name: '{name}', match: [{path: '/dev/a*'}], replicas: 2}\n"
+        "- {name: '{name}', match: [{path: '/dev/b*'}]}\n"
+    )
+    assert ids(host.look(rules)) == {"a1": ["a1::0", "a1::1"], "b1": ["b1"]}

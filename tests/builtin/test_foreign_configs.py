@@ -93,7 +93,7 @@ def test_a_resource_of_generic_device_plugin(
 ) -> None:
     """As the value of a `--device` flag, in a list of them, and in a configuration file."""
     expected = {"version": 1, "namespace": "squat.ai", "resources": [resource]}
-    assert converted(tmp_path, text) == (expected, ())
+    assert converted(tmp_path, text) == Converted(expected, ())
     for flag in ("0403", "6001"):
         text = text.replace(flag, f"'{flag}'")
     data = yaml.safe_load(text)
@@ -191,8 +191,6 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("{name: a, groups: [{}]}", ":1:20: groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: /a, type: Mount}]}]}", "a group needs a device file"),
         ("{name: a, groups: [{paths: [{path: '/a*'}, {path: /b*c*}]}]}", "which of /b*c* belongs"),
-        ("{name: a, groups: [{paths: [{path: /a}, {path: /b, permissions: r}]}]}", "different"),
-        ("{name: a, groups: [{paths: [{path: /a}, {path: /b, mountPath: /c}]}]}", "not mountPath"),
         ("{name: a, groups: [5]}", "groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [x]}]}", "groups[0]: a group needs a list of paths or of usb"),
         ("{name: a, groups: [{paths: [{path: 5}]}]}", "groups[0].paths: every entry needs a path"),
@@ -223,7 +221,9 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("{name: a, groups: []}", ":1:1: a name and a list of groups are needed"),
         ("{name: a, groups: [{paths: [{path: '/a[!b]'}]}]}", "[!...] and \\ mean something else"),
         ("{name: a, groups: [{paths: [{path: '/a**'}]}]}", "'**' is not supported"),
-        ("{name: a, groups: [{paths: [{path: /dev/snd}]}]}", "/dev/snd is a directory, and expose"),
+        ("{name: a, groups: [{paths: [{path: /dev/snd}, {path: /dev/kvm}]}]}",
+         "/dev/snd is a directory, which expose gives alone and under its own path"),
+        ("{name: a, groups: [{paths: [{path: /dev/snd, mountPath: /dev/audio}]}]}", "a directory"),
         ("{name: a, groups: [{paths: [{path: /a}, {path: /b, type: Mount, optional: true}]}]}",
          "a mount cannot be optional"),
         ("{name: a, groups: [{paths: [{path: /a, optional: true}, {path: /b, optional: true}]}]}",
@@ -233,9 +233,8 @@ def test_a_changed_meaning_becomes_a_comment(tmp_path: Path) -> None:
         ("hello: world", ":1:1: this file is neither generic-device-plugin"),
         ("- devicematch: ^(a|b)$", ":1:16: [0].devicematch: '^(a|b)$' cannot be said with *"),
         ("- devicematch: ^ab*$", "'^ab*$' cannot be said with *, ? and [...]"),
-        ("- devicematch: .*", ":1:16: [0].devicematch: no resource name can be made of it"),
-        ("- devicematch: ^a0$\n- {}", ":2:3: [1]: a devicematch is needed"),
-        ("- devicematch: ^a$\n- devicematch: ^a[0-9]*$", "a second resource a would come of it"),
+        ("- devicematch: .*", ":1:16: [0].devicematch: '.*' would give away every file"),
+        ("- devicematch: ^b/.*$", "a name for files in directories cannot be said"),
     ],
 )  # fmt: skip
 def test_an_inexpressible_entry_is_refused_with_its_line(
@@ -274,32 +273,63 @@ def numbered(path: str) -> list[str]:
 
 
 def test_a_file_of_smarter_device_manager(tmp_path: Path) -> None:
-    """Its documented example: exact names stay, wildcards become one resource each."""
+    """Its documented example: pods ask for the same names as before."""
     result = converted(tmp_path, SMARTER)
     assert result.document["namespace"] == "smarter-devices"
-    found = {
-        each["name"]: ([match["path"] for match in each["match"]], each.get("replicas", 1))
+    found = [
+        (each["name"], [*each["match"][0].items(), len(each["match"])], each.get("replicas", 1))
         for each in result.document["resources"]
-    }
-    assert found == {
-        "snd": (["/dev/snd/*"], 20),
-        "gpiomem": (["/dev/gpiomem"], 40),
-        "gpiochip": (numbered("/dev/gpiochip"), 20),
-        "i2c": (numbered("/dev/i2c-"), 1),
-        "vcsm": (["/dev/vcsm*"], 20),
-        "ttyUSB": (numbered("/dev/ttyUSB"), 1),
-    }
+    ]
+    assert found == [
+        ("snd", [("directory", "/dev/snd"), 1], 20),
+        ("gpiomem", [("path", "/dev/gpiomem"), 1], 40),
+        ("{name}", [("path", "/dev/gpiochip"), 4], 20),
+        ("{name}", [("path", "/dev/i2c-"), 4], 1),
+        ("{name}", [("path", "/dev/vcsm*"), 1], 20),
+        ("{name}", [("path", "/dev/ttyUSB"), 4], 1),
+    ]
+    paths = [match["path"] for match in result.document["resources"][2]["match"]]
+    assert paths == numbered("/dev/gpiochip")
     assert [*result.notes] == [
-        "snd was the directory as a whole, now each file in it is a device (line 1)",
-        *(
-            f"{expression}: pods ask for smarter-devices/{name} and get any matching file, not "
-            f"a file of their choice; {limit} (line {line})"
-            for expression, name, limit, line in [
-                ("^gpiochip[0-9]*$", "gpiochip", DIGITS, 5),
-                ("^i2c-[0-9]*$", "i2c", DIGITS, 7),
-                ("^vcsm.*$", "vcsm", "matches in lower directories are left out", 9),
-                ("^ttyUSB[0-9]*$", "ttyUSB", DIGITS, 11),
-            ]
-        ),
+        f"^gpiochip[0-9]*$: {DIGITS} (line 5)",
+        f"^i2c-[0-9]*$: {DIGITS} (line 7)",
+        "^vcsm.*$: matches in lower directories are left out (line 9)",
+        f"^ttyUSB[0-9]*$: {DIGITS} (line 11)",
         "nvidia-gpu is left out: it stood for the files of a Jetson board (line 13)",
+    ]
+
+
+def test_files_of_a_group_keep_their_paths_and_rights(tmp_path: Path) -> None:
+    """Each with its mount path, its permissions, and whether it may be missing."""
+    result = converted(
+        tmp_path,
+        "{name: a, groups: [{paths: [{path: /dev/ttyUSB*, mountPath: /dev/modem}, "
+        "{path: /dev/gpio*, mountPath: /dev/reset, permissions: rw}, "
+        "{path: /dev/log*, mountPath: /log/, optional: true}]}]}",
+    )
+    (resource,) = result.document["resources"]
+    assert resource["with"] == [
+        {"path": "/dev/gpio{n}", "container": "/dev/reset", "permissions": "rw"},
+        {"path": "/dev/log{n}", "container": "/log/log{n}", "optional": True},
+    ]
+    assert "optional" not in resource
+    text = "{name: b, groups: [{paths: [{path: /dev/snd}]}]}"
+    (resource,) = converted(tmp_path, text).document["resources"]
+    assert resource["match"] == [{"directory": "/dev/snd"}]
+
+
+def test_what_cannot_be_converted_is_told_beside_the_rest(tmp_path: Path) -> None:
+    """With its line; the other entries are converted."""
+    result = converted(
+        tmp_path,
+        "devices:\n- {name: a, groups: [{paths: [{path: /a}]}]}\n"
+        "- {name: b, groups: [{paths: [{path: '/b*'}, {path: '/c*d*'}]}]}\n",
+    )
+    assert [each["name"] for each in result.document["resources"]] == ["a"]
+    (text,) = result.left_out
+    assert text.startswith("line 3: devices[1].groups[0].paths[1]: which of /c*d* belongs")
+    result = converted(tmp_path, "- devicematch: ^a0$\n- {}\n- devicematch: ^a0$")
+    assert [*result.left_out] == [
+        "line 2: [1]: a devicematch is needed",
+        "line 3: [2].devicematch: a second resource a0 would come of it",
     ]

@@ -202,7 +202,7 @@ def test_a_foreign_file_is_converted(directory: Path, capsys: pytest.CaptureFixt
     (directory / "smarter.yaml").write_text("- {devicematch: '^video[0-9]*$', nummaxdevices: 3}\n")
     assert main(["expose", "--convert", "smarter.yaml"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("# Converted from smarter.yaml.\n# Note: ^video[0-9]*$: pods ask for ")
+    assert out.startswith("# Converted from smarter.yaml.\n# Note: ^video[0-9]*$: a number has ")
     assert yaml.safe_load(out)["resources"][0]["replicas"] == 3
     (directory / "host.yaml").write_text(out)
     assert expose("--check") == 0

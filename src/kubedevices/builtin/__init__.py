@@ -20,6 +20,7 @@ expose_checks      whether single values of it are right
 expose_profiles    ready files for common hardware, one in profiles/ for each kind
 path_patterns      globs that remember what their wildcards stood for
 foreign_configs    files of other device plugins, turned into expose's
+foreign_sources    where such files have their settings: also in a DaemonSet or a ConfigMap
 foreign_generic    those of generic-device-plugin
 foreign_smarter    those of smarter-device-manager
 conversion         what both need: mistakes and notes

@@ -1,13 +1,15 @@
 """What the conversions of other plugins' files share: mistakes, notes, and looks at values."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from kubedevices.config.yaml_source import KeyPath, Report, find, guess_key
+from kubedevices.errors import ConfigProblem
 
 WILDCARD = re.compile(r"[*?\[]")
 
@@ -22,6 +24,20 @@ class Conversion:
     root: yaml.Node
     report: Report
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """What cannot be converted, one line for each mistake in an entry."""
+    problems: list[ConfigProblem] = field(default_factory=list)
+    """The same with their places, if nothing else can be converted either."""
+
+    @contextmanager
+    def entry(self, found: list[dict[str, Any]]) -> Iterator[None]:
+        """Take back what one entry adds to `found` if it has a mistake, and go on without it."""
+        before, known = self.report.mistakes, len(found)
+        yield
+        if problems := self.report.take_mistakes(before):
+            del found[known:]
+            self.left_out += [f"line {each.line}: {_words(each)}" for each in problems]
+            self.problems += problems
 
     def mistake(self, path: KeyPath, text: str, hint: str = "") -> None:
         """Refuse what stands at `path`."""
@@ -54,6 +70,11 @@ class Conversion:
             return count
         self.mistake((*at, key), f"{count!r} is not a number of devices")
         return 1
+
+
+def _words(problem: ConfigProblem) -> str:
+    hint = f" ({problem.suggestion})" if problem.suggestion else ""
+    return f"{problem.key}: {problem.problem}{hint}"
 
 
 def is_map(value: object) -> bool:

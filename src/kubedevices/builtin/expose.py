@@ -15,7 +15,7 @@ from kubedevices.builtin.expose_abilities import ExposedResource, abilities_for,
 from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
-from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, expand, make_tree, survey
+from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, Names, expand, make_tree, survey
 from kubedevices.config.yaml_source import Report
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
@@ -56,7 +56,7 @@ class ExposeScanner(PolledScanner):
         self._inject = inject
         self._check_cdi_kinds(config)
         self.config = self.served = config
-        self._names: dict[str, dict[str, None]] = {}
+        self._names: Names = {}
         self.interval = config.look_interval
         self._clock = clock
         self._host = HostDevices(dev_root, sysfs_root)

@@ -121,10 +121,14 @@ class Exposed(NamedTuple):
     values: Mapping[str, str]
 
 
-def expand(config: ExposeConfig, host: Host, seen: dict[str, dict[str, None]]) -> ExposeConfig:
+Names = dict[Hashable, dict[str, None]]
+"""The names that the template of a rule has made, in order."""
+
+
+def expand(config: ExposeConfig, host: Host, seen: Names) -> ExposeConfig:
     """Return `config` with a resource for each name that a template makes of the host's matches.
 
-    `seen` has the names of each template; a name stays, with no device, when its device vanishes.
+    `seen` has what was made before; a name stays, with no device, when its device vanishes.
     A name that another resource has already is left to that resource.
     """
     taken = {rule.device_type for rule in config.resources if not rule.is_template}
@@ -133,7 +137,7 @@ def expand(config: ExposeConfig, host: Host, seen: dict[str, dict[str, None]]) -
         if not rule.is_template:
             rules.append(rule)
             continue
-        names = seen.setdefault(rule.name, {})
+        names = seen.setdefault((rule.name, rule.match), {})
         for found in _matches(rule, host):
             names.setdefault(name_of(rule.name, found.placeholders))
         for each in (named(rule, name) for name in names if name):

@@ -48,6 +48,10 @@ class _Path(NamedTuple):
         return WILDCARD.search(self.path) is not None
 
     @property
+    def is_directory(self) -> bool:
+        return self.path.removeprefix("/dev/") in DIRECTORIES
+
+    @property
     def is_optional(self) -> bool:
         return bool(self.given.get("optional"))
 
@@ -106,11 +110,12 @@ def _spell_keys(work: Conversion, node: yaml.Node, at: KeyPath, known: Keys) -> 
 def _resources(work: Conversion, at: KeyPath, data: Any) -> list[dict[str, Any]]:
     """Return the resources of a list of devices, or of a single one."""
     devices = [data] if is_map(data) else data if isinstance(data, list) else []
-    found = []
+    found: list[dict[str, Any]] = []
     for i, device in enumerate(devices):
         here: KeyPath = (*at, i) if isinstance(data, list) else at
-        if is_map(device) and (resource := _resource(work, here, device)):
-            found.append(resource)
+        with work.entry(found):
+            if is_map(device) and (resource := _resource(work, here, device)):
+                found.append(resource)
     return found
 
 
@@ -183,7 +188,9 @@ def _paths(work: Conversion, at: KeyPath, listed: list[Mapping[str, Any]]) -> di
     _check_limits(work, paths)
     first = min(nodes, key=lambda each: (not each.is_glob, each.is_optional))
     others = [each for each in nodes if each is not first]
-    found: dict[str, Any] = {"match": [{"path": first.path}]}
+    _check_directories(work, first, others)
+    kind = "directory" if first.is_directory else "path"
+    found: dict[str, Any] = {"match": [{kind: first.path}]}
     if container := _container(work, first):
         found["container"] = container
     if others:
@@ -204,14 +211,8 @@ def _path(work: Conversion, at: KeyPath, given: Mapping[str, Any]) -> _Path:
     if problem := permissions_problem(str(given.get("permissions", "mrw"))):
         work.mistake((*at, "permissions"), problem)
     path = given["path"].replace("[^", "[!")
-    if is_mount:
+    if is_mount or path.removeprefix("/dev/").rstrip("/") in DIRECTORIES:
         path = path.rstrip("/")
-    elif path.removeprefix("/dev/") in DIRECTORIES:
-        work.mistake(
-            (*at, "path"),
-            f"{path} is a directory, and expose gives device files only",
-            f"name one of them, or {path}/* for all as single devices",
-        )
     if "[!" in given["path"] or "\\" in path:
         work.mistake((*at, "path"), "[!...] and \\ mean something else to expose")
     try:
@@ -262,17 +263,47 @@ def _container(work: Conversion, first: _Path) -> dict[str, str]:
     return container
 
 
+def _check_directories(work: Conversion, first: _Path, others: Sequence[_Path]) -> None:
+    """See that a directory of device files is a device by itself, at its own path."""
+    for each in (first, *others):
+        if each.is_directory and (others or each.given.get("mountPath", each.path) != each.path):
+            work.mistake(
+                (*each.at, "path"),
+                f"{each.path} is a directory, which expose gives alone and under its own path",
+                f"name one of its files, or {each.path}/* for all as single devices",
+            )
+
+
 def _companions(work: Conversion, first: _Path, others: Sequence[_Path]) -> dict[str, Any]:
     """Return what comes along with every device."""
-    for each in others:
-        if sorted(each.permissions) != sorted(first.permissions):
-            work.mistake(each.at, "device files of one group with different permissions")
-        if each.given.get("mountPath", each.path) != each.path:
-            work.mistake(each.at, f"{each.path} comes along under its own path only, not mountPath")
-        if each.is_optional != others[0].is_optional or first.is_optional:
-            work.mistake(each.at, "which file of a group is optional cannot be said")
-    found: dict[str, Any] = {"with": [_of_the_device(work, first, each) for each in others]}
-    return found | ({"optional": True} if others[0].is_optional else {})
+    if first.is_optional:
+        work.mistake(others[0].at, "which file of a group is optional cannot be said")
+    all_optional = all(each.is_optional for each in others)
+    found: dict[str, Any] = {"with": [_companion(work, first, each) for each in others]}
+    if not all_optional:
+        return found
+    for each in found["with"]:
+        if isinstance(each, dict):
+            each.pop("optional")
+    found["with"] = [_shortest(each) for each in found["with"]]
+    return found | {"optional": True}
+
+
+def _companion(work: Conversion, first: _Path, each: _Path) -> Any:
+    entry: dict[str, Any] = {"path": _of_the_device(work, first, each)}
+    mount_path = str(each.given.get("mountPath") or each.path)
+    if mount_path.endswith("/"):
+        mount_path += entry["path"].rpartition("/")[2]
+    if mount_path != each.path:
+        entry["container"] = mount_path
+    if sorted(each.permissions) != sorted(first.permissions):
+        entry["permissions"] = each.permissions
+    return _shortest(entry | ({"optional": True} if each.is_optional else {}))
+
+
+def _shortest(entry: Any) -> Any:
+    """Return an entry of `with` as its path, if it says nothing else."""
+    return entry["path"] if isinstance(entry, dict) and [*entry] == ["path"] else entry
 
 
 def _of_the_device(work: Conversion, first: _Path, other: _Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from kubedevices.builtin.conversion import DIRECTORIES, WILDCARD, Conversion, is_map
-from kubedevices.builtin.expose_checks import resource as explain_name
+from kubedevices.builtin.expose_checks import resource_template as explain_name
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.yaml_source import KeyPath, entries, find
 
@@ -47,22 +47,22 @@ def from_smarter(work: Conversion) -> list[dict[str, Any]]:
             for name, key, _ in entries(node, (i,), work.report):
                 if name not in _KEYS:
                     work.unknown_key(key, (i, name), _KEYS)
-    found: dict[str, dict[str, Any]] = {}
+    found: list[dict[str, Any]] = []
     for i, each in enumerate(work.data()):
-        expression = each.get("devicematch") if is_map(each) else None
-        if not isinstance(expression, str):
-            work.mistake((i,), "a devicematch is needed")
-            continue
-        at: KeyPath = (i, "devicematch")
-        if expression == "nvidia-gpu":
-            work.note(at, "nvidia-gpu is left out: it stood for the files of a Jetson board")
-        elif resource := _resource(work, at, expression):
-            if resource["name"] in found:
-                work.mistake(at, f"a second resource {resource['name']} would come of it")
-            replicas = work.count((i,), each, "nummaxdevices")
-            more = {"replicas": replicas} if replicas > 1 else {}
-            found[resource["name"]] = resource | more
-    return [*found.values()]
+        with work.entry(found):
+            expression = each.get("devicematch") if is_map(each) else None
+            at: KeyPath = (i, "devicematch")
+            if not isinstance(expression, str):
+                work.mistake((i,), "a devicematch is needed")
+            elif expression == "nvidia-gpu":
+                work.note(at, "nvidia-gpu is left out: it stood for the files of a Jetson board")
+            elif resource := _resource(work, at, expression):
+                plain = {other["name"] for other in found if "{" not in other["name"]}
+                if resource["name"] in plain:
+                    work.mistake(at, f"a second resource {resource['name']} would come of it")
+                replicas = work.count((i,), each, "nummaxdevices")
+                found.append(resource | ({"replicas": replicas} if replicas > 1 else {}))
+    return found
 
 
 def _resource(work: Conversion, at: KeyPath, expression: str) -> dict[str, Any]:
@@ -74,20 +74,21 @@ def _resource(work: Conversion, at: KeyPath, expression: str) -> dict[str, Any]:
     globs = translated.globs
     common = commonprefix(globs)  # noqa: RUF071 - of characters, not of directories
     name = WILDCARD.split(common)[0].replace("/", "_").strip("-_.")
+    matches = [{"path": f"/dev/{glob}"} for glob in globs]
+    if globs == (name,) and name in DIRECTORIES:
+        matches = [{"directory": f"/dev/{name}"}]
+    elif len(globs) > 1 or WILDCARD.search(globs[0]):
+        if "*" in globs:
+            work.mistake(at, f"{expression!r} would give away every file of /dev")
+        if any("/" in glob for glob in globs):
+            work.mistake(at, f"{expression!r}: a name for files in directories cannot be said")
+        name = "{name}"
+        for limit in translated.limits:
+            work.note(at, f"{expression}: {limit}")
     if problem := explain_name(name):
         work.mistake(at, f"no resource name can be made of it: {problem}")
         return {}
-    if globs == (name,) and name in DIRECTORIES:
-        globs = (f"{name}/*",)
-        work.note(at, f"{name} was the directory as a whole, now each file in it is a device")
-    elif len(globs) > 1 or WILDCARD.search(globs[0]):
-        work.note(
-            at,
-            f"{expression}: pods ask for {NAMESPACE}/{name} and get any matching file, "
-            "not a file of their "
-            f"choice{''.join(f'; {each}' for each in translated.limits)}",
-        )
-    return {"name": name, "match": [{"path": f"/dev/{glob}"} for glob in globs], "id": "path"}
+    return {"name": name, "match": matches, "id": "path"}
 
 
 class Globs(NamedTuple):

@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--convert",
         type=some_path,
         metavar="FILE",
-        help="convert a file of generic-device-plugin or smarter-device-manager",
+        help="convert a file of generic-device-plugin or smarter-device-manager, or the DaemonSet, "
+        "ConfigMap or argument list of one",
     )
     add_output_argument(parser)
     add_serving_arguments(parser, inject="nodes")
@@ -183,4 +184,8 @@ def print_converted(file: Path) -> None:
     print(f"# Converted from {file.name}.")
     for note in converted.notes:
         print(f"# Note: {note}.")
+    for problem in converted.left_out:
+        print(f"# Not converted: {problem}.")
+    if converted.left_out:
+        print("kubedevices: some entries are not converted, see the comments", file=sys.stderr)
     sys.stdout.write(dump(converted.document, "yaml"))

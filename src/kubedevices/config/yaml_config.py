@@ -215,6 +215,8 @@ class _Walker:
             found = find(item, (name,))
             if found is item or not isinstance(found, yaml.ScalarNode):
                 continue
+            if "{" in found.value:  # not a name, but what makes names
+                continue
             line = seen.setdefault(found.value, found.start_mark.line + 1)
             if line != found.start_mark.line + 1:
                 text = f"{found.value!r} is there already"

@@ -41,6 +41,17 @@ class Report:
         """Note something that is suspicious and does no harm."""
         self._warnings.append(self._problem(node, path, text, suggestion))
 
+    def take_mistakes(self, since: int = 0) -> tuple[ConfigProblem, ...]:
+        """Return and forget the mistakes after the first `since`: somebody deals with them."""
+        taken = tuple(sorted(self._mistakes[since:], key=_place))
+        del self._mistakes[since:]
+        return taken
+
+    @property
+    def mistakes(self) -> int:
+        """How many mistakes there are."""
+        return len(self._mistakes)
+
     @property
     def warnings(self) -> tuple[ConfigProblem, ...]:
         """Every warning, in the order of the file."""
