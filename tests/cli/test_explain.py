@@ -11,7 +11,7 @@ import yaml
 from kubedevices import terminal
 from kubedevices.cli import explain as verb
 from kubedevices.cli import main
-from kubedevices.explain.finding import Station, ok, problem, warning
+from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.places import Places
 from kubedevices.explain.walk import Report, ResourceReport
 from kubedevices.node.pods.pod import Container, Pod
@@ -172,10 +172,10 @@ def test_resources_with_the_same_fault_share_a_paragraph(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The last line counts what was printed, warnings too."""
-    gone = problem(Station.REGISTRATION, "kubelet", "its plugin is gone", "start it")
-    full = warning(Station.HELD, "kubelet", "all are held", "wait")
+    gone = problem(Step.REGISTRATION, "kubelet", "its plugin is gone", "start it")
+    full = warning(Step.HELD, "kubelet", "all are held", "wait")
     reports = [
-        ResourceReport(f"example.com/{name}", None, (ok(Station.NAME, name, "good"), *findings))
+        ResourceReport(f"example.com/{name}", None, (ok(Step.NAME, name, "good"), *findings))
         for name, findings in {"a": [gone], "b": [gone], "c": [gone, full], "d": []}.items()
     ]
     shown = verb._print_summary(Report(Path("/p"), "kubelet", (), tuple(reports)))

@@ -1,9 +1,17 @@
 """docs/development/tour.md names files and functions that exist, and the ways stay short."""
 
 import re
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+
+import kubedevices
+from kubedevices.node.device_manager import DeviceManager
+from kubedevices.node.pods.pod import Container, Pod
+from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 
 TOUR = Path(__file__).parents[2] / "docs/development/tour.md"
 LINK = re.compile(r"\]\(([^)]+\.py)\)")
@@ -29,7 +37,7 @@ def test_a_step_names_functions_of_its_files(row: str) -> None:
 
 @pytest.mark.parametrize(
     ("chapter", "limit"),
-    [("A pod: an admission in nine files", 9), ("An Allocate call: four files in the plugin", 4)],
+    [("A pod: an admission in nine files", 9), ("An Allocate call: five files in the plugin", 5)],
 )
 def test_the_way_of_a_call_is_short(chapter: str, limit: int) -> None:
     """As many files as the heading says, each counted once."""
@@ -43,3 +51,30 @@ def test_each_place_to_change_exists() -> None:
     places = re.findall(r"`([\w*]+/[\w*./]*)`", CHAPTERS["Where to change what"])
     assert len(places) > 8
     assert all(list(package.glob(place.rstrip("/"))) for place in places)
+
+
+async def test_an_admission_passes_no_other_file_of_the_node(short_dir: Path) -> None:
+    """The chapter names each file below node/ that has a function which the admission calls."""
+    package, passed = Path(kubedevices.__file__).parent, set[str]()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        passed.add(frame.f_code.co_filename)
+
+    plugin = FakePlugin(short_dir / "p", devices=healthy("a", "b", numa=(0, 1)))
+    async with DeviceManager(short_dir / "p") as manager, plugin:
+        await plugin.register()
+        await manager.wait_for(RESOURCE, allocatable=2)
+        # Writes the kubelet's checkpoint beside all this, whenever pods changed.
+        beside = {package / "node/checkpoint/writer.py"}
+        sys.setprofile(note)
+        try:
+            await manager.allocate(Pod("p", containers=(Container("c", {RESOURCE: 1}),)))
+        finally:
+            sys.setprofile(None)
+    named = {
+        (TOUR.parent / link).resolve()
+        for link in LINK.findall(CHAPTERS["A pod: an admission in nine files"])
+    }
+    control = package / "node/doors/control.py"  # calls `DeviceManager.allocate`
+    way = {path for path in map(Path, passed) if package / "node" in path.parents}
+    assert way - beside == named - {control}

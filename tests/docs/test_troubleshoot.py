@@ -2,7 +2,7 @@
 
 import re
 
-from kubedevices.explain.finding import Station
+from kubedevices.explain.finding import Step
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs/troubleshoot.md").read_text()
@@ -12,7 +12,7 @@ def test_the_page_has_every_step() -> None:
     """In the order of `kubedevices explain`."""
     table = PAGE.partition("| Step of `explain` |")[2].partition("\n\n")[0]
     steps = [row.split(", ") for row in re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)]
-    assert [name for row in steps for name in row] == [str(step) for step in Station]
+    assert [name for row in steps for name in row] == [str(step) for step in Step]
 
 
 def test_links_within_the_page_lead_somewhere() -> None:

@@ -5,7 +5,7 @@ import pytest
 from kubedevices.explain.finding import (
     Finding,
     Outcome,
-    Station,
+    Step,
     in_order,
     ok,
     problem,
@@ -14,9 +14,9 @@ from kubedevices.explain.finding import (
     worst,
 )
 
-FINE = ok(Station.NAME, "n", "f")
-MAYBE = warning(Station.HELD, "n", "f", "wait")
-WRONG = problem(Station.HEALTH, "n", "f", "mend", "mend it")
+FINE = ok(Step.NAME, "n", "f")
+MAYBE = warning(Step.HELD, "n", "f", "wait")
+WRONG = problem(Step.HEALTH, "n", "f", "mend", "mend it")
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,9 @@ WRONG = problem(Station.HEALTH, "n", "f", "mend", "mend it")
     [
         ([], Outcome.OK),
         ([FINE], Outcome.OK),
-        ([FINE, unknown(Station.REGISTRATION, "n", "f")], Outcome.UNKNOWN),
-        ([FINE, unknown(Station.CGROUP, "n", "f")], Outcome.OK),
-        ([MAYBE, unknown(Station.REGISTRATION, "n", "f"), FINE], Outcome.WARNING),
+        ([FINE, unknown(Step.REGISTRATION, "n", "f")], Outcome.UNKNOWN),
+        ([FINE, unknown(Step.CGROUP, "n", "f")], Outcome.OK),
+        ([MAYBE, unknown(Step.REGISTRATION, "n", "f"), FINE], Outcome.WARNING),
         ([WRONG, MAYBE], Outcome.PROBLEM),
     ],
 )
@@ -37,7 +37,7 @@ def test_the_worst(findings: list[Finding], expected: Outcome) -> None:
 
 def test_the_order_is_that_of_the_way() -> None:
     """Findings of one station stay as they were."""
-    second = ok(Station.HELD, "m", "f")
+    second = ok(Step.HELD, "m", "f")
     assert in_order([MAYBE, WRONG, second, FINE]) == (FINE, WRONG, MAYBE, second)
 
 

@@ -23,7 +23,7 @@ from kubedevices.explain.facts import (
     Socket,
     Watched,
 )
-from kubedevices.explain.finding import Finding, Outcome, Station
+from kubedevices.explain.finding import Finding, Outcome, Step
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -58,7 +58,7 @@ def only(findings: list[Finding]) -> Finding:
 def test_the_directory(directory: Directory, result: Outcome, says: str) -> None:
     """A directory is there, may be used, and is not everybody's."""
     finding = only(judge_directory(directory, []))
-    assert (finding.step, finding.result) == (Station.DIRECTORY, result)
+    assert (finding.step, finding.result) == (Step.DIRECTORY, result)
     assert says in finding.found
 
 
@@ -77,7 +77,7 @@ def test_kubelet_sock(refusal: str, result: Outcome, says: str) -> None:
     """It is there, a socket, and somebody accepts on it."""
     directory = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
     finding = only(judge_kubelet_socket(directory, [], Answers()))
-    assert (finding.step, finding.result) == (Station.KUBELET_SOCKET, result)
+    assert (finding.step, finding.result) == (Step.KUBELET_SOCKET, result)
     assert says in finding.found
 
 
@@ -153,7 +153,7 @@ THREE = tuple(ReportedDevice(f"w{i}", "Healthy" if i else "Unhealthy") for i in 
 def test_a_plugins_socket(plugin: Socket, result: Outcome, says: str) -> None:
     """Who listens, whether somebody is connected, and what it said if it was asked."""
     finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
-    assert (finding.step, finding.result) == (Station.PLUGIN_SOCKET, result)
+    assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
     assert says in finding.found
     assert "kill" not in finding.command
 

@@ -8,7 +8,7 @@ import pytest
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.explain.facts import SANDBOX, Allocation, HostFile, Inside, Process, Selinux
-from kubedevices.explain.finding import Finding, Outcome, Station
+from kubedevices.explain.finding import Finding, Outcome, Step
 from kubedevices.explain.judge_files import (
     judge_answers,
     judge_cdi,
@@ -27,7 +27,7 @@ THERE = Inside(
 )
 
 
-def only(findings: list[Finding], step: Station) -> Finding:
+def only(findings: list[Finding], step: Step) -> Finding:
     (finding,) = [each for each in findings if each.step is step]
     return finding
 
@@ -72,7 +72,7 @@ def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
 )
 def test_the_host_has_the_device_file(file: HostFile, result: Outcome, says: str) -> None:
     """It exists and is a device node."""
-    finding = only(judge_host_file(file, CALM), Station.DEVICE_FILE)
+    finding = only(judge_host_file(file, CALM), Step.DEVICE_FILE)
     assert (finding.result, says in finding.found) == (result, True)
 
 
@@ -88,7 +88,7 @@ def test_the_link_that_survives_a_daemon_reload(
     file: HostFile, result: Outcome, command: str
 ) -> None:
     """Missing, it is named together with the command that makes it."""
-    finding = only(judge_host_file(file, CALM), Station.LINK)
+    finding = only(judge_host_file(file, CALM), Step.LINK)
     assert finding.result is result
     assert command in finding.command
 
@@ -96,7 +96,7 @@ def test_the_link_that_survives_a_daemon_reload(
 def test_a_fifo_needs_no_link() -> None:
     """Only character and block devices have numbers."""
     steps = {each.step for each in judge_host_file(replace(FILE, kind="p"), CALM)}
-    assert Station.LINK not in steps
+    assert Step.LINK not in steps
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_which_users_may_open_a_device_file(
 ) -> None:
     """A container of another user needs the group, if the group may."""
     file = replace(FILE, mode=mode, gid=gid)
-    finding = only(judge_host_file(file, CALM), Station.PERMISSIONS)
+    finding = only(judge_host_file(file, CALM), Step.PERMISSIONS)
     assert (finding.result, says in finding.advice) == (result, True)
 
 
@@ -130,7 +130,7 @@ def test_which_users_may_open_a_device_file(
 )
 def test_selinux(selinux: Selinux, label: str, result: Outcome) -> None:
     """Enforced, with a label that containers may not use and no boolean that lets them."""
-    finding = only(judge_host_file(replace(FILE, label=label), selinux), Station.SELINUX)
+    finding = only(judge_host_file(replace(FILE, label=label), selinux), Step.SELINUX)
     assert finding.result is result
     assert ("container_use_devices 1" in finding.command) == (result is Outcome.WARNING)
     if result is Outcome.WARNING:
@@ -166,14 +166,14 @@ def test_a_container_that_has_its_device() -> None:
     """The file is there, the process may open it, the cgroup permits it."""
     findings = inside(THERE)
     assert [(each.step, each.result) for each in findings] == [
-        (Station.CONTAINER, Outcome.OK),
-        (Station.CGROUP, Outcome.OK),
+        (Step.CONTAINER, Outcome.OK),
+        (Step.CGROUP, Outcome.OK),
     ]
 
 
 def test_a_container_without_its_device() -> None:
     """Started before, or by a runtime that leaves it out."""
-    finding = only(inside(replace(THERE, kind="")), Station.CONTAINER)
+    finding = only(inside(replace(THERE, kind="")), Step.CONTAINER)
     assert finding.result is Outcome.PROBLEM
     assert "/dev/w0 is not in it" in finding.found
 
@@ -187,7 +187,7 @@ def test_a_container_that_was_not_found() -> None:
 
 def test_a_device_that_came_back_as_another() -> None:
     """The number on the host is not the one that the container has."""
-    finding = only(inside(THERE, host=replace(FILE, minor=3)), Station.CONTAINER)
+    finding = only(inside(THERE, host=replace(FILE, minor=3)), Step.CONTAINER)
     assert finding.result is Outcome.PROBLEM
     assert "195:0, on the host it is now 195:3" in finding.found
 
@@ -211,7 +211,7 @@ def test_a_device_that_came_back_as_another() -> None:
 def test_permission_denied_inside(changes: dict[str, object], result: Outcome) -> None:
     """By user, groups, mode and CAP_DAC_OVERRIDE: root without that is a user like others."""
     there = replace(THERE, **changes)  # type: ignore[arg-type]
-    finding = only(inside(there), Station.CONTAINER)
+    finding = only(inside(there), Step.CONTAINER)
     assert finding.result is result
     if result is Outcome.PROBLEM:
         groups = ", ".join(map(str, there.groups)) or "none"
@@ -230,8 +230,8 @@ def test_permission_denied_inside(changes: dict[str, object], result: Outcome) -
 def test_advice_names_only_groups_that_help(mode: int, says: str) -> None:
     """A group that may not open the file either is not named; nor an owner who may not."""
     for finding in (
-        only(inside(replace(THERE, groups=(), mode=mode)), Station.CONTAINER),
-        only(judge_host_file(replace(FILE, gid=44, mode=mode), CALM), Station.PERMISSIONS),
+        only(inside(replace(THERE, groups=(), mode=mode)), Step.CONTAINER),
+        only(judge_host_file(replace(FILE, gid=44, mode=mode), CALM), Step.PERMISSIONS),
     ):
         assert says in finding.advice
         assert ("supplementalGroups" in finding.advice) == (mode == 0o660)
@@ -243,7 +243,7 @@ def test_a_read_only_device_needs_only_read_permission(permissions: str, result:
     """What the plugin permits is what the user has to be permitted."""
     spec = DeviceSpec("/dev/host0", "/dev/w0", permissions)
     held = replace(HELD, response=ContainerAllocateResponse(devices=[spec]))
-    finding = only(judge_inside(held, [replace(THERE, mode=0o640)], {}), Station.CONTAINER)
+    finding = only(judge_inside(held, [replace(THERE, mode=0o640)], {}), Step.CONTAINER)
     assert finding.result is result
 
 
@@ -257,7 +257,7 @@ def test_the_containers_of_a_pod_are_told_apart() -> None:
     """Root in another container of the pod opens nothing for the user of this one."""
     mine = replace(THERE, process=MAIN, groups=())
     root = replace(mine, process=Process(30, "sh", POD, "sidecar"), runs_as=0, is_above_modes=True)
-    finding = only(inside(root, mine), Station.CONTAINER)
+    finding = only(inside(root, mine), Step.CONTAINER)
     assert finding.looked_at == f"container main of pod {POD}"
     assert "train (user 1000, groups none) may not open it" in finding.found
 
@@ -269,7 +269,7 @@ def test_the_containers_of_a_pod_are_told_apart() -> None:
 def test_a_sandbox_is_no_container(sandbox: Process, others: tuple[Inside, ...]) -> None:
     """It never has the device; the container has not started, which its pod's events explain."""
     (finding,) = inside(replace(THERE, process=sandbox, kind=""), *others)
-    assert (finding.step, finding.result) == (Station.CONTAINER, Outcome.UNKNOWN)
+    assert (finding.step, finding.result) == (Step.CONTAINER, Outcome.UNKNOWN)
     assert finding.command == "kubectl describe pod --namespace default train"
 
 
@@ -277,15 +277,13 @@ def test_the_first_process_of_a_container_speaks_for_it() -> None:
     """Workers of other users are told, and are no problem: it may open the device for them."""
     first = replace(THERE, process=replace(MAIN, pid=90), is_main=True)
     worker = replace(first, process=MAIN, is_main=False, runs_as=33, groups=(33,))
-    finding = only(inside(worker, first), Station.CONTAINER)
+    finding = only(inside(worker, first), Step.CONTAINER)
     assert finding.result is Outcome.OK
     assert finding.found == (
         "/dev/w0 is in it, train (user 1000) may open it; other processes in it, of user 33, "
         "may not"
     )
-    finding = only(
-        inside(replace(first, groups=()), replace(worker, groups=(44,))), Station.CONTAINER
-    )
+    finding = only(inside(replace(first, groups=()), replace(worker, groups=(44,))), Step.CONTAINER)
     assert finding.result is Outcome.PROBLEM
 
 
@@ -303,11 +301,11 @@ def test_the_first_process_of_a_container_speaks_for_it() -> None:
 )
 def test_permissions_of_the_cgroup(cgroup: str | None, result: Outcome) -> None:
     """Version 1 tells; of version 2 nothing can be read, and a command tries it."""
-    finding = only(inside(replace(THERE, cgroup=cgroup)), Station.CGROUP)
+    finding = only(inside(replace(THERE, cgroup=cgroup)), Step.CGROUP)
     assert finding.result is result
     if cgroup is None:
         assert finding.command == ""  # without a name of its pod nobody can enter its cgroup
         named = replace(THERE, process=MAIN, cgroup=None)
-        assert only(inside(named), Station.CGROUP).command == (
+        assert only(inside(named), Step.CGROUP).command == (
             "kubectl exec --namespace default train --container main -- head -c 0 /dev/w0"
         )

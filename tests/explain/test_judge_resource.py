@@ -14,7 +14,7 @@ from kubedevices.explain.facts import (
     ResourceState,
     Socket,
 )
-from kubedevices.explain.finding import Finding, Outcome, Station
+from kubedevices.explain.finding import Finding, Outcome, Step
 from kubedevices.explain.judge_resource import (
     judge_health,
     judge_held,
@@ -37,7 +37,7 @@ def only(findings: list[Finding]) -> Finding:
     return finding
 
 
-def results(findings: list[Finding]) -> list[tuple[Station, Outcome]]:
+def results(findings: list[Finding]) -> list[tuple[Step, Outcome]]:
     return [(each.step, each.result) for each in findings]
 
 
@@ -83,20 +83,20 @@ def test_without_an_answer_nothing_is_claimed() -> None:
     [
         (
             "connected",
-            [(Station.REGISTRATION, Outcome.OK), (Station.DEVICE_LIST, Outcome.OK)],
+            [(Step.REGISTRATION, Outcome.OK), (Step.DEVICE_LIST, Outcome.OK)],
             "open",
         ),
         (
             "starting",
-            [(Station.REGISTRATION, Outcome.OK), (Station.DEVICE_LIST, Outcome.PROBLEM)],
+            [(Step.REGISTRATION, Outcome.OK), (Step.DEVICE_LIST, Outcome.PROBLEM)],
             "not sent a list",
         ),
-        ("stopped", [(Station.REGISTRATION, Outcome.PROBLEM)], "went away"),
-        ("missing", [(Station.REGISTRATION, Outcome.PROBLEM)], "within the grace period"),
+        ("stopped", [(Step.REGISTRATION, Outcome.PROBLEM)], "went away"),
+        ("missing", [(Step.REGISTRATION, Outcome.PROBLEM)], "within the grace period"),
     ],
 )
 def test_states_of_a_plugin_at_the_node(
-    plugin: str, expected: list[tuple[Station, Outcome]], says: str
+    plugin: str, expected: list[tuple[Step, Outcome]], says: str
 ) -> None:
     """Registered, listing, gone for a while or for good."""
     answers = replace(NODE, resources={NAME: replace(STATE, plugin=plugin)})
@@ -125,14 +125,14 @@ def test_a_kubelet_that_lists_devices() -> None:
 @pytest.mark.parametrize(
     ("plugins", "step", "advice"),
     [
-        ((), Station.REGISTRATION, "within five minutes"),
-        ((replace(SERVED, refusal="nobody"),), Station.REGISTRATION, "within five minutes"),
-        ((replace(SERVED, connections=0),), Station.REGISTRATION, "no plugin has a connection"),
-        ((replace(SERVED, connections=None),), Station.DEVICE_LIST, "widget.sock may be connected"),
-        ((SERVED,), Station.DEVICE_LIST, "widget.sock may be connected"),
+        ((), Step.REGISTRATION, "within five minutes"),
+        ((replace(SERVED, refusal="nobody"),), Step.REGISTRATION, "within five minutes"),
+        ((replace(SERVED, connections=0),), Step.REGISTRATION, "no plugin has a connection"),
+        ((replace(SERVED, connections=None),), Step.DEVICE_LIST, "widget.sock may be connected"),
+        ((SERVED,), Step.DEVICE_LIST, "widget.sock may be connected"),
     ],
 )
-def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Station, advice: str) -> None:
+def test_registered_but_capacity_0(plugins: tuple[Socket, ...], step: Step, advice: str) -> None:
     """A kubelet with nothing healthy: gone, not registered again, or an empty list."""
     answers = replace(KUBELET, registered={NAME: ("w0", "w1")})
     finding = only(judge_registration(NAME, answers, plugins))
@@ -147,12 +147,12 @@ def test_plugins_of_other_resources_are_not_suspected() -> None:
     answers = replace(KUBELET, registered={NAME: ()}, resources={other.name: other})
     finding = only(judge_registration(NAME, answers, [SERVED]))
     assert (finding.step, "its plugin is not connected" in finding.advice) == (
-        Station.REGISTRATION,
+        Step.REGISTRATION,
         True,
     )
     for plugins in ([SERVED, SERVED], [replace(SERVED, connections=None)]):
         finding = only(judge_registration(NAME, answers, plugins))
-        assert (finding.step, "may be connected" in finding.advice) == (Station.DEVICE_LIST, True)
+        assert (finding.step, "may be connected" in finding.advice) == (Step.DEVICE_LIST, True)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_kubelet_tells_only_healthy_devices(was_asked: bool, word: str) -> Non
 def test_health(devices: tuple[DeviceState, ...], result: Outcome, says: str) -> None:
     """How many are well; any other word than Healthy is not."""
     finding = only(judge_health(replace(STATE, devices=devices), "node"))
-    assert (finding.step, finding.result) == (Station.HEALTH, result)
+    assert (finding.step, finding.result) == (Step.HEALTH, result)
     assert says in finding.found
 
 
@@ -258,5 +258,5 @@ def test_numa(
 ) -> None:
     """What a policy makes of the nodes that devices tell, or do not."""
     finding = only(judge_numa(replace(STATE, devices=devices), policy))
-    assert (finding.step, finding.result) == (Station.NUMA, result)
+    assert (finding.step, finding.result) == (Step.NUMA, result)
     assert says in finding.found

@@ -11,7 +11,7 @@ def problem(*fields: Field) -> str:
 
 
 @pytest.mark.parametrize(
-    ("fields", "part"),
+    ("fields", "kind"),
     [
         (REQUEST, HeaderKind.REQUEST),
         (RESPONSE, HeaderKind.RESPONSE),
@@ -19,10 +19,10 @@ def problem(*fields: Field) -> str:
         ([], HeaderKind.TRAILERS),
     ],
 )
-def test_part(fields: list[Field], part: HeaderKind) -> None:
+def test_kind(fields: list[Field], kind: HeaderKind) -> None:
     """The pseudo-header fields say what a block is."""
     block = HeaderBlock(tuple(fields))
-    assert (block.part, block.problem) == (part, "")
+    assert (block.kind, block.problem) == (kind, "")
     assert block.named == dict(fields)
 
 

@@ -19,7 +19,7 @@ from kubedevices.wire.convert import reported_to_wire
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from kubedevices.builtin.simulator_steps import Step
+    from kubedevices.builtin.simulator_steps import SimulatorStep
 
 
 _AROUND_AN_ID = 64
@@ -46,7 +46,7 @@ class SimulatedDevices:
         """Return the devices of one resource."""
         return self._resources[device_type].devices
 
-    def apply(self, step: "Step") -> int:
+    def apply(self, step: "SimulatorStep") -> int:
         """Do what `step` says; return how many devices it concerned. Raises `UsageError`."""
         names = [step.resource] if step.resource else [*self._resources]
         if step.resource and step.resource not in self._resources:
@@ -64,7 +64,7 @@ class _Resource:
         self._indexes: dict[str, int] = {}
         self._resize(config.number_devices)
 
-    def apply(self, step: "Step") -> Sequence[str]:
+    def apply(self, step: "SimulatorStep") -> Sequence[str]:
         """Do what `step` says; return the IDs that it concerned."""
         if step.set_ is not None:
             health = Health(step.set_.health)

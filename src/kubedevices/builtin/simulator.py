@@ -28,7 +28,7 @@ from kubedevices.words import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kubedevices.builtin.simulator_steps import Step
+    from kubedevices.builtin.simulator_steps import SimulatorStep
 
 _LOOK = 0.1
 """Seconds between two looks at the file that holds the registration up."""
@@ -74,7 +74,7 @@ class Simulator(Scanner):
             for name in tree
         }
 
-    def take_step(self, step: "Step") -> int:
+    def take_step(self, step: "SimulatorStep") -> int:
         """Do what `step` says and report it; return how many devices it concerned."""
         concerned = self._devices.apply(step)
         _log.info("%s (%s)", step, counted(concerned, "device"))

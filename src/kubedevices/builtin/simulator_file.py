@@ -2,7 +2,7 @@
 
 Read as forgivingly as the original does: unknown keys are warned of, a key without a value counts
 as absent, and a number is good enough where text is wanted. What the values mean is checked in
-`simulator_config`, because another source may still replace them.
+`simulator_settings`, because another source may still replace them.
 """
 
 # ruff: noqa: RUF009  # `key` makes a field, not a value

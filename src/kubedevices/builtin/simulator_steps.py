@@ -39,7 +39,7 @@ class SetRule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class SimulatorStep:
     """One thing that happens, to one resource or to all."""
 
     HINT: ClassVar[str] = "set, count, remove or add"
@@ -63,21 +63,21 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedStep(Step):
+class TimedStep(SimulatorStep):
     """A step of a timeline."""
 
     at: float = key(parse=parse_duration, hint="seconds after the start, for example 30s")
 
 
-def step_of(request: Mapping[str, Any]) -> Step:
+def step_of(request: Mapping[str, Any]) -> SimulatorStep:
     """Return the step that a JSON object means; raises ValueError."""
-    known = ("resource", *Step.ONE_OF)
+    known = ("resource", *SimulatorStep.ONE_OF)
     if unknown := request.keys() - set(known):
         words = ", ".join(sorted(unknown))
-        raise ValueError(f"unknown: {words} (a step has one of {', '.join(Step.ONE_OF)})")
-    verbs = [name for name in Step.ONE_OF if name in request]
+        raise ValueError(f"unknown: {words} (a step has one of {', '.join(SimulatorStep.ONE_OF)})")
+    verbs = [name for name in SimulatorStep.ONE_OF if name in request]
     if len(verbs) != 1:
-        raise ValueError(f"exactly one of {', '.join(Step.ONE_OF)} is needed")
+        raise ValueError(f"exactly one of {', '.join(SimulatorStep.ONE_OF)} is needed")
     rule = request.get("set")
     if "set" in request and (not isinstance(rule, Mapping) or rule.keys() - {"id", "health"}):
         raise ValueError(SetRule.HINT)
@@ -95,7 +95,7 @@ def step_of(request: Mapping[str, Any]) -> Step:
         text = request.get(name, "x")
         if not isinstance(text, str) or not text:
             raise ValueError(f"{name} takes a text, not {text!r}")
-    return Step(
+    return SimulatorStep(
         resource=request.get("resource"),
         set_=SetRule(id=str(rule.get("id", "*")), health=str(rule["health"])) if rule else None,
         count=count,

@@ -1,4 +1,4 @@
-"""Counts a plugin's time without what the machine took from it: ready to run, and no processor.
+"""Measures a plugin's time without the time in which its threads waited for a processor.
 
 A limit is a plugin's own time. On a busy machine, and on one that stands still for a moment, every
 plugin looks slow. So a stage looks twice a second how long the threads that it started waited for a

@@ -69,8 +69,8 @@ class PluginAnswer:
 class LostSocket:
     """A socket that a process listens on, although no kubelet can reach it any more, or ever could.
 
-    Its file is gone; or, `is_apart`, it is in another directory than its path makes believe: the
-    process is in a container and has its own. `connections` as of `Socket`: those that were made
+    Its file is gone. Or, `is_apart`: the process is in a container, where the same path is another
+    directory. `connections` as of `Socket`: those that were made
     before.
     """
 

@@ -15,7 +15,7 @@ class Outcome(enum.StrEnum):
     PROBLEM = "problem"
 
 
-class Station(enum.StrEnum):
+class Step(enum.StrEnum):
     """The stations of a device on its way from the plugin into a container, in this order."""
 
     NAME = "name"
@@ -42,7 +42,7 @@ class Station(enum.StrEnum):
 class Finding:
     """One station: `advice` says what to do, `command` what to type for it; both may be empty."""
 
-    step: Station
+    step: Step
     result: Outcome
     looked_at: str
     found: str
@@ -61,30 +61,28 @@ class Finding:
         }
 
 
-def ok(step: Station, looked_at: str, found: str) -> Finding:
+def ok(step: Step, looked_at: str, found: str) -> Finding:
     """All is well here."""
     return Finding(step, Outcome.OK, looked_at, found)
 
 
-def unknown(
-    step: Station, looked_at: str, found: str, advice: str = "", command: str = ""
-) -> Finding:
+def unknown(step: Step, looked_at: str, found: str, advice: str = "", command: str = "") -> Finding:
     """It could not be seen; `found` says why."""
     return Finding(step, Outcome.UNKNOWN, looked_at, found, advice, command)
 
 
-def warning(step: Station, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
+def warning(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
     """Devices can be given away, but something will or may go wrong."""
     return Finding(step, Outcome.WARNING, looked_at, found, advice, command)
 
 
-def problem(step: Station, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
+def problem(step: Step, looked_at: str, found: str, advice: str, command: str = "") -> Finding:
     """This keeps a device from being allocated or used."""
     return Finding(step, Outcome.PROBLEM, looked_at, found, advice, command)
 
 
 _SEVERITY = tuple(Outcome)
-_MUST_BE_KNOWN = tuple(Station)[: [*Station].index(Station.DEVICE_LIST) + 1]
+_MUST_BE_KNOWN = tuple(Step)[: [*Step].index(Step.DEVICE_LIST) + 1]
 
 
 def worst(findings: Iterable[Finding]) -> Outcome:
@@ -103,5 +101,5 @@ def worst(findings: Iterable[Finding]) -> Outcome:
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return them in the order of the stations."""
-    stations = tuple(Station)
+    stations = tuple(Step)
     return tuple(sorted(findings, key=lambda each: stations.index(each.step)))

@@ -19,7 +19,7 @@ from kubedevices.explain.facts import (
     Socket,
     Watched,
 )
-from kubedevices.explain.finding import Finding, Station, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, KUBELET_SOCKET_NAME, InstanceSocket
 from kubedevices.words import counted, some_of
@@ -35,7 +35,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
     if directory.refusal == MISSING:
         return [
             problem(
-                Station.DIRECTORY,
+                Step.DIRECTORY,
                 path,
                 "it does not exist",
                 _elsewhere(directory, kubelets)
@@ -44,11 +44,11 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
             )
         ]
     if directory.refusal == NO_PERMISSION:
-        return [unknown(Station.DIRECTORY, path, "no permission to look into it", _AS_ROOT)]
+        return [unknown(Step.DIRECTORY, path, "no permission to look into it", _AS_ROOT)]
     if directory.refusal:
         return [
             problem(
-                Station.DIRECTORY,
+                Step.DIRECTORY,
                 path,
                 directory.refusal,
                 "move the file away and start the kubelet again",
@@ -60,8 +60,8 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
         found += f", which is {directory.link_to}"
     if directory.mode & _OTHERS_MAY_WRITE:
         advice = "anybody on this host may replace kubelet.sock or a plugin there"
-        return [warning(Station.DIRECTORY, path, found, advice, f"chmod o-w {path}")]
-    return [ok(Station.DIRECTORY, path, found)]
+        return [warning(Step.DIRECTORY, path, found, advice, f"chmod o-w {path}")]
+    return [ok(Step.DIRECTORY, path, found)]
 
 
 def judge_kubelet_socket(
@@ -79,30 +79,30 @@ def judge_kubelet_socket(
             "start a kubelet or a node; some plugins then register by themselves, restart the "
             "others"
         )
-        return [problem(Station.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
+        return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
         advice = "remove it and restart the kubelet"
-        return [problem(Station.KUBELET_SOCKET, path, "it is no socket", advice, f"rm {path}")]
+        return [problem(Step.KUBELET_SOCKET, path, "it is no socket", advice, f"rm {path}")]
     if socket.refusal == NO_PERMISSION:
-        return [unknown(Station.KUBELET_SOCKET, path, "no permission to connect", _AS_ROOT)]
+        return [unknown(Step.KUBELET_SOCKET, path, "no permission to connect", _AS_ROOT)]
     if socket.refusal not in ("", NOBODY):
         advice = "correct this and start the kubelet, or the node, again"
-        return [problem(Station.KUBELET_SOCKET, path, socket.refusal, advice)]
+        return [problem(Step.KUBELET_SOCKET, path, socket.refusal, advice)]
     if socket.refusal:
         found = "no process listens on it: a kubelet that ends leaves its file behind"
         advice = elsewhere or "start the kubelet, or the node, again"
-        return [problem(Station.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
-    if stopped := _judge_stopped(Station.KUBELET_SOCKET, path, socket.listener):
+        return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
+    if stopped := _judge_stopped(Step.KUBELET_SOCKET, path, socket.listener):
         return [stopped]
     who = str(socket.listener or "somebody")
     if answers.is_silent:
         found = f"{who} accepts connections, but answered nothing within {answers.waited:g} s"
         advice = "it is overloaded, or hangs: its log and its load say why; restart it if it hangs"
-        return [problem(Station.KUBELET_SOCKET, path, found, advice, log_of(socket.listener))]
-    return [ok(Station.KUBELET_SOCKET, path, f"{who} accepts registrations")]
+        return [problem(Step.KUBELET_SOCKET, path, found, advice, log_of(socket.listener))]
+    return [ok(Step.KUBELET_SOCKET, path, f"{who} accepts registrations")]
 
 
-def _judge_stopped(step: Station, path: str, listener: Process | None) -> Finding | None:
+def _judge_stopped(step: Step, path: str, listener: Process | None) -> Finding | None:
     """A process that is stopped accepts connections, by the kernel, and never answers."""
     if listener is None or listener.state.upper() != "T":
         return None
@@ -139,7 +139,7 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
     if length > limit:
         found = f"{length} bytes, Linux takes {limit}: no process can listen there"
         advice = "use a directory with a shorter path"
-        return [problem(Station.PATH_LENGTH, str(kubelet_socket), found, advice)]
+        return [problem(Step.PATH_LENGTH, str(kubelet_socket), found, advice)]
     if resource:
         path = directory / f"{resource.replace('/', '-')}.sock"
         length = len(bytes(path))
@@ -149,10 +149,10 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
                 "a plugin that calls its socket so cannot listen (ours take a shorter name); give "
                 "it another name, or a directory with a shorter path"
             )
-            return [warning(Station.PATH_LENGTH, str(path), found, advice)]
+            return [warning(Step.PATH_LENGTH, str(path), found, advice)]
     room = limit - len(bytes(directory)) - 1
     found = f"room for socket names of {room} bytes"
-    return [] if resource else [ok(Station.PATH_LENGTH, str(directory), found)]
+    return [] if resource else [ok(Step.PATH_LENGTH, str(directory), found)]
 
 
 def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding]:
@@ -169,7 +169,7 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
     connected = {name for name, each in answers.resources.items() if each.plugin == "connected"}
     findings += [
         problem(
-            Station.REGISTRATION,
+            Step.REGISTRATION,
             f"{refusal.resource} at {refusal.socket}",
             f"the node refused it: {refusal.reason}",
             "correct the plugin; it registers when it is started again",
@@ -181,7 +181,7 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
     if not directory.plugins and not directory.lost and is_served:
         findings.append(
             unknown(
-                Station.PLUGIN_SOCKET,
+                Step.PLUGIN_SOCKET,
                 str(directory.path),
                 "no plugin has a socket here",
                 "start a plugin with this directory; in a cluster, look at its DaemonSet",
@@ -198,7 +198,7 @@ def judge_registry(watched: Iterable[Watched]) -> list[Finding]:
         path = str(each.path)
         if each.info is None:
             advice = "start its plugin again; if that is gone for good, remove the socket"
-            findings.append(warning(Station.PLUGIN_SOCKET, path, each.problem, advice))
+            findings.append(warning(Step.PLUGIN_SOCKET, path, each.problem, advice))
         elif each.info.type == _DEVICE_PLUGIN:
             findings.append(_judge_watched(path, each.info))
     return findings
@@ -208,12 +208,12 @@ def _judge_watched(path: str, info: PluginInfo) -> Finding:
     advice = "correct the plugin: a kubelet refuses it"
     if rule := explain_resource_name(info.name):
         found = f"offers {info.name!r}, which no kubelet accepts: {rule}"
-        return problem(Station.PLUGIN_SOCKET, path, found, advice)
+        return problem(Step.PLUGIN_SOCKET, path, found, advice)
     if API_VERSION not in info.supported_versions:
         versions = some_of(info.supported_versions) or "no version"
         found = f"offers {info.name} in {versions}, a kubelet needs {API_VERSION}"
-        return problem(Station.PLUGIN_SOCKET, path, found, advice)
-    return ok(Station.PLUGIN_SOCKET, path, f"offers {info.name} to every kubelet that finds it")
+        return problem(Step.PLUGIN_SOCKET, path, found, advice)
+    return ok(Step.PLUGIN_SOCKET, path, f"offers {info.name} to every kubelet that finds it")
 
 
 def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
@@ -229,7 +229,7 @@ def _newer_instance(socket: Socket, others: Iterable[Socket]) -> Socket | None:
 
 def _judge_standby(socket: Socket, newer: Socket) -> Finding:
     return warning(
-        Station.PLUGIN_SOCKET,
+        Step.PLUGIN_SOCKET,
         str(socket.path),
         f"{socket.listener or 'somebody'} stands by: {newer.path.name} serves the same resource "
         "and was started later",
@@ -242,35 +242,35 @@ def _judge_plugin(socket: Socket, served_since: float | None) -> Finding:
     """`served_since` is when `kubelet.sock` was made, None when nobody serves it."""
     path = str(socket.path)
     if socket.refusal == NO_PERMISSION:
-        return unknown(Station.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
+        return unknown(Step.PLUGIN_SOCKET, path, "no permission to connect", _AS_ROOT)
     if socket.refusal not in ("", NOBODY):
-        return unknown(Station.PLUGIN_SOCKET, path, f"cannot connect: {socket.refusal}")
+        return unknown(Step.PLUGIN_SOCKET, path, f"cannot connect: {socket.refusal}")
     if socket.refusal:
         return warning(
-            Station.PLUGIN_SOCKET,
+            Step.PLUGIN_SOCKET,
             path,
             "no process listens on it: its plugin ended without removing it, or crashed",
             "start the plugin again, and read why it ended; if it listens on another socket by "
             "now, this file is a harmless rest, which a kubelet removes when it starts",
             "kubectl logs --previous POD",
         )
-    if stopped := _judge_stopped(Station.PLUGIN_SOCKET, path, socket.listener):
+    if stopped := _judge_stopped(Step.PLUGIN_SOCKET, path, socket.listener):
         return stopped
     who = str(socket.listener or "somebody")
     if socket.answer is not None and socket.answer.problem:
         advice = "its log may say why; `kubedevices check` finds the mistakes of a plugin"
         found = f"{who} listens, but {socket.answer.problem}"
-        return problem(Station.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
     found = f"{who} listens"
     if socket.answer is not None and socket.answer.devices is not None:
         devices = socket.answer.devices
         healthy = sum(each.health == "Healthy" for each in devices)
         found += f" and lists {counted(len(devices), 'device')}, {healthy} healthy"
     if socket.connections is None:
-        return ok(Station.PLUGIN_SOCKET, path, found)
+        return ok(Step.PLUGIN_SOCKET, path, found)
     if socket.connections == 0 and served_since is not None:
         return _judge_unregistered(socket, found, served_since)
-    return ok(Station.PLUGIN_SOCKET, path, f"{found}, {counted(socket.connections, 'connection')}")
+    return ok(Step.PLUGIN_SOCKET, path, f"{found}, {counted(socket.connections, 'connection')}")
 
 
 def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Finding:
@@ -283,18 +283,18 @@ def _judge_unregistered(socket: Socket, found: str, served_since: float) -> Find
             "a deleted pod again); `kubedevices check` says if the plugin survives kubelet "
             "restarts"
         )
-        return problem(Station.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
+        return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(socket.listener))
     advice = (
         "its log says whether it was refused, or never tried; the kubelet's log has a refusal too"
     )
-    return problem(Station.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
+    return problem(Step.PLUGIN_SOCKET, path, found, advice, log_of(socket.listener))
 
 
 def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
     path = str(lost.path)
     if lost.listener is None:
         found = "a process listens on it, but the file was deleted; the process cannot be seen"
-        return unknown(Station.PLUGIN_SOCKET, path, found, _AS_ROOT)
+        return unknown(Step.PLUGIN_SOCKET, path, found, _AS_ROOT)
     if lost.is_apart:
         found = f"{lost.listener} listens there in a directory of its own, not in this one"
         advice = (
@@ -303,8 +303,8 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
             "container"
         )
         if lost.listener.pod:
-            return problem(Station.PLUGIN_SOCKET, path, found, advice)
-        return warning(Station.PLUGIN_SOCKET, path, found, advice)
+            return problem(Step.PLUGIN_SOCKET, path, found, advice)
+        return warning(Step.PLUGIN_SOCKET, path, found, advice)
     found = f"{lost.listener} listens on it, but the file is gone"
     if lost.connections:
         found += f"; {counted(lost.connections, 'connection')} from before still there"
@@ -312,10 +312,10 @@ def _judge_lost(lost: LostSocket, directory: Path) -> Finding:
             "devices are served as long as that lasts; restart the plugin when it suits, before "
             "the kubelet is restarted"
         )
-        return warning(Station.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
+        return warning(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
     found += ": a kubelet deletes all sockets when it starts, and this plugin did not notice"
     advice = (
         "restart the plugin, so that it registers again (a DaemonSet creates a deleted pod "
         "again); `kubedevices check` says if the plugin survives kubelet restarts"
     )
-    return problem(Station.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))
+    return problem(Step.PLUGIN_SOCKET, path, found, advice, restart_of(lost.listener))

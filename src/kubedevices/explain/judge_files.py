@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from kubedevices.cdi import CdiRegistry
 from kubedevices.explain.commands import events_of, open_in
 from kubedevices.explain.facts import Allocation, HostFile, Inside, Selinux
-from kubedevices.explain.finding import Finding, Station, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.words import some_of
 
 _OTHERS_MAY_USE = 0o006
@@ -26,14 +26,14 @@ def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Fi
             "no container holds a device: ask again when a container holds one, to see its "
             "device files"
         )
-        return [ok(Station.DEVICE_FILE, checkpoint, found)]
+        return [ok(Step.DEVICE_FILE, checkpoint, found)]
     if not any(each.response.devices or each.response.cdi_devices for each in allocations):
         found = "the plugin hands out no device file and no CDI name"
         if any(each.response.mounts for each in allocations):
             found += ", but mounts"
         else:
             found += ": variables and annotations have to tell a hook of the runtime what to do"
-        return [ok(Station.DEVICE_FILE, checkpoint, found)]
+        return [ok(Step.DEVICE_FILE, checkpoint, found)]
     return []
 
 
@@ -41,11 +41,11 @@ def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
     """Say whether a device file is what a container can be given, and keep."""
     if file.problem:
         found = f"cannot be looked at: {file.problem}"
-        return [unknown(Station.DEVICE_FILE, file.path, found, "ask again as root")]
+        return [unknown(Step.DEVICE_FILE, file.path, found, "ask again as root")]
     if not file.kind:
         return [
             problem(
-                Station.DEVICE_FILE,
+                Step.DEVICE_FILE,
                 file.path,
                 "not on this host: no such file or directory",
                 "containers end in CreateContainerError until the file exists: load the driver, "
@@ -55,10 +55,10 @@ def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
         ]
     if file.kind not in ("c", "b", "p"):
         advice = "runtimes take a device node here; a plugin hands out other files as mounts"
-        return [problem(Station.DEVICE_FILE, file.path, f"a {file.kind}, no device node", advice)]
+        return [problem(Step.DEVICE_FILE, file.path, f"a {file.kind}, no device node", advice)]
     number = f"{file.major}:{file.minor}"
     found = f"{file.kind} {number}, mode {file.mode:04o}, user {file.uid}, group {file.gid}"
-    findings = [ok(Station.DEVICE_FILE, file.path, found)]
+    findings = [ok(Step.DEVICE_FILE, file.path, found)]
     findings += _judge_link(file, number)
     findings += _judge_mode(file)
     return findings + _judge_label(file, selinux)
@@ -70,10 +70,10 @@ def _judge_link(file: HostFile, number: str) -> list[Finding]:
         return []
     link = f"/dev/{folder}/{number}"
     if file.link:
-        return [ok(Station.LINK, link, "is there")]
+        return [ok(Step.LINK, link, "is there")]
     return [
         warning(
-            Station.LINK,
+            Step.LINK,
             link,
             f"missing, or not {file.path}: with systemd's cgroup driver, containers lose the "
             "device at the next `systemctl daemon-reload`",
@@ -85,7 +85,7 @@ def _judge_link(file: HostFile, number: str) -> list[Finding]:
 
 def _judge_mode(file: HostFile) -> list[Finding]:
     if file.mode & _OTHERS_MAY_USE == _OTHERS_MAY_USE:
-        return [ok(Station.PERMISSIONS, file.path, "everybody may read and write it")]
+        return [ok(Step.PERMISSIONS, file.path, "everybody may read and write it")]
     if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE:
         found = f"only user {file.uid} and group {file.gid} may use it"
     elif file.mode & _OWNER_MAY_USE == _OWNER_MAY_USE:
@@ -94,7 +94,7 @@ def _judge_mode(file: HostFile) -> list[Finding]:
         found = f"only root may read and write it (mode {file.mode:04o})"
     advice = f"for containers of other users, {_access(file, _READ_AND_WRITE)}"
     found += "; a container gets a copy with the same mode"
-    return [warning(Station.PERMISSIONS, file.path, found, advice)]
+    return [warning(Step.PERMISSIONS, file.path, found, advice)]
 
 
 def _access(file: HostFile | Inside, wanted: int) -> str:
@@ -117,15 +117,15 @@ def _access(file: HostFile | Inside, wanted: int) -> str:
 
 def _judge_label(file: HostFile, selinux: Selinux) -> list[Finding]:
     if not selinux.is_enforcing:
-        return [ok(Station.SELINUX, file.path, "SELinux is not enforced on this host")]
+        return [ok(Step.SELINUX, file.path, "SELinux is not enforced on this host")]
     if selinux.use_devices:
-        return [ok(Station.SELINUX, file.path, "container_use_devices is on")]
+        return [ok(Step.SELINUX, file.path, "container_use_devices is on")]
     kind = file.label.split(":")[2] if file.label.count(":") >= 2 else file.label
     if kind in _USABLE_TYPES:
-        return [ok(Station.SELINUX, file.path, f"labelled {kind}, which containers may use")]
+        return [ok(Step.SELINUX, file.path, f"labelled {kind}, which containers may use")]
     return [
         warning(
-            Station.SELINUX,
+            Step.SELINUX,
             file.path,
             f"labelled {kind or 'in a way that cannot be read'}: confined containers may be "
             "refused; `ausearch --message avc --start recent` shows whether they were",
@@ -146,11 +146,11 @@ def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
         if not explained.resolves:
             advice = "containers end in CreateContainerError until a file defines it"
             command = f"kubedevices cdi resolve {name}"
-            findings.append(problem(Station.CDI, name, explained.reason, advice, command))
+            findings.append(problem(Step.CDI, name, explained.reason, advice, command))
             continue
-        findings.append(ok(Station.CDI, name, explained.reason))
+        findings.append(ok(Step.CDI, name, explained.reason))
         findings += [
-            warning(Station.CDI, name, text, "compare that with the runtime that is used here")
+            warning(Step.CDI, name, text, "compare that with the runtime that is used here")
             for text in explained.warnings
         ]
     return findings
@@ -178,7 +178,7 @@ def judge_inside(
             "no process of it was found on this host: it has not started, or not again, or ended"
         )
         advice = "the events of the pod say which"
-        return [unknown(Station.CONTAINER, at, found, advice, events_of(pod))]
+        return [unknown(Step.CONTAINER, at, found, advice, events_of(pod))]
     findings = []
     for spec in allocation.response.devices:
         path = spec.container_path or spec.host_path
@@ -189,7 +189,7 @@ def judge_inside(
                 "the container was started before it got the device, or by a runtime that left it "
                 "out: delete the pod and let it be made again"
             )
-            findings.append(problem(Station.CONTAINER, at, found, advice))
+            findings.append(problem(Step.CONTAINER, at, found, advice))
             continue
         findings += _judge_there(at, here, files.get(spec.host_path), spec.permissions)
     return findings
@@ -217,7 +217,7 @@ def _judge_there(
         found = f"{path} is device {inside.major}:{inside.minor}, on the host it is now "
         found += f"{host.major}:{host.minor}"
         advice = "the device was removed and came back as another device: delete the pod"
-        return [problem(Station.CONTAINER, at, found, advice)]
+        return [problem(Step.CONTAINER, at, found, advice)]
     findings = [_judge_users(at, here, permissions)]
     if inside.cgroup is None:
         found = "version 2 keeps permissions in a program of the kernel, which cannot be read"
@@ -227,16 +227,16 @@ def _judge_there(
         )
         return [
             *findings,
-            unknown(Station.CGROUP, at, found, advice, open_in(inside.process, path)),
+            unknown(Step.CGROUP, at, found, advice, open_in(inside.process, path)),
         ]
     if _permits(inside.cgroup, inside, permissions):
-        return [*findings, ok(Station.CGROUP, at, f"permits {permissions} of {path}")]
+        return [*findings, ok(Step.CGROUP, at, f"permits {permissions} of {path}")]
     found = f"does not permit {permissions} of {inside.kind} {inside.major}:{inside.minor} ({path})"
     advice = (
         "something took it away after the start, as `systemctl daemon-reload` does where the "
         "/dev/char link is missing: make the link, then delete the pod"
     )
-    return [*findings, problem(Station.CGROUP, at, found, advice)]
+    return [*findings, problem(Step.CGROUP, at, found, advice)]
 
 
 def _judge_users(at: str, here: Sequence[Inside], permissions: str) -> Finding:
@@ -249,14 +249,14 @@ def _judge_users(at: str, here: Sequence[Inside], permissions: str) -> Finding:
         found = f"{path} is in it, {first.process.name} (user {first.runs_as}) may open it"
         if others := dict.fromkeys(str(each.runs_as) for each in refused):
             found += f"; other processes in it, of user {some_of(others)}, may not"
-        return ok(Station.CONTAINER, at, found)
+        return ok(Step.CONTAINER, at, found)
     groups = some_of(map(str, first.groups)) or "none"
     found = (
         f"{path} is in it, but {first.process.name} (user {first.runs_as}, groups {groups}) "
         f"may not open it: mode {first.mode:04o}, user {first.uid}, group {first.gid}"
     )
     advice = f"{_access(first, wanted)}; then delete the pod"
-    return problem(Station.CONTAINER, at, found, advice)
+    return problem(Step.CONTAINER, at, found, advice)
 
 
 def _may_open(inside: Inside, wanted: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from kubedevices.explain.finding import Finding, Station, ok, problem, warning
+from kubedevices.explain.finding import Finding, Step, ok, problem, warning
 from kubedevices.proxied_plugin import ProxiedPlugin
 from kubedevices.words import counted, some_of
 
@@ -29,12 +29,12 @@ def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> It
             if not plugin.is_hidden:
                 yield _judge_elsewhere(plugin)
                 continue
-            yield ok(Station.PROXY, at, f"its plugin {_place(plugin)}; {_rules(plugin)}")
+            yield ok(Step.PROXY, at, f"its plugin {_place(plugin)}; {_rules(plugin)}")
         elif known_names := [name for name in names if name in known]:
             served = f"the kubelet gets {some_of(known_names)}"
             if plugin.is_here:
                 found = f"its plugin {_place(plugin)}; {_rules(plugin)}; {served}"
-                yield ok(Station.PROXY, at, found)
+                yield ok(Step.PROXY, at, found)
         else:
             for name in names:
                 yield from _judge_served(name, plugin)
@@ -54,11 +54,11 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     served = f"the kubelet gets {counted(total, 'device')}, {outside.healthy} healthy"
     words = [_rules(plugin), served]
     if plugin.is_here:
-        yield ok(Station.PROXY, at, "; ".join([f"its plugin {_place(plugin)}", *words]))
+        yield ok(Step.PROXY, at, "; ".join([f"its plugin {_place(plugin)}", *words]))
     else:
         judge = warning if outside.healthy else problem
         yield judge(
-            Station.PROXY,
+            Step.PROXY,
             at,
             "; ".join(["its plugin is not connected to the proxy", *words]),
             "start the plugin: it registers in the proxy's --plugin-dir",
@@ -66,7 +66,7 @@ def _judge_served(resource: str, plugin: ProxiedPlugin) -> Iterator[Finding]:
     for each in plugin.cordoned:
         if each.resource == resource:
             yield warning(
-                Station.PROXY,
+                Step.PROXY,
                 at,
                 f"{each.id} is out of service: {each.reason}",
                 "put it back when that is over",
@@ -79,9 +79,9 @@ def _judge_elsewhere(plugin: ProxiedPlugin) -> Finding:
     names = [each.resource for each in plugin.outside]
     if not names:
         advice = "see the proxy's configuration file and its log"
-        return problem(Station.PROXY, at, f"the proxy does not serve it: {_rules(plugin)}", advice)
+        return problem(Step.PROXY, at, f"the proxy does not serve it: {_rules(plugin)}", advice)
     return problem(
-        Station.PROXY,
+        Step.PROXY,
         at,
         f"only the plugin calls it so; the kubelet gets it as {some_of(names)}",
         "ask for that name",

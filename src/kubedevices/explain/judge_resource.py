@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from kubedevices.device import Health
 from kubedevices.explain.commands import log_of
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
-from kubedevices.explain.finding import Finding, Station, ok, problem, unknown, warning
+from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
 from kubedevices.words import closest, counted, some_of
 
@@ -18,10 +18,10 @@ def judge_name(resource: str) -> Finding:
     """Say whether a kubelet takes this name."""
     rule = explain_resource_name(resource)
     if not rule:
-        return ok(Station.NAME, resource, "a kubelet accepts this name")
+        return ok(Step.NAME, resource, "a kubelet accepts this name")
     better = suggest_resource_name(resource)
     advice = f"call it {better}, for example" if better else "choose another name"
-    return problem(Station.NAME, resource, f"no kubelet accepts this name: {rule}", advice)
+    return problem(Step.NAME, resource, f"no kubelet accepts this name: {rule}", advice)
 
 
 def judge_registration(
@@ -40,7 +40,7 @@ def judge_registration(
         ids = answers.registered.get(resource, ())
         return [
             unknown(
-                Station.REGISTRATION,
+                Step.REGISTRATION,
                 str(answers.checkpoint),
                 "registered before the checkpoint was written, with "
                 f"{counted(len(ids), 'healthy device')}; there is no newer answer",
@@ -51,7 +51,7 @@ def judge_registration(
         return _judge_at_kubelet(resource, state, answers, plugins)
     if resource not in answers.resources:
         found = "only a checkpoint knows it; no plugin has registered since"
-        return [problem(Station.REGISTRATION, answers.source, found, "start its plugin")]
+        return [problem(Step.REGISTRATION, answers.source, found, "start its plugin")]
     return _judge_at_node(answers.resources[resource], answers.source)
 
 
@@ -61,7 +61,7 @@ def _judge_unknown(resource: str, answers: Answers) -> Finding:
         found = "neither a node nor a kubelet could be asked"
         if answers.checkpoint is not None:
             found += f"; in the checkpoint there is {some_of(known) or 'no resource'}"
-        return unknown(Station.REGISTRATION, resource, found, "; ".join(answers.unasked))
+        return unknown(Step.REGISTRATION, resource, found, "; ".join(answers.unasked))
     meant = closest(resource, known)
     found = "no plugin has registered it"
     found += f"; there is {some_of(known)}" if known else ", nor anything else"
@@ -72,7 +72,7 @@ def _judge_unknown(resource: str, answers: Answers) -> Finding:
         "starts without devices"
     )
     command = f"kubedevices explain {meant}" if meant else ""
-    return problem(Station.REGISTRATION, answers.source, found, advice, command)
+    return problem(Step.REGISTRATION, answers.source, found, advice, command)
 
 
 def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
@@ -80,14 +80,14 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
     match state.plugin:
         case "connected":
             return [
-                ok(Station.REGISTRATION, at, "registered and connected"),
-                ok(Station.DEVICE_LIST, at, "the stream of lists is open"),
+                ok(Step.REGISTRATION, at, "registered and connected"),
+                ok(Step.DEVICE_LIST, at, "the stream of lists is open"),
             ]
         case "starting":
             return [
-                ok(Station.REGISTRATION, at, "registered and connected"),
+                ok(Step.REGISTRATION, at, "registered and connected"),
                 problem(
-                    Station.DEVICE_LIST,
+                    Step.DEVICE_LIST,
                     at,
                     "the plugin has not sent a list since it registered",
                     "a plugin has to send a list as soon as ListAndWatch is called, also an empty "
@@ -102,7 +102,7 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
         case _:
             found = "its plugin went away and did not come back within the grace period"
     advice = "start the plugin again; pods that run keep their devices"
-    return [problem(Station.REGISTRATION, at, found, advice)]
+    return [problem(Step.REGISTRATION, at, found, advice)]
 
 
 def _judge_at_kubelet(
@@ -110,14 +110,14 @@ def _judge_at_kubelet(
 ) -> list[Finding]:
     """A kubelet tells only healthy devices and held ones: the rest is put together."""
     at = answers.source
-    registered = ok(Station.REGISTRATION, at, "registered")
+    registered = ok(Step.REGISTRATION, at, "registered")
     told = answers.resources.get(resource)
     if told is not None and told.allocatable:
         healthy = f"{counted(told.allocatable, 'healthy device')} in it"
-        return [registered, ok(Station.DEVICE_LIST, at, healthy)]
+        return [registered, ok(Step.DEVICE_LIST, at, healthy)]
     if state is not None and state.capacity is not None and not state.allocatable:
         listed = f"{state.socket} lists {counted(state.capacity, 'device')}, none of them healthy"
-        return [registered, ok(Station.DEVICE_LIST, at, listed)]
+        return [registered, ok(Step.DEVICE_LIST, at, listed)]
     found = "no healthy device is listed now, so capacity or allocatable is 0"
     before = answers.registered.get(resource, ())
     if before:
@@ -126,22 +126,22 @@ def _judge_at_kubelet(
     if not served:
         advice = "no plugin listens in this directory: start it again; within five minutes the "
         advice += "capacity stays, after that it becomes 0"
-        return [problem(Station.REGISTRATION, at, found, advice, _LOG)]
+        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     connected = [each for each in served if each.connections is None or each.connections]
     if not connected:
         advice = (
             "no plugin has a connection, so no plugin is registered: see the plugin sockets above"
         )
-        return [problem(Station.REGISTRATION, at, found, advice, _LOG)]
+        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     others = sum(bool(each.allocatable) for each in answers.resources.values())
     if len(connected) <= others and None not in [each.connections for each in connected]:
         advice = (
             "its plugin is not connected: all connected plugins serve other resources with "
             "healthy devices. Start the plugin, or see the plugin sockets above"
         )
-        return [problem(Station.REGISTRATION, at, found, advice, _LOG)]
+        return [problem(Step.REGISTRATION, at, found, advice, _LOG)]
     advice, command = _whose_list(resource, connected)
-    return [problem(Station.DEVICE_LIST, at, found, advice, command)]
+    return [problem(Step.DEVICE_LIST, at, found, advice, command)]
 
 
 def _whose_list(resource: str, connected: Sequence[Socket]) -> tuple[str, str]:
@@ -187,7 +187,7 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
             return []  # the same
         return [
             problem(
-                Station.HEALTH,
+                Step.HEALTH,
                 source,
                 "the plugin lists no device at all",
                 "the plugin found no device: run its scan on this host, check that the driver is "
@@ -203,7 +203,7 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
     if bad:
         return [
             problem(
-                Station.HEALTH,
+                Step.HEALTH,
                 some_of(each.device_id for each in bad),
                 f"{found}; {_words(bad)}",
                 "the plugin reports this; its log says why. Only the plugin can report them "
@@ -212,8 +212,8 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
         ]
     if gone := [each.device_id for each in devices if each.health == "Unknown"]:
         found += f"; {len(gone)} held, but no longer listed by the plugin"
-        return [warning(Station.HEALTH, some_of(gone), found, "the log of the plugin says why")]
-    return [ok(Station.HEALTH, source, found)]
+        return [warning(Step.HEALTH, some_of(gone), found, "the log of the plugin says why")]
+    return [ok(Step.HEALTH, source, found)]
 
 
 def _judge_half(state: ResourceState, healthy: int, source: str, was_asked: bool) -> list[Finding]:
@@ -229,8 +229,8 @@ def _judge_half(state: ResourceState, healthy: int, source: str, was_asked: bool
     gone = [each.device_id for each in state.devices if each.health != Health.HEALTHY]
     if gone:
         found = f"{counted(len(gone), 'device')} held, but not listed as healthy; {found}"
-        return [warning(Station.HEALTH, some_of(gone), found, advice, command)]
-    return [unknown(Station.HEALTH, source, found, advice, command)]
+        return [warning(Step.HEALTH, some_of(gone), found, advice, command)]
+    return [unknown(Step.HEALTH, source, found, advice, command)]
 
 
 def _words(devices: Sequence[DeviceState]) -> str:
@@ -249,10 +249,10 @@ def judge_held(state: ResourceState, source: str) -> list[Finding]:
     held = [each for each in healthy if each.held_by]
     found = f"{len(held)} of {len(healthy)} healthy devices are held"
     if len(held) < len(healthy):
-        return [ok(Station.HELD, source, found)]
+        return [ok(Step.HELD, source, found)]
     holders = list(dict.fromkeys(name for each in held for name in each.held_by))
     advice = "no device is free: wait until one of these pods ends, or add devices"
-    return [warning(Station.HELD, source, f"{found}, by {some_of(holders)}", advice)]
+    return [warning(Step.HELD, source, f"{found}, by {some_of(holders)}", advice)]
 
 
 def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
@@ -265,7 +265,7 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
         found = f"{len(healthy) - len(without)} of {len(healthy)} devices report a NUMA node"
         return [
             unknown(
-                Station.NUMA,
+                Step.NUMA,
                 "topology policy",
                 f"the policy is not known; {found}",
                 "the kubelet's configuration says it, as topologyManagerPolicy",
@@ -273,12 +273,12 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
             )
         ]
     if policy not in _STRICT:
-        return [ok(Station.NUMA, "topology policy", f"{policy}: no pod is refused because of it")]
+        return [ok(Step.NUMA, "topology policy", f"{policy}: no pod is refused because of it")]
     at = f"topology policy {policy}"
     if without:
         return [
             warning(
-                Station.NUMA,
+                Step.NUMA,
                 at,
                 f"{len(without)} of {len(healthy)} devices report no NUMA node: they are "
                 "allocated as if they were near to every node",
@@ -294,7 +294,7 @@ def judge_numa(state: ResourceState, policy: str | None) -> list[Finding]:
     most = max(free.values(), default=0)
     if policy == "single-numa-node" and most < sum(free.values()):
         found += f"; a container that asks for more than {most} ends in TopologyAffinityError"
-    return [ok(Station.NUMA, at, found)]
+    return [ok(Step.NUMA, at, found)]
 
 
 def _free_per_node(devices: Sequence[DeviceState]) -> Mapping[int, int]:

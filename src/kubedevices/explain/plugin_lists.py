@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kubedevices.device import Health
 from kubedevices.explain.facts import Allocation, Answers, DeviceState, ResourceState, Socket
-from kubedevices.explain.finding import Finding, Station, warning
+from kubedevices.explain.finding import Finding, Step, warning
 from kubedevices.words import counted, some_of
 
 
@@ -89,11 +89,9 @@ def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:
         advice = (
             f"{last}; plugins that are asked tell them apart, although some lose an update then"
         )
-        return [
-            warning(Station.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")
-        ]
+        return [warning(Step.REGISTRATION, at, found, advice, "kubedevices explain --ask-plugins")]
     at = some_of(f"{each.path.name}, {each.listener or 'somebody'}" for each in rivals or connected)
-    return [warning(Station.REGISTRATION, at, found, stop)]
+    return [warning(Step.REGISTRATION, at, found, stop)]
 
 
 def _too_many(asked: Iterable[Socket], resources: Sequence[frozenset[str]]) -> list[Socket]:

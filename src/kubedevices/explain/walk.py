@@ -22,7 +22,7 @@ from kubedevices.explain.facts import (
     Socket,
     Watched,
 )
-from kubedevices.explain.finding import Finding, Outcome, Station, in_order, problem, unknown, worst
+from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -193,13 +193,11 @@ def _judge_checkpoint(answers: Answers) -> list[Finding]:
     if not answers.checkpoint_problem:
         return []
     if answers.checkpoint is None:
-        return [
-            unknown(Station.HELD, "checkpoint", answers.checkpoint_problem, "ask again as root")
-        ]
+        return [unknown(Step.HELD, "checkpoint", answers.checkpoint_problem, "ask again as root")]
     path = str(answers.checkpoint)
     return [
         problem(
-            Station.HELD,
+            Step.HELD,
             path,
             f"it cannot be read: {answers.checkpoint_problem}",
             "a kubelet that starts ignores it and forgets all allocations; look at its content",

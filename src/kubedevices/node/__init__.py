@@ -1,9 +1,9 @@
 """The kubelet's half: plugins register here, and pods get their devices.
 
-A room imports only rooms below it in this list. In the order a device and then a pod take them:
+A package may import the packages above it in this list, and no others:
 
 events               what happens on a node, for whoever listens
-loop_slices          long work on the event loop, with turns for others in between
+loop_slices          long work on the event loop, with pauses for others in between
 pods                 a pod as the node sees it, and which devices it holds
 inventory            devices and health per resource; capacity, allocatable, grace period
 arrival              plugins register, are dialled and listed, and end

@@ -32,8 +32,7 @@ from kubedevices.node.admission.admission import UNEXPECTED, Admission
 from kubedevices.node.admission.admitted_pods import AdmittedPods
 from kubedevices.node.admission.after_restart import AfterRestart, RunningContainers
 from kubedevices.node.admission.container_start import ContainerStart
-from kubedevices.node.admission.pod_queue import PodQueue, to_its_end
-from kubedevices.node.admission.under_way import UnderWay
+from kubedevices.node.admission.order import PodQueue, UnderWay, to_its_end
 from kubedevices.node.arrival.endpoint_table import EndpointTable
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,

@@ -81,9 +81,9 @@ class KeptRegistration:
         """Leave the resource to a newer instance; say whether a kubelet had devices from us.
 
         Kubelets up to 1.36 know a plugin by its resource alone: when the stream of any instance
-        ends, they hang up on the one that registered last, which is the newer. But a registration
-        that fails makes them forget whom to hang up on. So ours fails before our streams end, and
-        the newer one registers again a second later: no device is away for a moment.
+        ends, they close the connection to the newest instance. A failed registration prevents
+        this. So we register once more and make it fail, and only then end our streams. The newer
+        instance registers again a second later. The devices never disappear.
         """
         had_streams = len(self._server.streams) > 0
         if had_streams:
@@ -164,9 +164,9 @@ class KeptRegistration:
     async def _until_over(
         self, grpc: GrpcServer, registration: _Registration
     ) -> _Registration | None:
-        """Return when it takes a new registration, or a new socket, to be known to a kubelet.
+        """Wait until the kubelet no longer knows us, or our socket is lost.
 
-        Returns the registration if it still holds and is to be repeated beside itself.
+        Returns the registration if it still works and another is to be made beside it.
         """
         state = RegistrationState(self._timing, self._now(), self._losses)
         streams = self._server.streams

@@ -36,7 +36,7 @@ class Timing(NamedTuple):
     again_last: float = 300.0
 
     newcomer_patience: float = 1.0
-    """What a newer instance has to take a resource over that we lost, before we do."""
+    """Seconds that a newer instance has to take over a lost resource before we register again."""
 
     after_leave: float = 1.0
     """What a kubelet has to see the streams of an older instance end, before we register again.

@@ -290,7 +290,8 @@ class HealthKey:
         hint=DURATION_HINT,
     )
     max_flaps: int | None = key(
-        meaning="how often a device may turn Unhealthy within an hour; then it is out", default=None
+        meaning="how often a device may turn Unhealthy within an hour; once more, and it is out",
+        default=None,
     )
     recover_after: float | None = key(
         meaning="when a device that is out comes back by itself",

@@ -21,7 +21,7 @@ _PSEUDO_OF_REQUESTS = frozenset((b":method", b":scheme", b":path", b":authority"
 
 
 class HeaderKind(Enum):
-    """What of a message a block is, by its pseudo-header fields."""
+    """Which headers of a message a block is, by its pseudo-header fields."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -31,24 +31,24 @@ class HeaderKind(Enum):
 class HeaderBlock:
     """`problem` is empty, or says why the block is malformed."""
 
-    __slots__ = ("content_length", "fields", "named", "part", "problem")
+    __slots__ = ("content_length", "fields", "kind", "named", "problem")
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
         self.named = dict(fields)
         self.content_length: int | None = None
-        self.part = self._part()
+        self.kind = self._kind()
         self.problem = self._problem()
 
     def __repr__(self) -> str:
-        return f"<HeaderBlock {self.part.value} {self.fields}>"
+        return f"<HeaderBlock {self.kind.value} {self.fields}>"
 
     @property
     def is_informational(self) -> bool:
         """Whether the response itself is still to come (1xx)."""
-        return self.part is HeaderKind.RESPONSE and self.named[b":status"][:1] == b"1"
+        return self.kind is HeaderKind.RESPONSE and self.named[b":status"][:1] == b"1"
 
-    def _part(self) -> HeaderKind:
+    def _kind(self) -> HeaderKind:
         if b":status" in self.named:
             return HeaderKind.RESPONSE
         is_request = any(name.startswith(b":") for name in self.named)
@@ -57,7 +57,7 @@ class HeaderBlock:
     def _problem(self) -> str:
         pseudo: list[bytes] = []
         seen_others = False
-        is_value = _VALUE if self.part is HeaderKind.REQUEST else _VALUE_OF_SERVERS
+        is_value = _VALUE if self.kind is HeaderKind.REQUEST else _VALUE_OF_SERVERS
         for name, value in self.fields:
             if not _NAME(name):
                 return f"header name {_shown(name)}"
@@ -74,11 +74,11 @@ class HeaderBlock:
         return self._problem_of_pseudo(set(pseudo)) or self._problem_of_length()
 
     def _problem_of_pseudo(self, pseudo: set[bytes]) -> str:
-        if self.part is HeaderKind.RESPONSE:
+        if self.kind is HeaderKind.RESPONSE:
             unknown = pseudo - {b":status"}
             # One that is no number is no HTTP/2 either, but says more as the status of a call.
             missing: set[bytes] = set()
-        elif self.part is HeaderKind.REQUEST:
+        elif self.kind is HeaderKind.REQUEST:
             unknown = pseudo - _PSEUDO_OF_REQUESTS
             missing = {b":method", b":scheme", b":path"} - pseudo
             if not self.named.get(b":path", b"/"):

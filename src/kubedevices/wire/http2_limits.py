@@ -1,4 +1,7 @@
-"""What a peer may make us keep, and do for nothing. For `http2_session` and what builds on it."""
+"""Limits on the memory that a peer can make us use, and on work without any use for the peer.
+
+For `http2_session` and what builds on it.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -205,10 +205,10 @@ class Http2Session(Http2Output[S], ABC):
             self._fault(stream, ErrorCode.STREAM_CLOSED, "headers after the end")
         elif stream.has_headers and not is_end:
             raise ProtocolError("headers in the middle of a stream")
-        elif block.problem or block.part is not (
+        elif block.problem or block.kind is not (
             HeaderKind.TRAILERS if stream.has_headers else part
         ):
-            problem = block.problem or f"{block.part.value} out of place"
+            problem = block.problem or f"{block.kind.value} out of place"
             self._fault(stream, ErrorCode.PROTOCOL, f"malformed headers: {problem}")
         elif stream.has_headers:
             self._note_end(stream)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from kubedevices.errors import KubedevicesError
-from kubedevices.node.admission.under_way import UnderWay
+from kubedevices.node.admission.order import UnderWay
 from tests.waiting import until
 
 WIDGET, GADGET = "example.com/widget", "example.com/gadget"

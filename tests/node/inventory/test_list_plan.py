@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kubedevices.device import ReportedDevice
 from kubedevices.node.inventory import list_plan
-from kubedevices.node.inventory.free_devices import FreeDevices
-from kubedevices.node.inventory.list_plan import mask_of_device
+from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
 from kubedevices.node.inventory.resource_devices import ResourceDevices
 
 IDS = [f"d{n}" for n in range(12)]

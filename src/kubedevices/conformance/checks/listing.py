@@ -1,4 +1,7 @@
-"""The lists of devices a plugin sends, judged by their content; `streams` has their coming."""
+"""Checks the content of the device lists, and when the first list arrives.
+
+`streams` checks how streams behave.
+"""
 
 from collections import Counter
 from itertools import pairwise

@@ -33,8 +33,7 @@ from kubedevices.node.admission.allocator import (
     check_preference,
     plan,
 )
-from kubedevices.node.admission.concurrently import concurrently
-from kubedevices.node.admission.under_way import UnderWay
+from kubedevices.node.admission.order import UnderWay, concurrently
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod

@@ -7,7 +7,7 @@ in memory, and known to whoever asked.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kubedevices.node.admission.pod_queue import to_its_end
+from kubedevices.node.admission.order import to_its_end
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding, PodDevices
@@ -47,7 +47,7 @@ class AdmittedPods:
         return kept
 
     async def add(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        """Acknowledge a pod that holds `holdings` already; when that fails it holds them no more.
+        """Write a pod that holds `holdings` already to the store; if that fails, take them back.
 
         Raises what the store raises.
         """

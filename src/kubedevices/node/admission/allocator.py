@@ -2,7 +2,7 @@
 
 `plan` is asked per container and resource. When the plugin wants to be asked for its preference the
 plan says so; the caller asks it and calls `plan` again with the answer, on the state as it is then.
-Taking what was chosen is for `reservation`, everything that awaits for the admission.
+`Reservation` in `admission` takes the devices. `Admission` makes all calls that wait.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,8 +19,8 @@ from kubedevices.errors import (
     UnexpectedlyFewDevices,
     UnregisteredResource,
 )
+from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
-from kubedevices.node.inventory.list_plan import mask_of_device
 from kubedevices.node.pods.pod_devices import PodDevices
 from kubedevices.numa import mask_of
 from kubedevices.words import counted, some_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.errors import EndpointNotFound, EndpointStopped, NothingAllocated, PreStartFailed
-from kubedevices.node.admission.concurrently import concurrently
+from kubedevices.node.admission.order import concurrently
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.container_options import container_options

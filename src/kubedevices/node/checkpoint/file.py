@@ -1,6 +1,6 @@
 """The file kubelet_internal_checkpoint: read to move in from a kubelet, replaced atomically.
 
-For the ledger's first start and for `checkpoint_writer`. What its text means is for `checkpoint`.
+For the ledger's first start and for `writer`. `text` says what its text means.
 """
 
 import errno

@@ -17,7 +17,7 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
-from kubedevices.node.admission.pod_queue import PodQueue
+from kubedevices.node.admission.order import PodQueue
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.doors.control_client import SERVICE
 from kubedevices.node.loop_slices import LoopSlices

@@ -9,7 +9,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
-from kubedevices.device import natural_key
+from kubedevices.device import ReportedDevice, natural_key
+from kubedevices.numa import mask_of
 
 _BLOCK = 512
 
@@ -18,6 +19,11 @@ _Key = tuple[str, str]
 
 def _key(device_id: str) -> _Key:
     return natural_key(device_id), device_id
+
+
+def mask_of_device(device: ReportedDevice) -> int:
+    """Return the NUMA nodes of `device` as bits; 0 when it has none."""
+    return mask_of(device.numa_nodes) if device.numa_nodes else 0
 
 
 class SortedIds:

@@ -11,8 +11,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from kubedevices.device import Health, ReportedDevice
-from kubedevices.node.inventory.free_devices import FreeDevices
-from kubedevices.numa import mask_of
+from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
 
 AT_ONCE = 500
 """Devices between two pauses: less than a millisecond."""
@@ -48,11 +47,6 @@ class ListChange(NamedTuple):
 
 
 NO_CHANGE = ListChange()
-
-
-def mask_of_device(device: ReportedDevice) -> int:
-    """Return the NUMA nodes of `device` as bits; 0 when it has none."""
-    return mask_of(device.numa_nodes) if device.numa_nodes else 0
 
 
 class ListPlan:

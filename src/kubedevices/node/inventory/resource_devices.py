@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from weakref import WeakSet
 
 from kubedevices.device import Health, ReportedDevice
-from kubedevices.node.inventory.free_devices import FreeDevices
-from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan, mask_of_device
+from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
+from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.pods.pod_devices import NO_NUMA_NODE
 
 UNKNOWN = "Unknown"

@@ -1,8 +1,8 @@
 """Who holds what: devices per pod, container and resource, with the plugin's answer for them.
 
-The truth about allocations, in memory; making it durable is for others. Not for devices that are
-only about to be given (`reservation`). The inventory is told of every change, so that what is
-reserved always follows from what is held.
+Which pod holds which device, in memory; the ledger keeps the same on disk. Devices that are only
+about to be given are in `admission.Reservation`. The inventory is told of every change, so that
+what is reserved always follows from what is held.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

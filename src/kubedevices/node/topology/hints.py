@@ -1,7 +1,7 @@
 """Which sets of NUMA nodes could serve a request. For the topology manager, before a decision.
 
 Works on counts per set of nodes, never on devices, so that 10,000 devices cost what eight do. What
-is decided from the hints of all providers is for `topology_policy`.
+is decided from the hints of all providers is for `policy`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,8 +11,8 @@ from math import comb
 from typing import NamedTuple
 
 from kubedevices.device import ReportedDevice
+from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
-from kubedevices.node.inventory.list_plan import mask_of_device
 from kubedevices.node.pods.pod import Container, Pod, pod_device_request
 from kubedevices.node.pods.pod_devices import PodDevices
 from kubedevices.node.topology.subset_sums import sum_over_subsets

@@ -1,6 +1,6 @@
 """Asks for hints, merges them, remembers the result: the NUMA nodes of each container.
 
-`topology_hints` and `topology_policy` decide; this module knows in which order they are asked,
+`hints` and `policy` decide; this module knows in which order they are asked,
 per container or once per pod, and what was decided. For the admission.
 """
 

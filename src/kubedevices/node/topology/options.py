@@ -1,6 +1,6 @@
 """The settings of the topology manager, checked: policy, scope, options. With the kubelet's texts.
 
-For `topology_policy`, which decides, and for the command line, which reports what is wrong.
+For `policy`, which decides, and for the command line, which reports what is wrong.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Which NUMA nodes a container or pod gets, from the hints of all who give it something.
 
-Pure: hints in, a decision out. Who asks for hints and remembers decisions is the device manager;
-which settings make sense is for `topology_options`.
+Pure: hints in, a decision out. `manager` asks for hints and remembers decisions. `options` checks
+the settings.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -115,9 +115,10 @@ class _Order:
         return (mask.bit_count(), self._distance(mask), mask)
 
     def possible(self, mask: int) -> tuple[int, ...]:
-        """Best is the size that the most demanding list needs; then smaller, the larger the better.
+        """Best: masks of the wanted size; then smaller ones, largest first; then larger ones.
 
-        A merged mask smaller than that leaves somebody outside, a larger one is wasteful.
+        The wanted size is what the most demanding list needs: a smaller mask leaves a list without
+        a node, a larger mask takes more nodes than needed.
         """
         size = mask.bit_count()
         wanted = self._best_size
