@@ -26,8 +26,9 @@ from kubedevices.builtin.simulator_answers import answers_for
 from kubedevices.builtin.simulator_config import SimulatorConfig
 from kubedevices.builtin.simulator_file import preset_file, preset_names, read_simulator_file
 from kubedevices.builtin.simulator_settings import Timeline, check_timeline, merge_resources
-from kubedevices.builtin.simulator_steps import TimedStep, step_of
+from kubedevices.builtin.simulator_steps import FaultKey, TimedStep, step_of
 from kubedevices.cdi import ContainerEdits, DeviceNode
+from kubedevices.cli import main
 from kubedevices.device import Device, DeviceSpec, Mount
 from kubedevices.errors import CannotAsk, ConfigError, UsageError
 from kubedevices.middleware.faults import FaultRule, PreStart
@@ -111,7 +112,7 @@ def test_a_count_leaves_the_first_and_adds_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("request_", "problem"),
     [
-        ({}, "exactly one of set, count, remove, add is needed"),
+        ({}, "exactly one of set, count, remove, add, faults is needed"),
         ({"count": 1, "remove": "x"}, "exactly one of"),
         ({"count": -1}, "-1 is not a number of devices"),
         ({"count": 3_000_000}, "3000000 is not a number of devices"),
@@ -127,6 +128,9 @@ def test_a_count_leaves_the_first_and_adds_what_is_missing() -> None:
         ({"set": {"health": "Sick"}}, "health must be one of Healthy, Unhealthy"),
         ({"add": "x"}, "add takes a list of IDs"),
         ({"at": "3s", "count": 1}, "unknown: at"),
+        ({"faults": 5}, "must be keys and values, not a number"),
+        ({"faults": {"failAllocate": 2}}, "failAllocate: unknown key .did you mean 'failAlloc"),
+        ({"faults": {"failAllocateEvery": 0}}, "0 must be at least 1"),
     ],
 )
 def test_a_step_that_makes_no_sense_is_refused(request_: dict[str, Any], problem: str) -> None:
@@ -252,7 +256,6 @@ def test_a_mistake_that_resources_share_is_told_once(tmp_path: Path) -> None:
 
 def test_the_preset_is_eight_gpus_on_two_nodes() -> None:
     """Whose health changes, over and over."""
-    assert preset_names() == ("eight-gpus",)
     settings = read_simulator_file(preset_file("eight-gpus"))
     (config,) = merge_resources(settings, {"NODE_NAME": "n"}, {})
     devices = SimulatedDevices([config])
@@ -275,12 +278,24 @@ def test_the_preset_is_as_small_as_is_wanted() -> None:
         assert [*devices.of("gpu")] == there
 
 
-async def test_the_preset_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """It has no variables, as their names would be none for a shell."""
-    settings = read_simulator_file(preset_file("eight-gpus"))
+@pytest.mark.parametrize("name", preset_names())
+async def test_a_preset_warns_of_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no variables, whose names would be none for a shell; each step changes something."""
+    settings = read_simulator_file(preset_file(name))
     configs = merge_resources(settings, {"NODE_NAME": "n"}, {})
+    check_timeline(settings.timeline, configs)
     await Simulator(*configs).scan(Notifier())
     assert caplog.messages == []
+    assert settings.warnings == ()
+    devices = SimulatedDevices(configs)
+    assert all(devices.apply(each) for each in settings.timeline.steps)
+
+
+def test_the_presets_are_named_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """All of them, so that a user can choose."""
+    assert main(["simulate", "--help"]) == 0
+    text = "".join(capsys.readouterr().out.split())  # argparse cuts words at their hyphens
+    assert f"areadyconfiguration:{','.join(preset_names())}" in text
 
 
 # ---------------------------------------------------------------- answers
@@ -371,6 +386,29 @@ async def test_a_timeline_in_a_loop_begins_again() -> None:
             await until(lambda: len(seen(notifier)) == 1)
 
 
+async def test_faults_are_switched_by_the_timeline() -> None:
+    """For one resource, until the next step; a loop begins with those of the configuration."""
+    delay = FaultRule(allocate_delay=1.0)
+    told: list[dict[str, FaultRule]] = []
+    timeline = Timeline(
+        (
+            TimedStep(at=0.02, resource="gpu", faults=FaultKey(fail_allocate_every=2)),
+            TimedStep(at=0.04, faults=FaultKey()),
+        ),
+        loop=True,
+    )
+    simulator = Simulator(replace(GPU, faults=delay), NIC, timeline=timeline)
+    simulator.on_faults = lambda rules: told.append(dict(rules))
+    async with simulating(simulator):
+        await until(lambda: len(told) >= 3)
+    none = FaultRule()
+    assert told[:3] == [
+        {"gpu": FaultRule(fail_allocate_every=2), "nic": none},
+        {"gpu": none, "nic": none},
+        {"gpu": delay, "nic": none},
+    ]
+
+
 async def test_steps_come_through_the_control_socket(short_dir: Path) -> None:
     """In the words of a timeline; a wrong one is told so."""
     socket = short_dir / "sim.sock"
@@ -383,6 +421,7 @@ async def test_steps_come_through_the_control_socket(short_dir: Path) -> None:
             "gpu": {"g-n-0": "Healthy", "g-n-1": "Unhealthy", "g-n-2": "Healthy"},
             "nic": {"e-n-0": "Healthy"},
         }
+        assert await tell(socket, {"resource": "gpu", "faults": {"allocateDelay": "1s"}}) == 3
         with pytest.raises(UsageError, match="exactly one of"):
             await tell(socket, {})
         with pytest.raises(UsageError, match="there is no resource 'x'"):

@@ -1,5 +1,6 @@
 """`kubedevices simulate`: several resources, faults, and telling it what to do."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,40 @@ async def test_a_running_simulator_can_be_told_what_to_do(directory: Path) -> No
             ended = run(*tell, "{remove: nothing}")
             assert (ended.returncode, ended.stdout) == (1, "0 devices\n")
             ended = run(*tell, "{cuont: 3}")
-            problem = "kubedevices: unknown: cuont (a step has one of set, count, remove, add)\n"
+            known = "set, count, remove, add, faults"
+            problem = f"kubedevices: unknown: cuont (a step has one of {known})\n"
             assert (ended.returncode, ended.stderr) == (2, problem)
+
+
+async def test_faults_are_switched_while_it_runs(directory: Path) -> None:
+    """At once, and off again."""
+    serve = ["simulate", "--control-socket", "sim.sock", "--socket-dir", "s"]
+    tell = ["simulate", "--control-socket", "sim.sock", "--tell"]
+    wanted = AllocateRequest((ContainerAllocateRequest(("simple-device-n-0",)),))
+    async with FakeKubelet(directory / "s") as kubelet:
+        with running(serve, env={"NODE_NAME": "n"}, log=directory / "log"):
+            connected = await kubelet.wait_for("example.com/simple-device", 2)
+            await until((directory / "sim.sock").exists)
+            assert run(*tell, "{faults: {failAllocateEvery: 1}}").stdout == "2 devices\n"
+            with pytest.raises(RpcError, match="simulated failure"):
+                await connected.client.allocate(wanted, timeout=5)
+            assert run(*tell, "{faults: {}}").returncode == 0
+            await connected.client.allocate(wanted, timeout=5)
+
+
+def test_settings_can_be_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without serving; the schema says the keys."""
+    assert main(["simulate", "--config", "world.yaml", "--check"]) == 0
+    assert capsys.readouterr().out == "world.yaml: 4 resources, no mistakes\n"
+    (directory / "world.yaml").write_text(WORLD.replace("300ms", "soon"))
+    assert main(["simulate", "--config", "world.yaml", "--check"]) == 2
+    assert "world.yaml:6:" in capsys.readouterr().err
+    assert main(["simulate", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    resource = schema["properties"]["resources"]["items"]
+    assert resource["required"] == ["resourceName"]
+    assert "allocateDelay" in resource["properties"]["faults"]["properties"]
+    assert "faults" in schema["properties"]["timeline"]["items"]["properties"]
 
 
 async def test_cdi_files_follow_what_happens(directory: Path) -> None:

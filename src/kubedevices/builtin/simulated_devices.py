@@ -75,6 +75,8 @@ class _Resource:
             return self._resize(step.count)
         if step.remove is not None:
             return self._remove(fnmatch.filter(self.devices, step.remove))
+        if step.faults is not None:  # the devices stay as they are, the answers do not
+            return [*self.devices]
         free = self._free_indexes()
         for device_id in step.add:
             known = self._indexes.get(device_id)

@@ -7,6 +7,7 @@ What happens to the devices comes from a timeline and from the control socket.
 import asyncio
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,10 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kubedevices.builtin.simulator_steps import SimulatorStep
+    from kubedevices.middleware.faults import FaultRule
 
 _LOOK = 0.1
 """Seconds between two looks at the file that holds the registration up."""
@@ -54,6 +56,9 @@ class Simulator(Scanner):
         self.domain = configs[0].domain
         self._timeline, self._control, self._hold_file = timeline, control, hold_file
         self._devices = SimulatedDevices(configs)
+        self._faults = {config.device_type: config.all_faults for config in configs}
+        self.on_faults: Callable[[Mapping[str, FaultRule]], None] = lambda _: None
+        """Is told of other faults than those of the configurations: the devices do no damage."""
         self._notifier: Notifier | None = None
         self._files = StandInFiles()
 
@@ -78,6 +83,12 @@ class Simulator(Scanner):
         """Do what `step` says and report it; return how many devices it concerned."""
         concerned = self._devices.apply(step)
         _log.info("%s (%s)", step, counted(concerned, "device"))
+        if step.faults is not None:
+            for config in self.configs:
+                if step.resource in {None, config.device_type}:
+                    rule = replace(step.faults.rule, pre_start=config.pre_start)
+                    self._faults[config.device_type] = rule
+            self.on_faults({**self._faults})
         self._report()
         return concerned
 
@@ -144,6 +155,8 @@ class Simulator(Scanner):
             await asyncio.sleep(max(0.0, started - loop.time()))
             _log.info("the timeline begins again")
             self._devices.start_again()
+            self._faults = {config.device_type: config.all_faults for config in self.configs}
+            self.on_faults({**self._faults})
             self._report()
 
     def _config_of(self, device_type: str) -> SimulatorConfig:

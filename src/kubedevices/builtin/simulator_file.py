@@ -14,20 +14,14 @@ from typing import Any, ClassVar
 
 from kubedevices.builtin.expose_checks import allocation
 from kubedevices.builtin.simulator_settings import FileSettings, Timeline
-from kubedevices.builtin.simulator_steps import TimedStep
+from kubedevices.builtin.simulator_steps import DURATION, FaultKey, TimedStep, check_every
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import key, key_names, load_config
 from kubedevices.config.yaml_source import KeyPath, Report
-from kubedevices.middleware.faults import FaultRule, PreStart
+from kubedevices.middleware.faults import PreStart
 from kubedevices.plugin.allocation_policy import POLICIES
 
 PRESETS = Path(__file__).parent / "presets"
-
-_DURATION = "for example 500ms or 30s"
-
-
-def _check_every(number: int) -> str:
-    return "" if number >= 1 else f"{number} must be at least 1"
 
 
 def _check_directory(path: str) -> str:
@@ -40,28 +34,8 @@ class PreStartKey:
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
 
-    delay: float = key(default=0.0, parse=parse_duration, hint=_DURATION)
-    fail_every: int = key(default=0, check=_check_every)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FaultKey:
-    """What goes wrong on purpose."""
-
-    HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
-
-    allocate_delay: float = key(default=0.0, parse=parse_duration, hint=_DURATION)
-    fail_allocate_every: int = key(default=0, check=_check_every)
-    drop_stream_every: float = key(
-        default=0.0,
-        parse=parse_duration,
-        check=lambda seconds: "" if seconds > 0 else "must be more than 0s",
-        hint=_DURATION,
-    )
-    hang_allocate_every: int = key(default=0, check=_check_every)
-    refuse: tuple[str, ...] = key(default=(), hint="a list of IDs, wildcards allowed")
-    never_list: bool = key(default=False)
-    wrong_ids: bool = key(default=False, name="wrongIDs")
+    delay: float = key(default=0.0, parse=parse_duration, hint=DURATION)
+    fail_every: int = key(default=0, check=check_every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +107,7 @@ def _settings(content: _ResourceKeys, report: Report, at: KeyPath) -> FileSettin
     if isinstance(rule := values.get("pre_start"), PreStartKey):
         values["pre_start"] = PreStart(delay=rule.delay, fail_every=rule.fail_every)
     if isinstance(rule := values.get("faults"), FaultKey):
-        said = {item.name: getattr(rule, item.name) for item in fields(rule)}
-        values["faults"] = FaultRule(**said)
+        values["faults"] = rule.rule
     return FileSettings(values, places)
 
 

@@ -5,27 +5,65 @@
     - {at: 60s, count: 5}
     - {at: 90s, remove: "*-0"}
     - {at: 120s, add: [gpu-spare]}
+    - {at: 150s, faults: {failAllocateEvery: 2}}
+    - {at: 180s, faults: {}}
 
 Only the form is here; what a step does is in `simulated_devices`.
 """
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from kubedevices.builtin.expose_checks import one_of, some_text
 from kubedevices.builtin.simulator_config import check_count
 from kubedevices.config.durations import parse_duration
-from kubedevices.config.yaml_config import key
+from kubedevices.config.yaml_config import key, load_node
+from kubedevices.config.yaml_source import parse_yaml
 from kubedevices.device import Health
+from kubedevices.errors import ConfigError
+from kubedevices.middleware.faults import FaultRule
 from kubedevices.words import counted
 
+DURATION = "for example 500ms or 30s"
 HEALTHS = tuple(str(health) for health in Health)
+
+
+def check_every(number: int) -> str:
+    """Return why something cannot happen every `number` times, or an empty string."""
+    return "" if number >= 1 else f"{number} must be at least 1"
 
 
 def _check_id(text: str) -> str:
     """Return why `text` cannot name a device that is added, or an empty string."""
     return "" if text and text.isprintable() else f"{text!r} cannot be the ID of a device"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultKey:
+    """What goes wrong on purpose."""
+
+    HINT: ClassVar[str] = "write 'faults: {allocateDelay: 1s}'"
+
+    allocate_delay: float = key(default=0.0, parse=parse_duration, hint=DURATION)
+    fail_allocate_every: int = key(default=0, check=check_every)
+    drop_stream_every: float = key(
+        default=0.0,
+        parse=parse_duration,
+        check=lambda seconds: "" if seconds > 0 else "must be more than 0s",
+        hint=DURATION,
+    )
+    hang_allocate_every: int = key(default=0, check=check_every)
+    refuse: tuple[str, ...] = key(default=(), hint="a list of IDs, wildcards allowed")
+    never_list: bool = key(default=False)
+    wrong_ids: bool = key(default=False, name="wrongIDs")
+
+    @property
+    def rule(self) -> FaultRule:
+        """The same for who does the damage."""
+        return FaultRule(**{item.name: getattr(self, item.name) for item in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +80,15 @@ class SetRule:
 class SimulatorStep:
     """One thing that happens, to one resource or to all."""
 
-    HINT: ClassVar[str] = "set, count, remove or add"
-    ONE_OF: ClassVar[tuple[str, ...]] = ("set", "count", "remove", "add")
+    HINT: ClassVar[str] = "set, count, remove, add or faults"
+    ONE_OF: ClassVar[tuple[str, ...]] = ("set", "count", "remove", "add", "faults")
 
     resource: str | None = key(default=None)
     set_: SetRule | None = key(name="set", default=None)  # noqa: RUF009  # makes a field
     count: int | None = key(default=None, check=check_count)
     remove: str | None = key(default=None, check=some_text)
     add: tuple[str, ...] = key(default=(), not_empty=True, check=_check_id, hint="a list of IDs")
+    faults: FaultKey | None = key(default=None)  # noqa: RUF009  # makes a field
 
     def __str__(self) -> str:
         where = f" of {self.resource}" if self.resource else ""
@@ -59,6 +98,9 @@ class SimulatorStep:
             return f"{counted(self.count, 'device')}{where}"
         if self.remove is not None:
             return f"{self.remove}{where} removed"
+        if self.faults is not None:
+            given = [item.name for item in fields(self.faults) if getattr(self.faults, item.name)]
+            return f"faults{where}: {', '.join(given) or 'none'}"
         return f"{', '.join(self.add)}{where} added"
 
 
@@ -101,4 +143,12 @@ def step_of(request: Mapping[str, Any]) -> SimulatorStep:
         count=count,
         remove=request.get("remove"),
         add=tuple(dict.fromkeys(added)),
+        faults=_faults_of(request["faults"]) if "faults" in request else None,
     )
+
+
+def _faults_of(value: Any) -> FaultKey:
+    try:
+        return load_node(parse_yaml(json.dumps(value).encode(), Path()), FaultKey, "faults")[0]
+    except ConfigError as error:
+        raise ValueError("; ".join(map(str, error.problems))) from error

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import math
 import os
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ from kubedevices.plugin.timing import HookTimeouts
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kubedevices.builtin.simulator_settings import Timeline
 
 NAME = "simulate"
@@ -38,6 +41,8 @@ examples:
   NUMBER_DEVICES=4 ENV_PREFIX=GPU kubedevices simulate
   kubedevices simulate --control-socket /tmp/sim.sock &
   kubedevices simulate --control-socket /tmp/sim.sock --tell '{set: {id: "*-1", health: Unhealthy}}'
+  kubedevices simulate --control-socket /tmp/sim.sock --tell '{faults: {failAllocateEvery: 2}}'
+  kubedevices simulate --config simulate.yaml --check
 
 Further variables: PLUGIN_SOCK_DIR stands in for --socket-dir; if the file that
 REGISTER_CONTROL_FILE names is there at the start, nothing is registered before it is deleted.
@@ -52,7 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--config", type=some_path, metavar="FILE", help="YAML file with settings")
     source.add_argument(
-        "--preset", metavar="NAME", help="name of a ready configuration: eight-gpus"
+        "--preset",
+        metavar="NAME",
+        help="name of a ready configuration: eight-gpus, flapping-gpu, mig-like, mixed-numa, "
+        "slow-allocate",
     )
     parser.add_argument(
         "--control-socket",
@@ -80,22 +88,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             const="true" if setting.is_switch else None,
             help=f"{setting.meaning} ({names}{shown})",
         )
+    only = parser.add_argument_group("instead of serving").add_mutually_exclusive_group()
+    only.add_argument(
+        "--check", action="store_true", help="read the settings, print every mistake, and exit"
+    )
+    only.add_argument(
+        "--schema", action="store_true", help="print the file's JSON schema, for editors"
+    )
     add_serving_arguments(parser)
 
 
 def keeps_running(args: argparse.Namespace) -> bool:
     """A step that is told to another process is a question, all else serves."""
-    return args.tell is None
+    return args.tell is None and not (args.check or args.schema)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop, or tell a simulator that runs what to do."""
     if args.tell is not None:
         return tell_simulator(args)
+    if args.schema:
+        print_schema()
+        return 0
+    configs, timeline = load_settings(args)
+    if args.check:
+        name = args.config or args.preset or "settings"
+        print(f"{name}: {counted(len(configs), 'resource')}, no mistakes")
+        return 0
+    serve(args, configs, timeline)
+    return 0
+
+
+def serve(
+    args: argparse.Namespace,
+    configs: "tuple[SimulatorConfig, ...]",
+    timeline: "Timeline | None",
+) -> None:
+    """Serve until told to stop."""
     from kubedevices.builtin.simulator import Simulator
     from kubedevices.middleware.faults import Faulty
 
-    configs, timeline = load_settings(args)
     hold_file = os.environ.get("REGISTER_CONTROL_FILE")
     simulator = Simulator(
         *configs,
@@ -112,14 +144,34 @@ def run(args: argparse.Namespace) -> int:
     # A delay that is asked for is no hook that hangs.
     options.setdefault(
         "allocate_timeout",
-        HookTimeouts().allocate + max(config.faults.allocate_delay for config in configs),
+        HookTimeouts().allocate + _longest_delay(configs, timeline, args.control_socket),
     )
     delays = [config.pre_start.delay for config in configs if config.pre_start is not None]
     options.setdefault("pre_start_timeout", HookTimeouts().pre_start + max(delays, default=0.0))
     faulty = Faulty(simulator, {config.device_type: config.all_faults for config in configs})
+    simulator.on_faults = faulty.use
     options["wrap_lists"] = faulty.wrap_lists
     serve_plugin(args, faulty, simulator.domain, options)
-    return 0
+
+
+def print_schema() -> None:
+    """Print the JSON schema of the file."""
+    from kubedevices.builtin.simulator_file import SimulatorFile
+    from kubedevices.cli.output import dump
+    from kubedevices.config.json_schema import make_schema
+
+    sys.stdout.write(dump(make_schema(SimulatorFile, "kubedevices simulate"), "json"))
+
+
+def _longest_delay(
+    configs: "Sequence[SimulatorConfig]", timeline: "Timeline | None", control: Path | None
+) -> float:
+    """Return how late an answer to Allocate may become, in seconds; by control socket: any time."""
+    if control is not None:
+        return math.inf
+    steps = timeline.steps if timeline else ()
+    later = [step.faults.allocate_delay for step in steps if step.faults is not None]
+    return max([config.faults.allocate_delay for config in configs] + later)
 
 
 def tell_simulator(args: argparse.Namespace) -> int:

@@ -81,8 +81,14 @@ def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[
     `lenient` warns of unknown keys and takes any single value as text, as Go's decoders do.
     Raises `CannotRead` and `ConfigError`.
     """
-    node = read_yaml(file)
-    report = Report(str(file), node)
+    return load_node(read_yaml(file), schema, str(file), lenient=lenient)
+
+
+def load_node(
+    node: yaml.Node, schema: type[T], name: str, *, lenient: bool = False
+) -> tuple[T, Report]:
+    """Check what is parsed already, from a place that messages call `name`; else as above."""
+    report = Report(name, node)
     value = _Walker(report, lenient=lenient).value(node, schema, (), Rules())
     report.raise_mistakes()
     return value, report
