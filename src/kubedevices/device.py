@@ -6,7 +6,7 @@ Nothing here knows a protocol; `wire.convert` turns these values into messages a
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -127,6 +127,7 @@ class Device:
     capacity: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, kw_only=True)
 
     unknown: ClassVar[bytes] = b""
+    topology: ClassVar[bytes] = b""
 
     def __post_init__(self) -> None:
         """Freeze what was given as lists and dictionaries, and check it.
@@ -214,9 +215,18 @@ def _rebuild(kind: type[Device], device_id: str, state: dict[str, Any]) -> Devic
 
 @dataclass(frozen=True, slots=True)
 class ForeignDevice(Device):
-    """A device as another plugin lists it, with protobuf fields that this version does not know."""
+    """A device as another plugin lists it, with protobuf fields that this version does not know.
+
+    `topology` is its TopologyInfo where the unknown fields are in there; `numa_nodes` says the same
+    in our words.
+    """
 
     unknown: bytes = field(default=b"", kw_only=True)  # type: ignore[misc]
+    topology: bytes = field(default=b"", kw_only=True)  # type: ignore[misc]
+
+    def with_id(self, device_id: str) -> "ForeignDevice":
+        """Return the same device with another ID."""
+        return replace(self, id=device_id)
 
     __hash__ = Device.__hash__
 

@@ -1,8 +1,12 @@
 """A list of another plugin as devices: what a kubelet takes, we take."""
 
+from dataclasses import replace
+
 from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
+from kubedevices.middleware.replicas import replicas_of
 from kubedevices.proxy.foreign_list import ForeignList, Oddities, patch_list, read_list
 from kubedevices.wire.convert import device_to_wire, reported_to_wire
+from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import healthy, unhealthy
 
@@ -97,3 +101,20 @@ def test_fields_of_a_later_api_stay_with_the_device() -> None:
     device = read_list([report], ForeignList()).devices["a"]
     assert isinstance(device, ForeignDevice)
     assert device_to_wire(device) == reported_to_wire(report)
+
+
+def test_fields_of_a_later_api_stay_with_the_topology() -> None:
+    """Of the topology and of its nodes; also in a replica, and when the health is another."""
+    nodes = carrying((carrying(1, NEW_FIELD), 0), NEW_FIELD)
+    report = ReportedDevice("a", "Healthy", nodes)
+    sent = reported_to_wire(report)
+    assert sent.count(b"new") == 2
+    (read,) = device_list_from_wire(sent)
+    before = read_list(healthy("a", numa=(1, 0)), ForeignList())
+    (device,) = read_list([read], before).devices.values()
+    assert device.numa_nodes == (0, 1)
+    assert device_to_wire(device, (0, 1)) == sent
+    (replica,) = replicas_of(replace(device, health=Health.UNHEALTHY), [3])
+    turned = ReportedDevice("a::3", "Unhealthy", nodes)
+    assert device_to_wire(replica, (0, 1)) == reported_to_wire(turned)
+    assert device_to_wire(before.devices["a"], (0, 1)) != sent

@@ -95,14 +95,15 @@ def _row(device: Device) -> dict[str, Any]:
         "health": str(device.health),
         "numa_nodes": device.numa_nodes and [*device.numa_nodes],
         "unknown": device.unknown.hex(),
+        "topology": device.topology.hex(),
     }
 
 
 def _device(row: Any) -> Device:
-    unknown = bytes.fromhex(row["unknown"])
+    unknown, topology = bytes.fromhex(row["unknown"]), bytes.fromhex(row.get("topology", ""))
     known = {"health": row["health"], "numa_nodes": row["numa_nodes"]}
     return (
-        ForeignDevice(row["id"], **known, unknown=unknown)
-        if unknown
+        ForeignDevice(row["id"], **known, unknown=unknown, topology=topology)
+        if unknown or topology
         else Device(row["id"], **known)
     )

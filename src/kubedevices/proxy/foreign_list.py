@@ -94,13 +94,17 @@ def _says(device: Device, report: ReportedDevice) -> bool:
 
 def _device(report: ReportedDevice) -> Device:
     health = _WORDS.get(report.health, Health.UNHEALTHY)
-    nodes = tuple(node for node in report.numa_nodes or () if node >= 0)
-    if unknown := _unknown(report):
-        return ForeignDevice(report.id, health=health, numa_nodes=nodes, unknown=unknown)
+    nodes = tuple(int(node) for node in report.numa_nodes or () if node >= 0)
+    unknown, topology = _unknown(report)
+    if unknown or topology:
+        if len(nodes) != len(report.numa_nodes or ()):
+            topology = b""  # a node below 0 is mended, and the rest of its place goes with it
+        return ForeignDevice(
+            report.id, health=health, numa_nodes=nodes, unknown=unknown, topology=topology
+        )
     return Device(report.id, health=health, numa_nodes=nodes)
 
 
-def _unknown(report: ReportedDevice) -> bytes:
-    """Return the fields of a later API that `report` carries."""
-    found: bytes = getattr(report, "unknown", b"")
-    return found
+def _unknown(report: ReportedDevice) -> tuple[bytes, bytes]:
+    """Return the fields of a later API that `report` carries, and its topology if that does."""
+    return getattr(report, "unknown", b""), getattr(report.numa_nodes, "sent", b"")

@@ -38,10 +38,27 @@ def _carrying(kind: Callable[..., Plain]) -> Callable[..., Plain]:
 
 
 _NODE: Message[int] = Message(
-    "v1beta1.NUMANode", lambda number: number, Field(1, "", "int64", "ID")
+    "v1beta1.NUMANode", carrying, Field(1, "", "int64", "ID"), keeps_unknown=True
 )
+
+
+class _Nodes(tuple[int, ...]):
+    """NUMA nodes of a TopologyInfo with unknown fields; `sent` is all of it."""
+
+    unknown = sent = b""
+
+
+def _nodes(nodes: tuple[int, ...], unknown: bytes) -> tuple[int, ...]:
+    if not unknown and not any(map(carried, nodes)):
+        return nodes
+    found = _Nodes(nodes)
+    found.unknown = unknown
+    found.sent = TOPOLOGY.to_wire(found)
+    return found
+
+
 TOPOLOGY: Message[tuple[int, ...]] = Message(
-    "v1beta1.TopologyInfo", tuple, Field(1, "", "messages", "nodes", _NODE)
+    "v1beta1.TopologyInfo", _nodes, Field(1, "", "messages", "nodes", _NODE), keeps_unknown=True
 )
 DEVICE = Message(
     "v1beta1.Device",
@@ -191,8 +208,9 @@ def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
     """
     device_id = device.id.encode()
     nodes = tuple(numa_nodes) or None
-    if device.unknown:
-        return _with_unknown(device_id, device.health, nodes, device.unknown)
+    if device.unknown or device.topology:
+        topology = block(3, device.topology) if device.topology else _topology(nodes)
+        return _with_unknown(device_id, device.health, topology, device.unknown)
     before, after = _around_an_id(len(device_id), device.health, nodes)
     return before + device_id + after
 
@@ -200,17 +218,17 @@ def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
 def reported_to_wire(device: ReportedDevice) -> bytes:
     """Return one list entry for exactly what `device` says, however odd; for tests and probes."""
     device_id = device.id.encode()
-    if unknown := carried(device):
-        return _with_unknown(device_id, device.health, device.numa_nodes, unknown)
+    nodes = device.numa_nodes or ()
+    if carried(device) or carried(nodes) or any(map(carried, nodes)):
+        topology = _topology(device.numa_nodes)
+        return _with_unknown(device_id, device.health, topology, carried(device))
     before, after = _around_an_id(len(device_id), device.health, device.numa_nodes)
     return before + device_id + after
 
 
-def _with_unknown(
-    device_id: bytes, health: str, numa_nodes: tuple[int, ...] | None, unknown: bytes
-) -> bytes:
+def _with_unknown(device_id: bytes, health: str, topology: bytes, unknown: bytes) -> bytes:
     known = (block(1, device_id) if device_id else b"") + text(2, health)
-    return block(1, known + _topology(numa_nodes) + unknown)
+    return block(1, known + topology + unknown)
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,7 @@ _TAG_BYTES, _VARINT_BYTES = 5, 10
 """How long a number may be: as a tag or a size, and as a value."""
 
 T = TypeVar("T")
-Plain = TypeVar("Plain", bound=str | tuple[Any, ...])
+Plain = TypeVar("Plain", bound=str | int | tuple[Any, ...])
 
 
 # ---------------------------------------------------------------- writing
@@ -256,13 +256,14 @@ def _kind_with_unknown(kind: type) -> type:
 def carrying(value: Plain, unknown: bytes) -> Plain:
     """Return an equal `value` that has the attribute `unknown`, if there are unknown fields.
 
-    For the small parts of messages that are tuples or texts: without unknown fields, which is
-    always, they stay as small as they are.
+    For the small parts of messages that are tuples, texts or numbers: without unknown fields, which
+    is always, they stay as small as they are.
     """
     if not unknown:
         return value
     kind: Any = _kind_with_unknown(cast("Any", type(value)))
-    made = str.__new__(kind, value) if isinstance(value, str) else tuple.__new__(kind, value)
+    plain = next(each for each in (str, int, tuple) if isinstance(value, each))
+    made = cast("Any", plain).__new__(kind, value)
     made.unknown = unknown
     return cast("Plain", made)
 
