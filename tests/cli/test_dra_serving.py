@@ -40,6 +40,25 @@ def test_what_does_not_go_together_is_refused(
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--mode dra --listen 9400", "--listen means nothing with --mode dra"),
+        ("--kube-node x", "--kube-node means nothing with --mode device-plugin"),
+        ("--mode dra", "nothing says where the API server is: give --kubeconfig FILE"),
+        ("--mode dra --kube-node Node_1", "'Node_1' cannot be the name of a node"),
+    ],
+)
+def test_a_proxy_without_what_a_driver_needs_ends_at_once(
+    words: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a plugin registers."""
+    places = [f"--{name}-dir={tmp_path / name}" for name in ("plugin", "state")]
+    assert main(["proxy", *places, *words.split()]) == 2
+    assert problem in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
 def test_the_extra_is_named_where_it_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

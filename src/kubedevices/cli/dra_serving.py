@@ -26,6 +26,9 @@ _OF_PLUGINS = {
 """Options that mean nothing to a DRA driver, and their values if they are not given."""
 
 _OF_DRA = ("kubelet_dir", "kubeconfig", "kube_node", "prepare_timeout")
+OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node")
+"""Of them, those that any driver has."""
+
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
 
@@ -54,31 +57,38 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
         help="device that is in DRA in mode split, as a glob such as 'gpu/GPU-1*', or a device "
         "type; may be repeated",
     )
-    group.add_argument(
-        "--kubelet-dir",
-        type=some_path,
-        metavar="DIR",
-        help="where DRA comes into it: the kubelet's root directory (default: /var/lib/kubelet)",
-    )
-    group.add_argument(
-        "--kubeconfig",
-        type=some_path,
-        metavar="FILE",
-        help="where DRA comes into it: how to reach the API server (default: the variable "
-        "KUBECONFIG, then as a pod does)",
-    )
-    group.add_argument(
-        "--kube-node",
-        metavar="NAME",
-        help="where DRA comes into it: the name of this node in the API (default: the variable "
-        "NODE_NAME, then the host's name)",
-    )
+    add_driver_arguments(group, some_path, "where DRA comes into it")
     group.add_argument(
         "--prepare-timeout",
         type=float,
         metavar="SECONDS",
         help="where DRA comes into it: time limit for prepare_claim and unprepare_claim, at "
         "most 20 (default: 20)",
+    )
+
+
+def add_driver_arguments(
+    group: "argparse._ArgumentGroup", some_path: Callable[[str], Path], when: str
+) -> None:
+    """Add what every driver has to know; `when` says in which case it is used."""
+    group.add_argument(
+        "--kubelet-dir",
+        type=some_path,
+        metavar="DIR",
+        help=f"{when}: the kubelet's root directory (default: /var/lib/kubelet)",
+    )
+    group.add_argument(
+        "--kubeconfig",
+        type=some_path,
+        metavar="FILE",
+        help=f"{when}: how to reach the API server (default: the variable "
+        "KUBECONFIG, then as a pod does)",
+    )
+    group.add_argument(
+        "--kube-node",
+        metavar="NAME",
+        help=f"{when}: the name of this node in the API (default: the variable "
+        "NODE_NAME, then the host's name)",
     )
 
 
@@ -110,7 +120,7 @@ def driver_options(args: argparse.Namespace) -> "DraOptions":
         options["kubeconfig"] = args.kubeconfig
     if args.kube_node is not None:
         options["node_name"] = args.kube_node
-    if args.prepare_timeout is not None:
+    if getattr(args, "prepare_timeout", None) is not None:
         options["prepare_timeout"] = args.prepare_timeout
     return options
 

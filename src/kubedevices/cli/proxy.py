@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.dra_serving import add_driver_arguments
 from kubedevices.cli.output import add_output_argument
 from kubedevices.cli.serving import positive_seconds, some_path
 from kubedevices.errors import UsageError
@@ -107,6 +108,7 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         f"DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
     )
     _add_limits(parser)
+    _add_mode(parser)
     parser.add_argument(
         "--listen",
         metavar="ADDRESS",
@@ -119,6 +121,17 @@ def state_directory(args: argparse.Namespace) -> Path:
     """Return where the proxy of `args` keeps its state: where other verbs look for it, too."""
     given: Path | None = args.state_dir
     return (given or default_state_dir(args.socket_dir.absolute())).absolute()
+
+
+def _add_mode(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("Dynamic Resource Allocation")
+    group.add_argument(
+        "--mode",
+        choices=("device-plugin", "dra"),
+        default="device-plugin",
+        help="how a node gets the devices of the plugins (default: device-plugin)",
+    )
+    add_driver_arguments(group, some_path, "with --mode dra")
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -194,11 +207,19 @@ def serve(args: argparse.Namespace) -> None:
 
 def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
     """Serve by `rules`, with what `add_place_arguments` declared, until told to stop."""
+    from kubedevices.cli.dra_serving import OF_DRIVERS, driver_options
     from kubedevices.cli.serving import check_socket_dir
     from kubedevices.proxy.plugin_calls import CallLimits
     from kubedevices.proxy.proxy import Proxy, run_until_signal
 
     pages = None
+    dra = None
+    if args.mode == "dra":
+        if args.listen is not None:
+            raise UsageError("--listen means nothing with --mode dra")
+        dra = driver_options(args)
+    elif wrong := [each for each in OF_DRIVERS if getattr(args, each) is not None]:
+        raise UsageError(f"--{wrong[0].replace('_', '-')} means nothing with --mode device-plugin")
     if args.listen is not None:
         from kubedevices.plugin_pages import PluginPages
 
@@ -211,6 +232,8 @@ def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
         state_dir=state_directory(args),
         registry_dir=args.plugin_registry and args.plugin_registry.absolute(),
         limits=CallLimits(args.allocate_timeout, args.preferred_timeout, args.pre_start_timeout),
+        dra=dra,
     )
-    check_socket_dir(proxy.settings)
+    if dra is None:
+        check_socket_dir(proxy.settings)
     run_until_signal(proxy, None if pages is None else pages.beside)

@@ -19,7 +19,7 @@ from kubedevices.allocation import (
     PreStartContainerRequest,
 )
 from kubedevices.cdi import ContainerEdits
-from kubedevices.dra.claim_cdi import Given, edits_for, edits_of_answer
+from kubedevices.dra.claim_cdi import Given, annotations_left_out, edits_for, edits_of_answer
 from kubedevices.dra.claims import Configuration, Group, Result
 from kubedevices.dra.parameters import ParametersInvalid, decode
 from kubedevices.dra.slices import Offered
@@ -53,6 +53,7 @@ class AuthorCalls:
         self._driver, self._hooks_of = driver, hooks_of
         self._dev_root, self.timeouts, self._longest = dev_root, timeouts, longest
         self._late: dict[str, asyncio.Task[Any]] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def plan(
         self,
@@ -95,9 +96,21 @@ class AuthorCalls:
                     real = await hook_threads.call(with_real_files, device, self._dev_root)
                     given[result] = edits_for(real)
             else:
+                self._warn_of_annotations(device_type, answer)
                 empty = edits_of_answer(AllocateResponse())
                 given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
         return {each: given[each] for each in results}
+
+    def _warn_of_annotations(self, device_type: str, answer: AllocateResponse) -> None:
+        lost = [
+            each for each in annotations_left_out(answer) if (device_type, each) not in self._told
+        ]
+        if lost:
+            self._told |= {(device_type, each) for each in lost}
+            _log.warning(
+                "%s/%s: containers of claims do not get annotations such as %s: CDI has none",
+                self._driver, device_type, ", ".join(lost),
+            )  # fmt: skip
 
     async def prepare(self, claim: ClaimReference, group: Group) -> ContainerEdits:
         """Let the author make the devices ready; return what a container gets besides."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from kubedevices.allocation import AllocateResponse
 from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
+from kubedevices.cdi.annotations import PREFIX, parse_annotations
 from kubedevices.device import Device
 from kubedevices.dra.claims import Result
 from kubedevices.dra.names import cdi_device_name, cdi_kind
@@ -39,14 +40,25 @@ def _own_edits(device: Device, given: ContainerEdits) -> ContainerEdits:
 
 
 def edits_of_answer(answer: AllocateResponse) -> Given:
-    """Return what an answer to Allocate says; annotations have no place in CDI."""
+    """Return what an answer to Allocate says.
+
+    Of annotations, those that name CDI devices count, and no others: CDI has no annotations.
+    Raises `InvalidCdiAnnotation`.
+    """
     edits, names = ContainerEdits(), []
     for container in answer.containers:
         edits = edits.plus(
             edits_of(env=container.env.items(), devices=container.devices, mounts=container.mounts)
         )
-        names += container.cdi_devices
-    return edits, tuple(names)
+        _, annotated = parse_annotations(container.annotations)
+        names += [*container.cdi_devices, *annotated]
+    return edits, tuple(dict.fromkeys(names))
+
+
+def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
+    """Return the annotations of an answer that no container of a claim gets."""
+    keys = dict.fromkeys(key for each in answer.containers for key in each.annotations)
+    return tuple(key for key in keys if not key.startswith(PREFIX))
 
 
 def claim_spec(

@@ -263,6 +263,10 @@ class DraDriver:
             self.withheld = withheld
             self.publisher.publish(self._offer.slices_without(withheld))
 
+    def renew_abilities(self) -> None:
+        """Ask the scanner anew what it can do for each device type."""
+        self._hooks.clear()
+
     def _hooks_of(self, device_type: str) -> Hooks:
         """Return what the author can do for a type, also for one that is gone by now."""
         if device_type not in self._hooks:

@@ -11,6 +11,7 @@ rule_keys          the values of its keys, each with its checks
 inside_directory   the directory of the plugins: where they register, and who is known from before
 state_service      what is behind the proxy and what the kubelet gets, for those who ask
 known_sockets      which resource has which socket, kept over our own restarts
+bridge             plugins as DRA drivers, one for each domain
 plugin_scanner     one plugin as a scanner: its lists as device trees
 plugin_calls       one plugin's calls as abilities, each with a deadline
 foreign_list       a plugin's list as devices

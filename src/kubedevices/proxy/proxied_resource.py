@@ -7,16 +7,20 @@ runner made anew after a pause.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kubedevices.errors import KubedevicesError
 from kubedevices.middleware.faults import Faulty
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.runner import PluginRunner
+from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.timing import back_off
 from kubedevices.proxy.chain import Chain
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxy_config import ResourceRule
+
+if TYPE_CHECKING:
+    from kubedevices.proxy.bridge import Bridge
 
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
 
@@ -31,12 +35,16 @@ class ProxiedResource:
     """Serves `plugin` by the chain that `make_chain` returns, until `run` is cancelled."""
 
     def __init__(
-        self, plugin: PluginScanner, make_chain: MakeChain, options: RunnerOptions
+        self,
+        plugin: PluginScanner,
+        make_chain: MakeChain,
+        options: RunnerOptions,
+        bridge: "Bridge | None" = None,
     ) -> None:
         self.plugin = plugin
         self.runner: PluginRunner | None = None
         self.chain: Chain | None = None
-        self._make_chain, self._options = make_chain, options
+        self._make_chain, self._options, self._bridge = make_chain, options, bridge
         self._again = asyncio.Event()
         plugin.options_changed = self.make_again
 
@@ -72,6 +80,9 @@ class ProxiedResource:
         if self.chain is None:
             await self._again.wait()
             return
+        if self._bridge is not None:
+            await self._serve_by(self._bridge, self.chain)
+            return
         options: RunnerOptions = {**self._options}
         if isinstance(faulty := self.chain.layers.get("faults"), Faulty):
             options["wrap_lists"] = faulty.wrap_lists
@@ -89,6 +100,12 @@ class ProxiedResource:
             error = None if running.cancelled() else running.exception()
         if error is not None:
             raise error
+
+    async def _serve_by(self, bridge: "Bridge", chain: Chain) -> None:
+        """Let a DRA driver have the devices until something about the resource changes."""
+        await run_together(
+            ("bridge", bridge.serve(chain.domain, chain.scanner)), ("again", self._again.wait())
+        )
 
     async def _wait_again(self, pause: float) -> None:
         try:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from kubedevices.errors import DeviceListTooLarge
+from kubedevices.errors import DeviceListTooLarge, UsageError
 from kubedevices.host import heap, service_manager
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.plugin.options import RunnerOptions, Settings
@@ -27,6 +27,10 @@ from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.proxy.rules import Rules
 from kubedevices.proxy.state_service import telling_state
 from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
+
+if TYPE_CHECKING:
+    from kubedevices.dra.options import DraOptions
+    from kubedevices.proxy.bridge import Bridge
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +52,9 @@ class Proxy:
         on_allocated: Callable[[str, float], None] | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         timing: Timing | None = None,
+        dra: "DraOptions | None" = None,
     ) -> None:
+        """With `dra`, plugins are DRA drivers, and nothing registers in `socket_dir`."""
         self.rules = rules or Rules()
         self.rules.changed = self._use
         self._state_dir = state_dir
@@ -64,6 +70,7 @@ class Proxy:
             "timing": timing or Timing(),
         }
         self.settings = Settings(**self._options)
+        self.bridge = None if dra is None else make_bridge(dra, state_dir, limits)
         self.inside = InsideDirectory(
             plugin_dir,
             state_dir,
@@ -164,6 +171,8 @@ class Proxy:
         for resource in self.resources.values():
             if resource.runner is not None:
                 resource.runner.unlink_sockets()
+        if self.bridge is not None:
+            self.bridge.unlink_sockets()
 
     async def run(self) -> None:
         """Serve until `stop` is called; raises `CannotAsk` if plugins cannot register."""
@@ -177,6 +186,8 @@ class Proxy:
             ):
                 for name in self.rules.kept_over_reboot():
                     self.inside.expect(name)
+                if self.bridge is not None:
+                    self._tasks["bridge"] = asyncio.create_task(self.bridge.run(), name="bridge")
                 rules = asyncio.create_task(self.rules.follow(self.resources), name="rules")
                 self._tasks[""] = rules
                 self.has_started = True
@@ -195,7 +206,7 @@ class Proxy:
 
     def _add(self, plugin: PluginScanner) -> None:
         name = str(plugin.resource)
-        resource = ProxiedResource(plugin, self._make_chain, self._options)
+        resource = ProxiedResource(plugin, self._make_chain, self._options, self.bridge)
         self.resources[name] = resource
         self._tasks[name] = asyncio.create_task(resource.run(), name=f"proxied {name}")
 
@@ -217,6 +228,19 @@ class Proxy:
         """Go on with the rules of now."""
         for name, resource in self.resources.items():
             resource.use(self.rules.of(name))
+
+
+def make_bridge(options: "DraOptions", state_dir: Path, limits: CallLimits) -> "Bridge":
+    """Return what serves plugins as DRA drivers. Raises `UsageError`."""
+    try:
+        from kubedevices.proxy.bridge import Bridge  # noqa: PLC0415 - half of the memory
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
+    options.setdefault("allocate_timeout", limits.allocate)
+    options.setdefault("pre_start_timeout", limits.pre_start)
+    return Bridge(options, state_dir)
 
 
 Beside: TypeAlias = Callable[[Proxy], contextlib.AbstractAsyncContextManager[object]]

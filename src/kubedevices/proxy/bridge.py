@@ -1,0 +1,177 @@
+"""Plugins behind the proxy as DRA drivers: one driver for each domain of resources. asyncio.
+
+Each device type of a domain may be a plugin of its own. Their lists are one tree for the driver;
+Prepare becomes an Allocate call for exactly the devices that the scheduler chose. Needs h11.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from pathlib import Path
+
+from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.driver import DraDriver
+from kubedevices.dra.kubeconfig import find_access
+from kubedevices.dra.options import DraOptions, DraSettings
+from kubedevices.dra.traces import Traces
+from kubedevices.errors import KubedevicesError
+from kubedevices.host import untrusted_files
+from kubedevices.plugin import scanning
+from kubedevices.plugin.notifier import Notifier
+from kubedevices.plugin.scanner import Scanner
+from kubedevices.plugin.served_type import run_together
+from kubedevices.plugin.timing import back_off
+from kubedevices.plugin.tree_updates import TreeUpdates
+
+FILE_NAME = "dra-domains.json"
+PATIENCE = 5.0
+"""Seconds that plugins have to send a list before the driver begins without them."""
+
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
+_SIZE_LIMIT = 2**20
+_log = logging.getLogger(__name__)
+
+
+class DomainScanner(Scanner):
+    """The scanners of a domain as one."""
+
+    def __init__(self) -> None:
+        self._trees: dict[Scanner, DeviceTree | None] = {}
+        self._types: dict[str, Scanner] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, scanner: Scanner) -> None:
+        """Expect trees of one more."""
+        self._trees[scanner] = None
+
+    def remove(self, scanner: Scanner) -> None:
+        """Take the devices of one away; its calls stay, for claims that are given back."""
+        self._trees.pop(scanner, None)
+        self._changed.set()
+
+    def take(self, scanner: Scanner, tree: DeviceTree) -> None:
+        """Take what one of them has found."""
+        self._trees[scanner] = tree
+        self._types |= dict.fromkeys(tree, scanner)
+        self._changed.set()
+
+    async def scan(self, notifier: Notifier) -> None:
+        """Report what all have, from when all were heard, but not later than `PATIENCE`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while not self._trees or None in self._trees.values():
+                    self._changed.clear()
+                    await self._changed.wait()
+        while True:
+            self._changed.clear()
+            trees = [each for each in self._trees.values() if each is not None]
+            notifier.notify(
+                DeviceTree(
+                    {kind: [*each.devices(kind).values()] for each in trees for kind in each}
+                )
+            )
+            await self._changed.wait()
+
+    def abilities_of(self, device_type: str) -> object:
+        """Return those of the plugin of this type."""
+        scanner = self._types.get(device_type)
+        return scanner.abilities_of(device_type) if scanner is not None else object()
+
+
+class Bridge:
+    """The drivers, each begun when its first resource is served; `run` before anything else.
+
+    Raises `UsageError` and `CannotRead` where no driver could work.
+    """
+
+    def __init__(self, options: DraOptions, state_dir: Path) -> None:
+        self._options, self._file = options, state_dir / FILE_NAME
+        self._settings = DraSettings(**options)
+        find_access(self._settings.kubeconfig)  # raises at once what each driver would raise
+        self._scanners: dict[str, DomainScanner] = {}
+        self._wanted = asyncio.Event()
+        self.drivers: dict[str, DraDriver] = {}
+        """The driver of each domain."""
+
+    async def serve(self, domain: str, scanner: Scanner) -> None:
+        """Let the driver of `domain` have what `scanner` reports, until cancelled."""
+        whole = self._scanner_of(domain)
+        updates = TreeUpdates()
+        whole.add(scanner)
+        if domain in self.drivers:
+            self.drivers[domain].renew_abilities()
+        try:
+            await run_together(
+                ("scan", scanning.scan(scanner, updates.notifier)),
+                ("lists", self._pass_on(whole, scanner, updates)),
+            )
+        finally:
+            updates.stop()
+            whole.remove(scanner)
+
+    async def _pass_on(self, whole: DomainScanner, scanner: Scanner, updates: TreeUpdates) -> None:
+        while True:
+            tree, _ = await updates.next()
+            whole.take(scanner, tree)
+
+    async def run(self) -> None:
+        """Run the drivers until cancelled; one that fails is begun again after a pause."""
+        for domain in self._known():
+            if Traces(self._settings.data_dir(domain)).are_there():
+                self._scanner_of(domain)  # pods give claims back, be the plugin there or not
+        tasks: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                self._wanted.clear()
+                for domain in self._scanners.keys() - tasks.keys():
+                    tasks[domain] = asyncio.create_task(self._keep(domain), name=f"DRA {domain}")
+                await self._wanted.wait()
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+    def unlink_sockets(self) -> None:
+        """Remove the drivers' socket files at once."""
+        for driver in self.drivers.values():
+            driver.unlink_sockets()
+
+    async def _keep(self, domain: str) -> None:
+        failures = 0
+        while True:
+            try:
+                driver = DraDriver(self._scanners[domain], domain=domain, **self._options)
+                self.drivers[domain] = driver
+                await driver.run()
+            except KubedevicesError as error:
+                pause = back_off(_FIRST_PAUSE, _LAST_PAUSE, failures)
+                failures += 1
+                _log.error("%s: no DRA driver: %s (again in %g s)", domain, error, pause)
+                await asyncio.sleep(pause)
+
+    def _scanner_of(self, domain: str) -> DomainScanner:
+        if domain not in self._scanners:
+            self._scanners[domain] = DomainScanner()
+            self._note()
+            self._wanted.set()
+        return self._scanners[domain]
+
+    def _known(self) -> list[str]:
+        """Return the domains that an earlier process served."""
+        try:
+            found = json.loads(untrusted_files.read_bytes(self._file, limit=_SIZE_LIMIT))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            _log.warning("%s cannot be read: %s", self._file, error)
+            return []
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+    def _note(self) -> None:
+        try:
+            self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            known = sorted({*self._known(), *self._scanners})
+            untrusted_files.replace(self._file, json.dumps(known).encode())
+        except OSError as error:
+            _log.warning("%s cannot be written: %s", self._file, error.strerror)

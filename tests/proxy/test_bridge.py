@@ -1,0 +1,182 @@
+"""A device plugin of somebody else in DRA: the scheduler chooses, the plugin is asked for that."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
+from kubedevices.bench.dra_node import DraNode
+from kubedevices.device import DeviceSpec, Mount
+from kubedevices.dra import driver as driver_module
+from kubedevices.dra.guard import GuardTiming
+from kubedevices.errors import DynamicResourcesFailed, RpcError, StatusCode
+from tests import waiting
+from tests.fake_plugin import RESOURCE, healthy
+from tests.proxy_rig import ProxyRig
+from tests.widgets import QUICK
+
+until = partial(waiting.until, timeout=60)
+OTHER = "example.com/other"
+
+
+class Rig(ProxyRig):
+    """The same with a node for DRA instead of a kubelet for device plugins."""
+
+    def __init__(self, directory: Path, node: DraNode, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self.node = node
+        self.options["dra"] = {
+            "kubelet_dir": node.kubelet_dir,
+            "cdi_dir": node.cdi_dir,
+            "kubeconfig": node.kubeconfig,
+            "node_name": "bench",
+            "guard_timing": GuardTiming(pending=0.02, idle=0.1, young=0.0),
+            "timing": QUICK,
+        }
+
+    async def claim(self, pod: str, **wanted: int) -> Any:
+        """Start a pod; `widget=2` are two devices of this type."""
+        requests = {f"example.com/{kind}": count for kind, count in wanted.items()}
+        return await self.node.claim(pod, requests, (), 60)
+
+
+@contextlib.asynccontextmanager
+async def bridged(directory: Path, **options: Any) -> AsyncIterator[Rig]:
+    node = DraNode(directory / "k", directory / "cdi")
+    rig = Rig(directory, node, **options)
+    await node.start()
+    try:
+        async with rig._stack:
+            await rig.start_proxy()
+            yield rig
+            await rig.stop_proxy()
+    finally:
+        await node.stop()
+
+
+async def test_a_claim_asks_the_plugin_for_exactly_its_devices(short_dir: Path) -> None:
+    """One call for each request, and PreStartContainer, which the plugin wants."""
+    async with bridged(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("GPU-a", "b", "c", numa=(1,)), pre_start=True)
+        claimed = await rig.claim("pod", widget=2)
+        label = claimed.devices[0]
+        assert label.startswith("gpu-a-")
+        assert claimed.devices == (label, "b")
+        assert plugin.allocations == [("GPU-a", "b")]
+        assert plugin.pre_starts == [("GPU-a", "b")]
+        assert claimed.options.env == {"IDS": "GPU-a,b"}
+        assert [each.host_path for each in claimed.options.devices] == ["/dev/GPU-a", "/dev/b"]
+        device = rig.node.published("example.com")[0]
+        assert device["attributes"]["id"] == {"string": "GPU-a"}
+        assert device["attributes"]["resource.kubernetes.io/numaNode"] == {"int": 1}
+        await rig.node.release("pod")
+        assert not [*rig.node.cdi_dir.iterdir()]
+        requests = [
+            {"name": name, "exactly": {"deviceClassName": "widget.example.com", "count": count}}
+            for name, count in (("first", 1), ("second", 2))
+        ]
+        await rig.node.claim("next", requests, (), 60)
+        assert plugin.allocations[1:] == [("GPU-a",), ("b", "c")]
+
+
+async def test_an_answer_becomes_edits_and_cdi_names(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Annotations with CDI names count; of others the log tells, once."""
+    async with bridged(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a", "b"))
+        plugin.allocate_answer = lambda _: AllocateResponse(
+            [
+                ContainerAllocateResponse(
+                    env={"A": "1"},
+                    mounts=[Mount("/host", "/inside", read_only=True)],
+                    devices=[DeviceSpec("/dev/null", "/dev/gpu", "r")],
+                    annotations={"cdi.k8s.io/vendor": "vendor.com/gpu=x", "vendor.com/note": "y"},
+                    cdi_devices=["vendor.com/gpu=z"],
+                )
+            ]
+        )
+        (rig.node.cdi_dir / "vendor.json").write_text(
+            '{"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": ['
+            '{"name": "x", "containerEdits": {"env": ["X=1"]}},'
+            '{"name": "z", "containerEdits": {"env": ["Z=1"]}}]}'
+        )
+        options = (await rig.claim("pod", widget=1)).options
+        assert options.env == {"A": "1", "X": "1", "Z": "1"}
+        assert options.mounts == (Mount("/host", "/inside", True),)
+        assert options.devices == (DeviceSpec("/dev/null", "/dev/gpu", "r"),)
+        await rig.claim("other", widget=1)
+        assert caplog.text.count("do not get annotations such as vendor.com/note") == 1
+
+
+async def test_after_a_reboot_the_plugin_is_asked_again(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then a repeated Prepare, and a new proxy, have the answer from before."""
+    async with bridged(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        claimed = await rig.claim("pod", widget=1)
+        await rig.node.restart(0)
+        await rig.stop_proxy()
+        await rig.start_proxy()
+        await rig.node.restart(0)
+        assert plugin.allocations == [("a",)]
+        await rig.stop_proxy()
+        monkeypatch.setattr(driver_module, "read_boot_id", lambda: "another boot")
+        for file in rig.node.cdi_dir.iterdir():
+            file.unlink()
+        await rig.start_proxy()
+        await rig.node.restart(0)
+        assert plugin.allocations == [("a",), ("a",)]
+        assert rig.node.kubelet.prepared("default", claimed.name)
+        assert [*rig.node.cdi_dir.iterdir()]
+
+
+async def test_plugins_of_one_domain_are_one_driver(short_dir: Path) -> None:
+    """Each is asked for its own devices; one that goes away takes only its own."""
+    async with bridged(short_dir) as rig:
+        widgets = await rig.plugin(*healthy("a"))
+        others = await rig.plugin(*healthy("o"), resource=OTHER, socket_name="other.sock")
+        claimed = await rig.claim("pod", widget=1, other=1)
+        assert (widgets.allocations, others.allocations) == ([("a",)], [("o",)])
+        assert claimed.by_request == {"widget": ("a",), "other": ("o",)}
+        await others.stop()
+        await until(lambda: [each["name"] for each in rig.node.published("example.com")] == ["a"])
+        await rig.node.release("pod")
+
+
+async def test_what_the_plugin_refuses_is_told_to_the_pod(short_dir: Path) -> None:
+    """In its words; the claim is free of it afterwards."""
+    async with bridged(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        plugin.errors["allocate"] = RpcError(StatusCode.INTERNAL, "the card is on fire")
+        with pytest.raises(DynamicResourcesFailed, match="the card is on fire"):
+            await rig.claim("pod", widget=1)
+        del plugin.errors["allocate"]
+        await rig.node.kubelet.prepare(rig.node.pods["pod"])
+        assert [*rig.node.cdi_dir.iterdir()]
+
+
+async def test_a_claim_is_given_back_without_its_plugin(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy was restarted, and the plugin is gone for good."""
+    async with bridged(short_dir) as rig:
+        plugin = await rig.plugin(*healthy("a"))
+        await rig.claim("pod", widget=1)
+        await rig.stop_proxy()
+        await plugin.stop()
+        monkeypatch.setattr("kubedevices.proxy.bridge.PATIENCE", 0.05)
+        await rig.start_proxy()
+        async with asyncio.timeout(60):
+            while rig.node.pods:
+                with contextlib.suppress(DynamicResourcesFailed):
+                    await rig.node.release("pod")
+                await asyncio.sleep(0.01)
+        assert not [*rig.node.cdi_dir.iterdir()]
+        assert RESOURCE not in rig.proxy.resources
