@@ -48,6 +48,8 @@ class CdiFiles:
         self._directory, self._errors = directory, errors
         self._has_annotations = annotations
         self._inventory: CdiInventory | None = None
+        # Whether files of an earlier process were looked through; without CDI there are none to
+        # look for.
         self._is_clean = inject == "nodes"
 
     async def follow(self, tree: DeviceTree) -> None:
@@ -94,6 +96,8 @@ class CdiFiles:
             self._inventory = self._inventory or self._make_inventory()
         if self._inventory is not None:
             definitions = self._definitions(tree)
+            # In this order: names that containers still use are added before the files are
+            # rewritten, and files are removed only when the new ones are on disk.
             self._keep_names_of_living(tree, self._inventory, definitions)
             self._inventory.publish(definitions)
             if not self._is_clean:

@@ -55,6 +55,8 @@ class Deadline(NamedTuple):
             if not task.done():  # code of an author's may ignore that it is cancelled
                 task.add_done_callback(_forget)
                 task.cancel()
+                # One round of the loop, in which code that honours the cancellation ends before we
+                # go on.
                 await asyncio.sleep(0)
         if is_late:
             raise HookTimedOut(self.resource, name, self.seconds, self.option)
@@ -100,10 +102,14 @@ async def _call_in_thread(function: Callable[..., Any], *args: object) -> Any:
     job = _Job(function, args)
     _pool.start(job)
     try:
+        # Without the shield, cancelling the caller would cancel the future for which `settle` waits
+        # while the thread still runs.
         await asyncio.shield(job.finished)
     except asyncio.CancelledError:
         _pool.abandon(job)
         raise
+    # A plain function may return a coroutine, as a lambda around an async one does: that runs here
+    # on the loop, not in the thread.
     outcome = job.outcome()
     return await outcome if inspect.isawaitable(outcome) else outcome
 
@@ -190,12 +196,16 @@ class _Pool:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
+        # Places that are taken, not threads: the thread of an abandoned job goes on without a
+        # place.
         self._running = 0
         self._waiting: deque[_Job] = deque()
         self._abandoned: set[_Job] = set()
 
     def start(self, job: _Job) -> None:
         with self._lock:
+            # By function: one that hangs for ever would otherwise collect a thread per call of the
+            # kubelet.
             hanging = sum(each.name == job.name for each in self._abandoned)
             if hanging >= HANGING_LIMIT:
                 raise HookHangs(job.name, hanging)
@@ -255,6 +265,7 @@ class _Pool:
 
     def abandoned(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
         with self._lock:
+            # One pool serves all event loops of the process, and a future belongs to its own loop.
             return [job for job in self._abandoned if job.loop is loop]
 
 

@@ -20,6 +20,7 @@ from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 from kubedevices.words import counted
 
+# The kubelet dials back and asks for our options before it answers: 1 s is plenty on one machine.
 _LEAVE_TIME = 1.0
 _QUICK_LOSSES = 2
 """So many in a row may be what a kubelet does when another instance leaves."""
@@ -48,8 +49,13 @@ class KeptRegistration:
         self._server, self._call = server, call
         self._kubelet_socket = call.kubelet_socket
         self._siblings, self._wake, self._timing = siblings, wake, timing
+        # Registrations in a row that came to nothing. The count outlives our socket, but not the
+        # kubelet.
         self._losses = 0
         self._last_kubelet: FileIdentity | None = None
+        # The registration that still works while another one is made beside it, after an older
+        # instance left. A kubelet may refuse the second one as known already, or accept it and keep
+        # the first stream.
         self._repeated: _Registration | None = None
         self._reminder = Reminder(timing)
         self._is_registered = False
@@ -110,6 +116,8 @@ class KeptRegistration:
                 self._server.counts["kubelet_restarts"] += self._last_kubelet is not None
                 self._last_kubelet = kubelet
                 failures = self._losses = 0
+            # The streams are counted before the call: a kubelet may open its stream before we read
+            # the answer, or after we gave the call up.
             registration = _Registration(kubelet, self._server.streams.opened)
 
             def is_stale(kubelet: FileIdentity = kubelet) -> bool:
@@ -123,6 +131,8 @@ class KeptRegistration:
                 is_away = isinstance(problem, KubeletAway)
                 self._server.counts["kubelet_away" if is_away else "failed_registrations"] += 1
                 if self._now() - failing_since > self._timing.first_retry:
+                    # Not at the first refusals: a kubelet that has just bound its socket listens a
+                    # moment later.
                     self._remind(str(problem))
                 until = self._now() + self._retry_pause(problem, failures)
                 if not await self._wait_for_chance(grpc, registration, until):
@@ -172,9 +182,12 @@ class KeptRegistration:
         streams = self._server.streams
         while grpc.owns_socket() and self._siblings.successor is None:
             kubelet = FileIdentity.of(self._kubelet_socket)
+            # A kubelet.sock that is only gone changes nothing: there is nobody to register with
+            # yet.
             if kubelet not in {None, registration.kubelet}:
                 _log.info("%s: there is a new %s", self._server.resource, self._kubelet_socket)
                 return None
+            # Read in each round, because `registration` may become `first` further down.
             before = registration.streams_before
             was_lost = state.is_lost
             state.observe(streams.opened - before, streams.count_after(before), self._now())
@@ -183,6 +196,8 @@ class KeptRegistration:
                 return registration
             self.is_registered = not state.is_lost and not self._siblings.are_to_leave
             if state.is_lost and not was_lost:
+                # A kubelet up to 1.36 knows one instance per resource, so the likely reason is a
+                # newer instance that registered: with that one we do not compete.
                 self._siblings.note_loss()
                 self._log_lost_stream(state)
             if state.again_at is not None and self._now() >= state.again_at:
@@ -243,4 +258,6 @@ async def wait_for(wake: asyncio.Event, until: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(until):
             await wake.wait()
+    # Cleared after the wait, not before: an event that comes while the caller looks ends the next
+    # wait at once instead of being lost.
     wake.clear()

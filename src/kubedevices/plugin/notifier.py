@@ -31,6 +31,7 @@ class Notifier:
     ) -> None:
         self._on_change, self._wait_stopped = on_change, wait_stopped
         self._lock = threading.Lock()
+        # `_latest` is written by the scanner's thread, `_taken` on the event loop only.
         self._latest: DeviceTree | None = None
         self._taken = DeviceTree()
         self._is_announced = False
@@ -70,6 +71,8 @@ class Notifier:
         The first change is relative to an empty tree. Trees in between are skipped.
         """
         self._is_announced = False
+        # The flag is cleared before the tree is read: a tree that comes in between is announced
+        # once more.
         before, latest = self._taken, self._latest
         if latest is not None:
             self._taken = latest

@@ -27,6 +27,7 @@ from kubedevices.plugin.watched import WatchedPlugin
 from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 
+# Seconds in which ended streams leave the socket. Calls under way get `call_grace` beside that.
 _STREAMS_END = 0.02
 
 _log = logging.getLogger(__name__)
@@ -54,8 +55,12 @@ class Registrar:
         self._server, self._socket, self._kubelet_socket = server, socket, kubelet_socket
         self._watch, self._timing = watch, timing or Timing()
         self._wake = asyncio.Event()
+        # Stops of servers that gave up their socket and still finish Allocate calls; `run` waits
+        # for them.
         self._grpc: GrpcServer | None = None
         self._retiring: set[asyncio.Task[None]] = set()
+        # Only for `watched`: whether a kubelet found us, and how many of its streams in a row were
+        # short.
         self._is_found = False
         self._losses = 0
         self.siblings = Siblings(socket, server.resource, self._timing)
@@ -94,10 +99,15 @@ class Registrar:
         if self._watched is not None:
             self._watched.on_change = self._wake.set
         try:
+            # The watch begins before Register: a kubelet that restarts in between would go
+            # unnoticed.
             with self._watch.subscribe(self._socket, *paths, event=self._wake) as files:
                 losses = 0
                 while True:
                     await self._wait_for_directory()
+                    # Looked up before the bind: a kubelet that wipes the directory right afterwards
+                    # has another kubelet.sock, so that the loss counts as its start and costs no
+                    # pause.
                     bound_at, kubelet = self._now(), self._kubelet()
                     try:
                         async with self._serving(files) as grpc:
@@ -160,6 +170,8 @@ class Registrar:
             await grpc.start(self._socket)
             files.look()  # or the next look might see no socket, as the last one before the bind
             _log.info("%s: serving at %s", self._server.resource, self._socket)
+            # After the bind: an older instance that is greeted dials this socket at once, to follow
+            # us.
             await self.siblings.greet()
             yield grpc
         finally:
@@ -187,6 +199,7 @@ class Registrar:
         """
         timing = self._timing
         pause = back_off(timing.rebind_first, timing.rebind_last, losses - 2) if losses > 1 else 0
+        # The first loss costs no pause, so the second one is failure 0 of the back-off.
         until = self._now() + pause
         while self._now() < until and self._kubelet() == kubelet:
             await self._wait(until)
@@ -204,6 +217,7 @@ class Registrar:
         a kubelet there is no stream, and nothing happens.
         """
         streams, watched = self._server.streams, self._watched
+        # Streams up to this number belong to the socket before: they say nothing about this one.
         before = streams.opened
         state: RegistrationState | None = None
         while grpc.owns_socket():
@@ -218,10 +232,14 @@ class Registrar:
                 self._is_found = watched.is_registered and not state.is_lost
                 self.siblings.say(registered=self._is_found)
                 if self._is_found and state.has_stream:
+                    # Only now: while no kubelet reads our list, the older instance is what keeps
+                    # the devices there.
                     await self.siblings.relieve()
                 if state.again_at is not None and self._now() >= state.again_at:
                     if not state.had_stream:
                         log_no_stream(self._server.resource)
+                    # A kubelet before 1.36 registers each socket file once only, so it needs a new
+                    # file: `run` binds again as soon as this one is gone.
                     self._losses = state.losses
                     self.unlink_socket()
                     return

@@ -29,6 +29,8 @@ class RegistrationState:
         if opened and self._opened_at is None:
             self._opened_at = now
         if open_now:
+            # A kubelet may open one more stream for this registration, when it goes on with a
+            # Register call that we gave up: then nothing is lost.
             self._ended_at = None
         elif opened and self._ended_at is None:
             self._ended_at = now
@@ -63,10 +65,12 @@ class RegistrationState:
         timing = self._timing
         if self._ended_at is None:
             return self._since + back_off(timing.again_first, timing.again_last, self._losses)
+        # back_off doubles at each step: three steps make the factor eight of `again_soon`.
         losses = 0 if self.lasted else self._losses
         return self._ended_at + back_off(timing.again_soon, timing.again_last, 3 * losses)
 
     @property
     def losses(self) -> int:
         """The `losses` of the registration that follows this one."""
+        # Never 0: this registration has come to its end too.
         return 1 if self.lasted else self._losses + 1

@@ -133,6 +133,8 @@ class PluginRunner:
     def stop(self) -> None:
         """End `run`. From any thread, any number of times, also before it began."""
         self._is_stopped = True
+        # `run` sets `_loop` and then reads `_is_stopped`; here it is the other way round. Whatever
+        # the threads do, at least one of the two sees the other.
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it ended by itself
@@ -162,6 +164,8 @@ class PluginRunner:
                 )
         finally:
             updates.stop()
+            # The servers have ended by now, in `_follow`. The threads come last: the scan may run
+            # in one.
             scan.cancel()
             await scanning.let_end(scan, self._scanner, self.settings.timing.exit_grace)
             self._cdi.close()
@@ -194,6 +198,8 @@ class PluginRunner:
                 if change.done():
                     tree, difference = change.result()
                     await self._cdi.follow(tree)
+                    # CDI files first: a kubelet may allocate as soon as it reads a list, and the
+                    # runtime then looks for the names in the files.
                     self._apply(tree, difference)
                     if not self._has_scanned and not tree:
                         _log.info("the scanner reports no devices: nothing is served until it does")
@@ -225,6 +231,8 @@ class PluginRunner:
             cdi=self._cdi,
             sent=tree.sent(device_type),
         )
+        # A type that comes back while its former server still answers a call would unlink or meet
+        # the same socket.
         before = {old.task for old in self._ending if old.served.resource == served.resource}
 
         async def serve_when_free() -> None:

@@ -87,6 +87,8 @@ class ServedType:
                 try:
                     await self._serve()
                 finally:
+                    # Before the hook runs: readiness and metrics must not tell of a socket that is
+                    # given up.
                     self.server = self.registrar = None
                     await self._hooks.on_type_removed(self._type, timing.removed_grace)
             except (KubedevicesError, OSError) as error:
@@ -116,6 +118,8 @@ class ServedType:
         server = PluginServer(
             self.resource,
             self._hooks,
+            # The first list that a kubelet reads must be complete: after an empty one the capacity
+            # of the node is 0 for a moment.
             await self._first_list(lookup, builder),
             env_merge=settings.env_merge,
             relay=settings.relay,
@@ -165,6 +169,8 @@ class ServedType:
     ) -> NoReturn:
         while True:
             await self._updated.wait()
+            # `_build` clears the event, so devices that come while it works are built in the next
+            # round.
             server.publish(await self._build(lookup, builder))
             _log.debug("%s: updated, %r", self.resource, server)
 
@@ -174,6 +180,7 @@ class ServedType:
         A list as another plugin sent it is passed on, for which no thread is worth its start.
         """
         self._updated.clear()
+        # The event is cleared before the devices are read: an update in between sets it again.
         given, sent = self._devices, self._sent
 
         def build() -> DeviceList:
@@ -216,6 +223,8 @@ async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:
     finally:
         for task in tasks:
             task.cancel()
+        # Waited for even when we are cancelled: sockets are given up in the `finally` of these
+        # tasks.
         await asyncio.wait(tasks)
         errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
     if errors:

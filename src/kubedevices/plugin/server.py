@@ -124,8 +124,11 @@ class PluginServer:
         self.counts: Counter[str] = Counter()
         self._hooks = hooks
         self._list = devices
+        # A stream's cursor is local to `_lists`: the version and the bytes it sent last, and the
+        # value of `_ended` at its start. So nothing is kept, or cleaned up, per stream here.
         self._version = 1
         self._changed = asyncio.Event()
+        # How often all streams were told to end; a stream that began with another number ends.
         self._ended = 0
         self._is_refusing = False
         self._default = partial(default_response, env_merge=env_merge, strict=strict_allocate)
@@ -174,6 +177,8 @@ class PluginServer:
             self._is_refusing = False
 
     def _wake_streams(self) -> None:
+        # A new event per change: with one event for all, the first stream that clears it would take
+        # the wake-up away from the streams that are busy sending.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -189,12 +194,14 @@ class PluginServer:
         """Send the current list at once, then each newer one, skipping those in between."""
         lists = self._lists()
         wrapped = self._wrap_lists(self.resource, lists) if self._wrap_lists else lists
+        # Not by the garbage collector: the registrar must hear at once that a stream ended.
         async with contextlib.aclosing(lists), contextlib.aclosing(wrapped):
             async for each in wrapped:
                 yield each
 
     async def _lists(self) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
+        # Version 0 is older than any list, so the first list goes out without a change.
         version, sent, ended = 0, None, self._ended
         with self.streams.stream():
             while ended == self._ended:
@@ -232,6 +239,7 @@ class PluginServer:
         devices = self._list.devices
         deadline = self._deadline("allocate", self._timeouts.allocate)
         with self._counted_allocation(request):
+            # A list that comes while the hook runs does not make `devices` unknown or unhealthy.
             response = await self._hooks.allocate(request, deadline)
             if isinstance(response, UseDefault):
                 response = self._default(request, devices)
@@ -300,6 +308,7 @@ class PluginServer:
                 "%s: get_preferred_allocation failed, answering without preference: %s",
                 self.resource, _describe(error), exc_info=_unexpected(error),
             )  # fmt: skip
+            # An empty answer means no preference. On an error a kubelet would refuse the pod.
             return PreferredAllocationResponse(tuple(() for _ in request.containers))
         self._check_preference(request, answer)
         return answer

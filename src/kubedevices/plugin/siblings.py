@@ -43,6 +43,8 @@ class _Newer:
     def __init__(self, name: InstanceSocket) -> None:
         self.name = name
         self.task: asyncio.Task[None] | None = None
+        # `answered`: its Watch stream brought a state, so it serves. `is_registered`: what it said
+        # last. `took_over`: it asked us to leave, or is registered while our stream was ended.
         self.answered = self.is_registered = self.took_over = False
 
 
@@ -57,8 +59,10 @@ class Siblings:
         self._directory, self._name = socket.parent, InstanceSocket.parse(socket.name)
         self._resource, self._timing = resource, timing
         self._newer: dict[str, _Newer] = {}
+        # Older ones that are still to be asked to leave, once a kubelet reads our list.
         self._older: list[InstanceSocket] = []
         self._is_registered = False
+        # How often all Watch calls were told to end; a call that began with another number ends.
         self._ends = 0
         self._changed = asyncio.Event()
         self.on_change: Callable[[], None] | None = None
@@ -124,6 +128,8 @@ class Siblings:
         loop, reminder = asyncio.get_running_loop(), Reminder(self._timing)
         self.look()
         until = loop.time() + self._timing.newcomer_patience
+        # A newer one that does not take over in this time is not waited for, because it may hang.
+        # It can still ask us to leave later.
         before: InstanceSocket | None = None
         while goes_on():
             successor = self.successor
@@ -181,8 +187,11 @@ class Siblings:
 
     async def relieve(self) -> bool:
         """Ask the older ones to leave, now that we serve; say whether a kubelet noticed that."""
+        # Taken before the first await: nobody is asked twice, and who is noted meanwhile stays in
+        # the list.
         older, self._older = self._older, []
         answers = await asyncio.gather(*(self._ask(name, "Leave") for name in older))
+        # An older one that did not answer may have ended its streams all the same.
         return any(answer is None or answer.get("had_streams") for answer in answers)
 
     async def _greet(self, name: InstanceSocket) -> bool:
@@ -232,6 +241,8 @@ class Siblings:
             found = os.lstat(self._directory / str(name))
         except (OSError, ValueError):
             return False
+        # Every plugin pod can make files here: a socket of another user cannot stand for an
+        # instance of us.
         return stat.S_ISSOCK(found.st_mode) and found.st_uid in (0, os.geteuid())
 
     # ------------------------------------------------------------ newer ones
@@ -268,6 +279,8 @@ class Siblings:
             _log.debug("%s: %s: %s", self._resource, newer.name, error)
             self._clear(path, error)
         finally:
+            # The end of this call is how we learn of the newer one's death, also of a SIGKILL: the
+            # kernel closes its sockets. `let_newer` looks again, in case only the connection broke.
             del self._newer[str(newer.name)]
             self._tell()
 
@@ -362,6 +375,7 @@ class Siblings:
 
 async def _ping(channel: GrpcChannel, interval: float) -> None:
     """Close the connection to an instance that is stuck."""
+    # A process that was stopped, or whose loop is blocked, keeps its sockets open.
     try:
         while True:
             await asyncio.sleep(interval)

@@ -29,6 +29,7 @@ class TreeUpdates:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            # Cleared before the take: a tree that arrives in between wakes us again.
             tree, change = self.notifier.take()
             if self._is_first or not change.is_empty:
                 self._is_first = False
@@ -45,6 +46,7 @@ class TreeUpdates:
 
     def _wake(self) -> None:
         try:
+            # Called in the scanner's thread, where an asyncio.Event must not be set.
             self._loop.call_soon_threadsafe(self._changed.set)
         except RuntimeError:  # the loop is closed: a scan that was left behind has come to an end
             return

@@ -51,6 +51,7 @@ class WatchedPlugin:
             _log.info("%s: registered by the kubelet that found it", self._resource)
         elif any(part in error for part in _LASTING):
             if not self._refused.done():
+                # Raised by `watch`, not here: the kubelet waits for the answer to this call.
                 self._refused.set_result(RpcError(StatusCode.UNKNOWN, error))
         else:
             _log.warning("%s: the kubelet could not register it: %s", self._resource, error)
