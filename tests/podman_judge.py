@@ -44,7 +44,9 @@ class Podman:
         for each in (self.run_cdi, self.etc_cdi):
             each.mkdir(parents=True)
         make_root_file_system(directory / "rootfs")
-        (directory / "containers.conf").write_text(SETTINGS)
+        # Elsewhere it is below /etc, which nobody can write here.
+        networks = f'[network]\nnetwork_config_dir = "{directory}/networks"\n'
+        (directory / "containers.conf").write_text(SETTINGS + networks)
 
     def command(self, options: Iterable[str], command: Iterable[str]) -> str:
         """Return the shell words that run a container once."""
