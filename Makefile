@@ -63,15 +63,18 @@ types: $(VENV)/dev.done  ## mypy --strict
 imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
 	$(BIN)/lint-imports
 
-# pytest compiles tests with asserts of its own: once here, instead of in each of its workers.
-compiled: $(VENV)/dev.done
+# pytest compiles tests with asserts of its own: here, beside the other checks, if one has changed.
+compiled: $(VENV)/compiled.done
+
+$(VENV)/compiled.done: $(VENV)/dev.done $(shell find tests -name "*.py")
 	-@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -qq >/dev/null
+	@touch $@
 
 # The tests start thousands of processes, which shall not compile the sources again each. Nor shall
 # they write what they compiled: some of them find their disk full, and would leave half a file.
 tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
-	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 5 $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 7 $(PYTEST_ARGS)
 
 proto: $(VENV)/dev.done  ## tests/wire/descriptors.binpb from src/kubedevices/wire/proto
 	$(BIN)/python -m tests.wire.generate_descriptors

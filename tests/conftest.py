@@ -6,12 +6,13 @@ import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import pytest_timeout
 from hypothesis import HealthCheck, settings
 
 from kubedevices.cli.log_lines import JsonLines, TextLines
+from tests import forked_workers
 from tests.image_host import ImageHost, build_image, image_host
 from tests.kubernetes.cluster import FOLDER
 
@@ -55,6 +56,17 @@ def built() -> Iterator[ImageHost]:
         yield host
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a second try a deadline of its own: pytest-timeout sets one for all tries together.
+
+    Without this, a test that hangs in CI would hang for ever in its second try.
+    """
+    if getattr(item, "execution_count", 1) > 1:
+        settings = pytest_timeout._get_item_settings(item)
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=settings)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -74,16 +86,14 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Use the order of `tests/worker_schedule.py`."""
-    from tests.worker_schedule import WorkerSchedule
-
-    return WorkerSchedule(config, log)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare `-n`."""
+    forked_workers.pytest_addoption(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers."""
+    """Declare the markers; fork with `-n`."""
+    forked_workers.pytest_configure(config)
     config.addinivalue_line(
         "markers", "needs_host(what): asks the host for something that no package can install"
     )

@@ -38,7 +38,7 @@ def run_tests(tmp_path: Path) -> RunTests:
     def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "test_it.py").write_text(textwrap.dedent(text))
         (tmp_path / "pytest.ini").touch()
-        others = ("asyncio", "timeout", "xdist", "randomly", "hypothesispytest")
+        others = ("asyncio", "timeout", "randomly", "hypothesispytest")
         without = [word for name in others for word in ("-p", f"no:{name}")]
         return subprocess.run(
             [sys.executable, "-W", "error", "-m", "pytest", *without, "-q", *options, "."],

@@ -1,53 +1,62 @@
-"""A test that hangs or dies is named, and the others run."""
+"""The order of the tests is a function of their IDs and deadlines."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections import defaultdict
 
-ROOT = Path(__file__).parents[1]
-CONFTEST = "from tests.conftest import pytest_xdist_make_scheduler\n"
-TESTS = """\
-import asyncio, os, threading, time
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-@pytest.mark.parametrize("number", range(12))
-def test_works(number):
-    time.sleep(0.01)
+from tests.worker_schedule import Planned, WorkerSchedule
 
-@pytest.mark.timeout(1)
-def test_waits_for_a_lock():
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
-
-@pytest.mark.timeout(1)
-async def test_waits_for_an_event():
-    await asyncio.Event().wait()
-
-def test_ends_its_worker():
-    os._exit(3)
-"""
+IMAGE = [
+    Planned("tests/deploy/test_image.py::a", 600),
+    Planned("tests/deploy/test_image_check.py::b"),
+]
+FILES = st.sampled_from(["a.py", "b.py", "tests/kubernetes/c.py", "tests/deploy/test_image.py"])
 
 
-def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path: Path) -> None:
-    """With the settings of this project, in two workers."""
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_some.py").write_text(TESTS)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider"),
-            *("-c", ROOT / "pyproject.toml", "--rootdir", ROOT, tmp_path),
-        ],
-        cwd=ROOT,
-        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    last = done.stdout.splitlines()[-1]
-    assert "3 failed, 12 passed" in last, done.stdout
-    assert "INTERNALERROR" not in done.stdout
-    for name in ("waits_for_a_lock", "waits_for_an_event", "ends_its_worker"):
-        assert f"::test_{name}" in done.stdout.partition("short test summary")[2]
+def test_what_shares_an_image_runs_in_one_worker() -> None:
+    """Also when another worker has nothing else to do."""
+    schedule = WorkerSchedule(IMAGE, 2)
+    assert [schedule.next_for(worker) for worker in (1, 2, 1, 2, 1)] == [0, None, 1, None, None]
+
+
+def test_the_longest_test_is_begun_first_and_half_of_the_workers_have_long_ones() -> None:
+    """The others begin with the files."""
+    tests = [Planned("a.py::short"), *(Planned(f"a.py::{n}", n) for n in (200, 900, 300, 150))]
+    schedule = WorkerSchedule([*tests, Planned("b.py::short")], 4)
+    assert [schedule.next_for(worker) for worker in (1, 2, 3, 4)] == [2, 3, 0, 5]
+    assert schedule.next_for(3) == 1  # no file is left
+    assert schedule.next_for(1) == 4
+
+
+def test_a_worker_stays_in_its_file_and_helps_at_the_end() -> None:
+    """The file with the most tests left gets help."""
+    schedule = WorkerSchedule([Planned(f"{file}.py::{n}") for file in "ab" for n in range(4)], 2)
+    assert [schedule.next_for(worker) for worker in (1, 2, 1, 1, 1)] == [0, 4, 1, 2, 3]
+    assert [schedule.next_for(worker) for worker in (1, 2, 1, 2)] == [7, 5, 6, None]
+
+
+def test_the_tests_of_a_worker_that_died_are_for_another() -> None:
+    """Its group, too."""
+    schedule = WorkerSchedule(IMAGE, 2)
+    assert (schedule.next_for(1), schedule.next_for(2)) == (0, None)
+    schedule.leave(1)
+    assert schedule.next_for(3) == 1
+
+
+@given(
+    st.lists(st.tuples(FILES, st.sampled_from([0, 200, 600]))),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_each_test_is_given_once(made: list[tuple[str, int]], workers: int, chance: object) -> None:
+    """Whichever worker asks next; one that gets nothing asks no more."""
+    schedule = WorkerSchedule([Planned(f"{file}::t", limit) for file, limit in made], workers)
+    given_to, asking = defaultdict(list), [*range(workers)]
+    while asking:
+        worker = chance.choice(asking)  # type: ignore[attr-defined]
+        if (number := schedule.next_for(worker)) is None:
+            asking.remove(worker)
+        else:
+            given_to[worker].append(number)
+    assert sorted(n for numbers in given_to.values() for n in numbers) == [*range(len(made))]

@@ -1,47 +1,78 @@
-"""Which worker runs which test, and what goes on when a worker dies."""
+"""Which process runs which test: the order, without any process."""
 
-from typing import Any
-
-from xdist.scheduler import LoadScopeScheduling
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
 
 _TOGETHER = {
     "tests/deploy/test_image": "image",
     "tests/kubernetes/": "cluster",
-    "tests/conformance/test_matrix": "matrix",
 }
-"""Groups are started before single tests, so what takes longest is not begun last."""
 
 
-class WorkerSchedule(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each test to any worker, but all that need our image, or a cluster, to the same worker.
+class Planned(NamedTuple):
+    """A test: its ID, and its own deadline in seconds, 0 where it has none."""
 
-    That worker builds the image, or starts the cluster, once. The groups mostly wait, so the
-    Makefile has more workers than groups. A test in which a worker dies is reported by name and is
-    not tried again; all others run on the workers that are left. (The scheduler of pytest-xdist 3.8
-    ends with an internal error there, or tries the test for ever.)
+    nodeid: str
+    deadline: float = 0
+
+
+class WorkerSchedule:
+    """Gives workers tests, each when it has nothing to do.
+
+    All tests that need our image, or a cluster, run in one worker, which makes it once. Tests with
+    a deadline of their own take long: the longest is begun first, in half of the workers, because
+    these tests mostly wait. A worker stays in its file as long as there are tests in it, so what
+    a file prepares is mostly prepared once. At the end workers help others.
     """
 
-    def _split_scope(self, nodeid: str) -> str:
-        return next((name for path, name in _TOGETHER.items() if nodeid.startswith(path)), nodeid)
+    def __init__(self, tests: Iterable[Planned], workers: int) -> None:
+        self._groups: dict[str, deque[int]] = {}
+        self._files: dict[str, deque[int]] = {}
+        self._places: dict[int, deque[int]] = {}
+        """By worker: the group or the file in which it is."""
+        self._in_long: set[int] = set()
+        self._half = (workers + 1) // 2
+        long: list[tuple[float, int]] = []
+        for number, test in enumerate(tests):
+            if name := _group_of(test.nodeid):
+                self._groups.setdefault(name, deque()).append(number)
+            elif test.deadline:
+                long.append((-test.deadline, number))
+            else:
+                self._files.setdefault(test.nodeid.partition("::")[0], deque()).append(number)
+        self._long = deque(number for _, number in sorted(long))
 
-    def remove_node(self, node: Any) -> Any:
-        """Take a worker out; return the test in which it died."""
-        units = self.assigned_work[node]
-        left = [(unit, test) for unit in units.values() for test, done in unit.items() if not done]
-        self.assigned_work[node] = {}
-        super().remove_node(node)
-        if not left:
-            return None
-        unit, crashed = left[0]
-        unit[crashed] = True
-        self.workqueue.update(
-            {scope: unit for scope, unit in units.items() if not all(unit.values())}
-        )
-        for other in self.nodes:
-            self._reschedule(other)
-        return crashed
+    def next_for(self, worker: int) -> int | None:
+        """Return the number of the next test of a worker, None if there is nothing left for it."""
+        self._in_long.discard(worker)
+        place = self._places.get(worker) or self._free(self._groups)
+        if not place:
+            if self._long and len(self._in_long) < self._half:
+                return self._begin_long(worker)
+            place = self._free(self._files)
+        if place:
+            self._places[worker] = place
+            return place.popleft()
+        if self._long:
+            return self._begin_long(worker)
+        most = max(self._files.values(), key=len, default=None)
+        return most.pop() if most else None
 
-    def _reschedule(self, node: Any) -> None:
-        """Leave out a new worker that does not know the tests yet: it asks again when it does."""
-        if node in self.registered_collections:
-            super()._reschedule(node)
+    def leave(self, worker: int) -> None:
+        """Take out a worker that has died: its group or file is for another worker."""
+        self._places.pop(worker, None)
+        self._in_long.discard(worker)
+
+    def _begin_long(self, worker: int) -> int:
+        self._in_long.add(worker)
+        return self._long.popleft()
+
+    def _free(self, places: dict[str, deque[int]]) -> deque[int] | None:
+        """Return a place with tests in which nobody is."""
+        taken = {id(place) for place in self._places.values()}
+        return next((each for each in places.values() if each and id(each) not in taken), None)
+
+
+def _group_of(nodeid: str) -> str:
+    return next((name for path, name in _TOGETHER.items() if nodeid.startswith(path)), "")

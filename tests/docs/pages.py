@@ -73,7 +73,7 @@ def run_page(page: Page, directory: Path, timeout: float = 100) -> None:
         target = directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(body)
-    ours = ("xdist", "randomly", "asyncio", "hypothesispytest", "timeout")
+    ours = ("randomly", "asyncio", "hypothesispytest", "timeout")
     environment = os.environ | {
         # A reader's pytest has none of our plugins, which take longer to load than a page's tests.
         "PYTEST_ADDOPTS": " ".join(f"-p no:{plugin}" for plugin in ours),

@@ -1,0 +1,79 @@
+"""A test that hangs or dies is named, and the others run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+HOOKS = "pytest_addoption, pytest_configure, pytest_runtest_setup"
+CONFTEST = f"from tests.conftest import {HOOKS}\n"
+TESTS = """\
+import asyncio, os, threading, time
+import pytest
+
+@pytest.mark.parametrize("number", range(12))
+def test_works(number):
+    time.sleep(0.01)
+
+@pytest.mark.timeout(1)
+def test_waits_for_a_lock():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+@pytest.mark.timeout(1)
+async def test_waits_for_an_event():
+    await asyncio.Event().wait()
+
+def test_ends_its_worker():
+    os._exit(3)
+"""
+
+
+OTHER_TESTS = """\
+import pytest
+
+@pytest.fixture(scope="module")
+def of_the_file():
+    yield []
+    raise RuntimeError("at the end of the file")
+
+def test_has_a_directory_of_its_own(of_the_file, tmp_path):
+    assert not list(tmp_path.iterdir())
+
+def test_succeeds_in_the_second_try(of_the_file):
+    print("in the worker")
+    of_the_file.append(1)
+    assert len(of_the_file) == 2
+"""
+
+
+def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path: Path) -> None:
+    """With the settings of this project, in two workers."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "test_other.py").write_text(OTHER_TESTS)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-n", "2", "--reruns=1", "-p", "no:cacheprovider"),
+            *("-c", ROOT / "pyproject.toml", "--rootdir", ROOT, tmp_path),
+        ],
+        cwd=ROOT,
+        env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    last = done.stdout.splitlines()[-1]
+    assert re.search(r"\b3 failed, 14 passed, [12] errors?, 3 rerun in", last), done.stdout
+    assert "INTERNALERROR" not in done.stdout
+    summary = done.stdout.partition("short test summary")[2]
+    for name in ("waits_for_a_lock", "waits_for_an_event", "ends_its_worker"):
+        assert f"test_some.py::test_{name}" in summary
+    assert "ERROR test_other.py::" in summary
+    assert "RuntimeError: at the end of the file" in done.stdout
+    assert "in the worker" not in done.stdout.partition("= ERRORS")[0]
+    assert "the worker died in this test: exit code 3" in done.stdout
