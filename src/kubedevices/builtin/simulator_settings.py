@@ -114,7 +114,7 @@ SETTINGS = (
         "number_devices",
         "NUMBER_DEVICES",
         "numberDevicesOnNode",
-        "how many devices, 0 is allowed",
+        "number of devices, may be 0",
         _whole_number,
         check_count,
     ),

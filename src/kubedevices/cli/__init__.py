@@ -36,14 +36,14 @@ VERBS = {
     "expose": "serve devices of this host; a YAML file chooses them",
     "proxy": "stand between other device plugins and the kubelet",
     "record": (
-        "record what device plugins and the kubelet say to each other, for kubedevices replay"
+        "record the lists and calls between device plugins and the kubelet, for kubedevices replay"
     ),
     "replay": "serve a record as a plugin: the same lists at the same times, the same answers",
     "node": "run a node without Kubernetes: accept plugins, allocate their devices",
     "devices": "list devices: health, NUMA node, holder",
     "wait": "wait until a resource has devices to allocate",
     "allocate": "allocate devices for a container, as a kubelet does",
-    "with": "run a command with devices, and give them back when it ends",
+    "with": "run a command with devices, and give the devices back when the command ends",
     "release": "take a pod's devices back",
     "cordon": (
         "take a device out of service: it is Unhealthy, and Allocate refuses it with the reason"
@@ -54,12 +54,12 @@ VERBS = {
         "read a kubelet's device checkpoint: allocations, and whether the file is damaged"
     ),
     "manifests": "print the Kubernetes manifests that deploy a plugin",
-    "deploy": "deploy a plugin into the cluster of kubectl; if it does not start, say why",
+    "deploy": "deploy a plugin into the cluster of kubectl; if the plugin does not start, say why",
     "undeploy": "remove a plugin from the cluster of kubectl",
     "explain": "say why a device cannot be allocated, or cannot be used in its container",
     "cdi": "list CDI devices, check CDI files, say why a name does not resolve",
     "completion": "print the completion for bash, zsh or fish",
-    "help": "print the help of a verb, or everything as a man page",
+    "help": "print the help of a verb, or the help of all verbs as a man page",
 }
 """Every verb and the first line of its `HELP`, kept here so that listing them loads none."""
 

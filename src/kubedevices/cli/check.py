@@ -37,9 +37,9 @@ find the mistakes of a device plugin in any language
 `-- COMMAND` starts the plugin. SOCKET_DIR is for a plugin that you start yourself; checks that must
 start or end the plugin are then skipped. The host's kubelet is not touched. With root, the plugin
 sees directories of the check at /var/lib/kubelet/device-plugins, /var/lib/kubelet/plugins_registry
-and /var/run/cdi; without root it does in a user namespace, where the host allows these. Where it
-does not, give the directories to the plugin: {socket_dir}, {registry_dir} and {cdi_dir} in COMMAND
-are replaced by their paths. In a container without kubelet, --in-place needs neither.
+and /var/run/cdi. Without root, the check uses a user namespace for this. If the host does not allow
+user namespaces, give the directories to the plugin: {socket_dir}, {registry_dir} and {cdi_dir} in
+COMMAND are replaced by their paths. In a container without kubelet, use --in-place instead.
 
 Exit codes: 0 no failure, 1 a failure that --expect does not know, 2 wrong usage, 3 the plugin could
 not be started.

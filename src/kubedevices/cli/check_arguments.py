@@ -9,7 +9,10 @@ from kubedevices.cli.serving import some_path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "target", nargs="*", metavar="SOCKET_DIR | -- COMMAND ARG", help="what to check"
+        "target",
+        nargs="*",
+        metavar="SOCKET_DIR | -- COMMAND ARG",
+        help="the directory in which the plugin registers, or the command that starts the plugin",
     )
     parser.add_argument("--resource", default="", metavar="NAME", help="only this resource")
     for option, text in (("--only", "run only these"), ("--skip", "leave these out")):

@@ -12,7 +12,7 @@ NAME = "completion"
 HELP = """\
 print the completion for bash, zsh or fish
 
-It completes verbs, options, and values of which there are only a few; else files.
+The shell completes verbs, options, and the values of options with few choices; otherwise files.
 """
 EXAMPLES = """\
 examples:

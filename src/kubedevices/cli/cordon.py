@@ -23,9 +23,9 @@ NAME = "cordon"
 HELP = """\
 take a device out of service: it is Unhealthy, and Allocate refuses it with the reason
 
-A device stays cordoned over restarts, until `kubedevices uncordon`. Pods that hold it go on. The
-plugins that follow the list are `kubedevices expose`, `simulate` and `proxy` with the same
-directories.
+A device stays cordoned over restarts, until `kubedevices uncordon`. Pods that hold the device
+continue. The plugins that follow the list are `kubedevices expose`, `simulate` and `proxy` with the
+same directories.
 """
 EXAMPLES = """\
 examples:
@@ -43,10 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_devices_argument(parser)
     parser.add_argument("--reason", metavar="TEXT", help="why; a pod that is refused shows it")
     parser.add_argument(
-        "-l", "--list", action="store_true", help="list what is cordoned, and change nothing"
+        "-l", "--list", action="store_true", help="list the cordoned devices, and change nothing"
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="also a device that the node does not know"
+        "--anyway", action="store_true", help="cordon also a device that the node does not know"
     )
     add_output_argument(parser)
     add_node_arguments(parser)

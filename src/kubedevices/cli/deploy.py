@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "deploy"
 HELP = """\
-deploy a plugin into the cluster of kubectl; if it does not start, say why
+deploy a plugin into the cluster of kubectl; if the plugin does not start, say why
 
 Applies the output of `kubedevices manifests`, with two differences: it does not change an existing
 namespace, and it waits for the rollout. Settings of the simulator come from its variables, such as

@@ -37,8 +37,8 @@ HELP = """\
 list devices: health, NUMA node, holder
 
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
-A kubelet lists only healthy and allocated devices. Behind a `kubedevices proxy` it also lists the
-plugins, and what of them the kubelet gets.
+A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
+kubelet, the verb also lists the plugins behind the proxy, and the devices that the kubelet gets.
 """
 EXAMPLES = """\
 examples:

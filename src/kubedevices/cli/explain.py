@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host-root",
         type=absolute_path,
         metavar="DIR",
-        help="where the host's files are: all these places but /proc are below it (default: /, or "
+        help="root of the host's files: all these directories except /proc (default: /, or "
         "/host in a pod of `kubectl debug node`)",
     )
     for name, usual in (("dev", "/dev"), ("proc", "/proc"), ("sysfs", "/sys")):

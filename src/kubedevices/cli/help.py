@@ -1,4 +1,4 @@
-"""`kubedevices help`: the help of a verb, or everything as a man page."""
+"""`kubedevices help`: the help of a verb, or the help of all verbs as a man page."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAME = "help"
 HELP = """\
-print the help of a verb, or everything as a man page
+print the help of a verb, or the help of all verbs as a man page
 """
 EXAMPLES = """\
 examples:

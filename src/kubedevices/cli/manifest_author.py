@@ -17,7 +17,7 @@ OPTIONS = ("scanner", "domain", "arg", "mount")
 def add_author_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what says how such a plugin is started."""
     parser.add_argument(
-        "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner, as its image has it"
+        "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner in the image"
     )
     parser.add_argument("--domain", help="run: the part of the resource names before the slash")
     parser.add_argument(

@@ -51,11 +51,11 @@ HELP = """\
 print the Kubernetes manifests that deploy a plugin
 
 simulate, expose, proxy and run print a namespace and a DaemonSet, unprivileged and without access
-to the Kubernetes API. --mode dra adds what a DRA driver may do there, and DeviceClasses. run is for
+to the Kubernetes API. --mode dra adds the RBAC rules of a DRA driver, and DeviceClasses. run is for
 a plugin of your own, in an image whose entry point is kubedevices. node prints a Pod for `podman
 kube play`, for a host without Kubernetes. Settings of the simulator come from its variables, such
 as RESOURCE_NAME and NUMBER_DEVICES. A configuration that would not start is refused. proxy --patch
-FILE prints what to change about the DaemonSet of another plugin, so that the plugin registers with
+FILE prints a patch for the DaemonSet of another plugin, so that the plugin registers with
 the proxy.
 """
 EXAMPLES = """\

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         metavar="SECONDS",
         help="how long a pod waits, after a restart of the node, for a plugin that is not back yet "
-        "(default: 0, it is rejected at once)",
+        "(default: 0: the pod is rejected at once)",
     )
     add_service_arguments(parser)
     parser.add_argument(

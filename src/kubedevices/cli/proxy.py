@@ -104,8 +104,8 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         "--state-dir",
         type=some_path,
         metavar="DIR",
-        help="what the proxy keeps over a restart, and what `kubedevices cordon` writes (default: "
-        f"DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
+        help="directory of the proxy's state and of the list that `kubedevices cordon` writes "
+        f"(default: DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
     )
     _add_limits(parser)
     _add_mode(parser)

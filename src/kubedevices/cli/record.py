@@ -1,4 +1,4 @@
-"""`kubedevices record`: write down what device plugins and the kubelet say to each other."""
+"""`kubedevices record`: record the lists and calls between device plugins and the kubelet."""
 
 import argparse
 import os
@@ -9,10 +9,10 @@ from kubedevices.errors import CannotAsk
 
 NAME = "record"
 HELP = """\
-record what device plugins and the kubelet say to each other, for kubedevices replay
+record the lists and calls between device plugins and the kubelet, for kubedevices replay
 
-It is a `kubedevices proxy` that changes nothing: plugins register in --plugin-dir. Each resource
-gets a file in DIRECTORY, such as nvidia.com_gpu.jsonl. docs/proxy.md describes the format.
+The recorder is a `kubedevices proxy` that changes nothing: plugins register in --plugin-dir. Each
+resource gets a file in DIRECTORY, such as nvidia.com_gpu.jsonl. docs/proxy.md describes the format.
 """
 EXAMPLES = """\
 examples:

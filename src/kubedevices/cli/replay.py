@@ -14,8 +14,8 @@ NAME = "replay"
 HELP = """\
 serve a record as a plugin: the same lists at the same times, the same answers
 
-The first list comes at once, the last stays. A question that the record does not have is answered
-with an error. docs/proxy.md says how a record is made.
+The first list is sent at once, the last list stays. A call that is not in the record is answered
+with an error. docs/proxy.md says how to make a record.
 """
 EXAMPLES = """\
 examples:
@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_speed,
         default=1.0,
         metavar="FACTOR",
-        help="how much faster than it was; 0.5 is half as fast (default: 1)",
+        help="speed of the replay: 2 is twice as fast as the record, 0.5 half as fast (default: 1)",
     )
     parser.add_argument(
-        "--domain", default="", help="which resources, if the record has those of several domains"
+        "--domain", default="", help="serve only this domain, if the record has several domains"
     )
     add_serving_arguments(parser)
 

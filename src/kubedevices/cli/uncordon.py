@@ -29,7 +29,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_devices_argument(parser)
-    parser.add_argument("--all", action="store_true", help="every device that is cordoned")
+    parser.add_argument("--all", action="store_true", help="uncordon every device")
     add_output_argument(parser)
     add_node_arguments(parser)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "with"
 HELP = """\
-run a command with devices, and give them back when it ends
+run a command with devices, and give the devices back when the command ends
 
 {} in COMMAND is replaced by the arguments of its runtime (podman, docker, nerdctl). Any other
 command gets the environment variables of the devices. If the devices are refused, the command is
@@ -43,8 +43,8 @@ examples:
   kubedevices with example.com/gpu=1 -- python train.py
   kubedevices with example.com/gpu=1 --format env -- docker compose up
 
-exit code: that of COMMAND; 1 devices refused, 2 wrong usage, 3 no node, 126 and 127 COMMAND could
-not be started. A COMMAND that a signal ended ends this command by the same signal.
+exit code: the exit code of COMMAND; 1 devices refused, 2 wrong usage, 3 no node, 126 and 127
+COMMAND could not be started. If a signal ends COMMAND, the same signal ends this command.
 """
 
 TAKES_COMMAND = True

@@ -17,9 +17,9 @@ class NoPrivateView(CannotAsk):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            f"cannot give the plugin a /var/lib/kubelet/device-plugins of its own: {reason} "
-            "(run this with sudo, or tell the plugin its directory: {socket_dir} in COMMAND "
-            "stands for it; in a container without a kubelet --in-place needs no mount)"
+            f"cannot give the plugin its own /var/lib/kubelet/device-plugins: {reason} "
+            "(run this with sudo, or give the directory to the plugin: {socket_dir} in COMMAND "
+            "is replaced by its path; in a container without a kubelet, use --in-place)"
         )
 
 
@@ -29,6 +29,6 @@ class NotInPlace(CannotAsk):
     def __init__(self, directory: str, reason: str) -> None:
         self.directory, self.reason = directory, reason
         super().__init__(
-            f"--in-place cannot use {directory}: {reason} (it is for a machine without kubelet, "
-            "such as the container of a CI job; elsewhere run this with sudo, without --in-place)"
+            f"--in-place cannot use {directory}: {reason} (--in-place is for a machine without "
+            "kubelet, such as the container of a CI job; on other machines use sudo instead)"
         )

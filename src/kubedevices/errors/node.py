@@ -289,5 +289,6 @@ class GivenUp(NodeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the node was stopped before this was done, nothing has changed; ask again when it runs"
+            "the node stopped before this request was done, and nothing has changed; repeat the "
+            "request when the node runs"
         )

@@ -79,7 +79,7 @@ class SharesRefused(AllocationRefused):
         if limit is None:
             text = (
                 f"{some_of(self.ids)} are shares of one device, and a container may have only one "
-                f"of them: it gains nothing by asking for more {device_type} than there are devices"
+                f"share of a device: request no more {device_type} than there are devices"
             )
         else:
             most = "one" if limit == 1 else limit
@@ -108,7 +108,7 @@ class HookHangs(PluginError):
 
     def __init__(self, hook: str, calls: int) -> None:
         self.hook, self.calls = hook, calls
-        super().__init__(f"{hook} hangs in {calls} calls: not called again until one of them ends")
+        super().__init__(f"{hook} hangs in {calls} calls: not called again until one call ends")
 
 
 class HookTimedOut(PluginError):
@@ -121,7 +121,7 @@ class HookTimedOut(PluginError):
         flag = f"--{option.replace('_', '-')}"
         super().__init__(
             f"{resource}: {hook} did not answer within {seconds:g} s (the plugin's author has to "
-            f"find out what it waits for; {option} or {flag} gives it more time)"
+            f"find out why {hook} waits; {option} or {flag} gives {hook} more time)"
         )
 
 

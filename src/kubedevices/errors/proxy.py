@@ -10,8 +10,8 @@ class PluginAway(RpcError):
         self.resource, self.call = resource, call
         super().__init__(
             StatusCode.UNAVAILABLE,
-            f"kubedevices proxy: {call}: the plugin of {resource} is away: see whether it runs "
-            "and registers in the proxy's plugin directory",
+            f"kubedevices proxy: {call}: the plugin of {resource} is away: check that the plugin "
+            "runs, and registers in the proxy's plugin directory",
         )
 
 
