@@ -22,7 +22,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile site image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -88,6 +88,9 @@ build: venv  ## dist/*.whl
 onefile: $(VENV)/dev.done  ## dist/kubedevices: one executable for hosts without Python
 	$(BIN)/pyinstaller --noconfirm --log-level WARN --distpath dist --workpath build/onefile \
 		deploy/onefile/kubedevices.spec
+
+site: $(VENV)/dev.done  ## build/site: the documentation as a site; PROJECT_URL leads to the sources
+	$(BIN)/mkdocs build --strict --quiet
 
 image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE
 	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .

@@ -1,0 +1,117 @@
+"""The documentation as a site: every page is in it, and every link leads somewhere."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from tests.containers import need
+from tests.docs.pages import ROOT
+
+DEADLINE = 100
+PAGES = sorted(str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md"))
+REPOSITORY = "https://git.example.com/us/kubedevices"
+
+
+class Links(HTMLParser):
+    """Where the links of a page lead, and which places it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+        self.places: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if place := given.get("id"):
+            self.places.add(place)
+        if tag == "a" and (target := given.get("href")):
+            self.targets.add(unquote(target))
+
+
+def mkdocs() -> Path:
+    program = Path(sys.executable).parent / "mkdocs"
+    need(program.exists(), "mkdocs", "install requirements-dev.txt")
+    return program
+
+
+def build(site: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run what `make site` runs."""
+    environment = {name: os.environ[name] for name in os.environ if name[:8] != "PROJECT_"}
+    return subprocess.run(
+        [mkdocs(), "build", "--strict", "--quiet", "--site-dir", site],
+        cwd=ROOT,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("site")
+    done = build(found)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return found
+
+
+def test_every_page_is_in_the_site_and_its_search(site: Path) -> None:
+    """Also README, which is where it starts."""
+    for page in PAGES:
+        assert (site / page).with_suffix(".html").is_file(), page
+    text = (site / "index.html").read_text()
+    assert "<h1" in text
+    assert re.findall('src="https?:', text) == []  # nothing is loaded from another host
+    index = json.loads((site / "search/search_index.json").read_text())
+    found = {each["location"].partition("#")[0] for each in index["docs"]}
+    assert {page.removesuffix(".md") + ".html" for page in PAGES} <= found
+
+
+def test_every_link_leads_to_a_page_or_a_heading(site: Path) -> None:
+    """By the HTML as it is; without PROJECT_URL none leads to a source file."""
+    pages = {path: Links(path.read_text()) for path in site.rglob("*.html")}
+    broken = []
+    for path, links in pages.items():
+        for target in links.targets:
+            place, _, heading = target.partition("#")
+            if re.match(r"\w+:|$", place) and not heading:
+                continue
+            there = (path.parent / place).resolve() if place else path
+            if there not in pages or (heading and heading not in pages[there].places):
+                broken.append(f"{path.name}: {target}")
+    assert [each for each in broken if not each.startswith("404.html")] == []
+
+
+def test_links_to_sources_lead_to_the_repository(tmp_path: Path) -> None:
+    """The one of PROJECT_URL, at PROJECT_REF; code with brackets stays as it is."""
+    done = build(tmp_path / "site", PROJECT_URL=REPOSITORY, PROJECT_REF="v9")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "site/ci.html").read_text()
+    assert f'href="{REPOSITORY}/blob/v9/examples/ci/gitlab.yml"' in text
+
+
+def test_a_broken_link_and_a_forgotten_page_fail_the_build(tmp_path: Path) -> None:
+    """Each is told."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT / "docs", copy / "docs")
+    shutil.copytree(ROOT / "deploy/site", copy / "deploy/site")
+    for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"):
+        shutil.copy(ROOT / name, copy)
+    (copy / "docs/extra.md").write_text("# Extra\n\n[x](none.md) [y](install.md#none)\n")
+    done = subprocess.run(
+        [mkdocs(), "build", "--strict"],
+        cwd=copy, capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    for text in ("- extra.md", "'none.md'", "'#none'"):
+        assert text in done.stderr, done.stderr
