@@ -1,27 +1,50 @@
-"""What a full `kubedevices check` of a well-behaved plugin costs, beside the plugin that it runs.
+"""What a full `kubedevices check` costs beside the plugin it runs; most of the time is waiting.
 
-The plugin is our simulator, so that the benchmark needs nothing else; most of the time is waiting.
+Three plugins: our simulator, a good plugin on grpcio whose devices a trigger changes, and one that
+serves ten seconds before it registers, as kubevirt's framework does, with a trigger too.
 """
 
 import asyncio
 import contextlib
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from benchmarks import measure
+from tests.conformance.rig import GOOD_PLUGIN, hot_plug, widgets
+from tests.interop import go_peer
 
 KUBEDEVICES = [sys.executable, "-m", "kubedevices.cli"]
-SIMULATE = [*KUBEDEVICES, "simulate", "--socket-dir", "{socket_dir}"]
-QUICK = ["--only", "registration.version", "list.second-stream"]
+SIMULATE = ["--", *KUBEDEVICES, "simulate", "--socket-dir", "{socket_dir}"]
+SHORT = ["--only", "registration.version", "list.second-stream"]
+
+
+def runs(directory: Path) -> dict[str, list[str]]:
+    """Return the arguments of each run, by the name of its row."""
+    trigger = hot_plug(directory)
+    changing = ["--trigger", trigger.command, "--undo", trigger.undo]
+    good = [sys.executable, str(GOOD_PLUGIN), "--socket-dir", "{socket_dir}"]
+    good += ["--cdi-dir", "{cdi_dir}", "--device-dir", str(directory)]
+    found = {
+        "simulator": SIMULATE,
+        "simulator, --quick": ["--quick", *SIMULATE],
+        "grpcio, --trigger": [*changing, "--", *good],
+        "grpcio, --trigger --quick": ["--quick", *changing, "--", *good],
+    }
+    if shutil.which("go"):
+        go = [str(go_peer.binary()), "plugin", "{socket_dir}", str(directory), "waits", "10s"]
+        found["10 s before Register, --trigger"] = [*changing, "--", *go]
+    return found
 
 
 def run(arguments: list[str]) -> tuple[dict[str, object], float, float, float]:
     """Return what the check says, its wall and processor seconds, and its peak memory in MB."""
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [*KUBEDEVICES, "check", "-o", "json", *arguments, "--", *SIMULATE]
+    command = [*KUBEDEVICES, "check", "-o", "json", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     peak, output = 0.0, None
     while output is None:
@@ -35,15 +58,20 @@ def run(arguments: list[str]) -> tuple[dict[str, object], float, float, float]:
 
 async def main(*, quick: bool = False) -> None:
     """Print the table."""
-    document, took, processor, peak = await asyncio.to_thread(run, QUICK if quick else [])
-    checks = document["checks"]
-    assert isinstance(checks, list)
-    done = [check for check in checks if check["status"] != "skip"]
-    rows = [[str(len(done)), f"{took:.0f}", f"{processor:.1f}", f"{peak:.0f}"]]
+    rows = []
+    with widgets() as directory:
+        chosen = {"simulator": [*SHORT, *SIMULATE]} if quick else runs(directory)
+        for name, arguments in chosen.items():
+            document, took, processor, peak = await asyncio.to_thread(run, arguments)
+            checks = document["checks"]
+            assert isinstance(checks, list)
+            done = [check for check in checks if check["status"] != "skip"]
+            rows.append([name, str(len(done)), f"{took:.0f}", f"{processor:.1f}", f"{peak:.0f}"])
     header = [
+        "plugin",
         "checks run",
         "wall time in s",
         "processor time in s",
         "peak memory in MB",
     ]
-    measure.table("A check of the simulator", header, rows)
+    measure.table("Runs of `check`", header, rows)

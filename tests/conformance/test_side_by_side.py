@@ -1,12 +1,11 @@
 """Tracks side by side: the same verdicts as one after another, and what cannot share a machine."""
 
-import asyncio
 import sys
 from dataclasses import replace
 
 import pytest
 
-from kubedevices.conformance.board import Board, CheckResult, silence
+from kubedevices.conformance.board import Board, CheckResult
 from kubedevices.conformance.check import Check, Status, Verdict
 from kubedevices.conformance.checks import ALL, DIES, find
 from kubedevices.conformance.notes import Notes
@@ -113,14 +112,32 @@ def test_a_result_waits_for_those_it_needs() -> None:
     assert [each.status.value for each in board.finish()] == ["fail", "skip"]
 
 
-async def test_a_wait_for_checks_ends_with_the_last_of_them() -> None:
-    """However their results depend on others."""
-    board = Board([find("life.dies")], silence)
-    waiting = asyncio.create_task(board.until_ended({"life.dies"}, 30))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    board.end(find("life.dies"), [result(find("life.dies"), Status.PASS)])
-    await waiting
+async def test_changes_wait_for_no_plugin_that_does_not_come_back() -> None:
+    """What waits for a return goes on while devices change."""
+    ended: list[str] = []
+    names = ("list.change", "life.kubelet-away")
+    with widgets() as directory:
+        plugin = target(MUTANT, directory, ("--mutation", "akri-never-registers-again"))
+        plugin = replace(plugin, side_by_side=True)
+        await run_checks(
+            plugin,
+            [*map(find, names)],
+            replace(FAST, registered_at_all=15),
+            lambda one, results: ended.append(one.id) if results else None,
+        )
+    assert ended == [*names]
+
+
+async def test_what_changes_is_expected_of_no_other_copy() -> None:
+    """A device breaks and heals all the time, beside every check that has a copy of its own."""
+    with widgets() as directory:
+        plugin = target(GOOD_PLUGIN, directory)
+        broken = Trigger(f"echo Unhealthy > {directory}/w0", undo=f"echo > {directory}/w0")
+        plugin = replace(plugin, side_by_side=True, trigger=broken)
+        results = await run_checks(plugin, ALL, FAST)
+    assert found(results) == {}
+    said = {each.check.id: each.status.value for each in results}
+    assert said["list.change"] == said["list.recovers"] == said["life.lost-updates"] == "pass"
 
 
 @pytest.mark.parametrize("later", ["life.dies", "life.lost-updates", "life.memory"])

@@ -10,11 +10,14 @@ from tests.conformance.rig import FAST, found, hot_plug, widgets
 from tests.interop import go_peer
 
 
-async def check(*habit: str, checks: Sequence[Check] = ALL) -> list[CheckResult]:
+async def check(
+    *habit: str, checks: Sequence[Check] = ALL, side_by_side: bool = False
+) -> list[CheckResult]:
     """Check the plugin with a habit, if one is named."""
     with widgets() as directory:
         command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory), *habit)
-        return await run_checks(Target(command, trigger=hot_plug(directory)), checks, FAST)
+        plugin = Target(command, trigger=hot_plug(directory), side_by_side=side_by_side)
+        return await run_checks(plugin, checks, FAST)
 
 
 async def test_a_good_go_plugin_passes() -> None:
@@ -44,3 +47,16 @@ async def test_a_real_panic_is_told_with_its_place() -> None:
         "panic: send on closed channel\nmain.(*plugin).sendToNobody at"
     )
     assert "habits.go:" in dies.verdict.story
+
+
+async def test_a_plugin_that_registers_long_after_it_serves_is_checked_whole() -> None:
+    """Kubevirt's framework, faster: what it does wrong, and nothing that its wait would explain."""
+    results = await check("waits", "500ms", side_by_side=True)
+    assert found(results) == {
+        "life.stream-cancelled": "warn",
+        "life.own-socket-removed": "warn",
+        "life.descriptors": "warn",
+        "life.stop-socket": "warn",
+    }
+    said = {each.check.id: each.status.value for each in results}
+    assert said["list.change"] == said["life.lost-updates"] == said["life.dies"] == "pass"

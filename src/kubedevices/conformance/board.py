@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kubedevices.conformance.check import Check, Status, Verdict
-from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.words import counted
 
 PLUGIN = "*"
@@ -45,9 +44,7 @@ class Board:
         self._chosen = {check.id: check for check in chosen}
         self._progress = progress
         self._waiting: list[tuple[Check, list[CheckResult]]] = []
-        self._ended: set[str] = set()
         self._final: set[str] = set()
-        self._change_signal = ChangeSignal()
 
     def begin(self, check: Check) -> None:
         """Note that a check is tried from now on."""
@@ -56,13 +53,7 @@ class Board:
     def end(self, check: Check, results: Sequence[CheckResult]) -> None:
         """Take what a check found; a second time for resources that came late."""
         self._waiting.append((check, [*results]))
-        self._ended.add(check.id)
         self._settle()
-        self._change_signal.notify()
-
-    async def until_ended(self, names: set[str], timeout: float) -> None:
-        """Wait until these checks have ended."""
-        await self._change_signal.until(lambda: names <= self._ended, timeout)
 
     def finish(self) -> list[CheckResult]:
         """Return everything in the order of the checks; nothing comes any more."""

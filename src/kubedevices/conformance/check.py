@@ -90,9 +90,9 @@ class Check:
 
     needs     IDs of checks without which this one says nothing
     track     checks of one track share a plugin; tracks run side by side. "" is the main track
+    alone     side by side it has a plugin of its own nevertheless
     disturbs  it ends streams or connections: whether the plugin survived is looked at after it
     slow      it waits for long: --quick leaves it out
-    ignores_changes  devices may change meanwhile
     since, until     the first and the last kubelet that does the harm, "" for all
     suffers   what a node would suffer
     source    where the rule comes from
@@ -112,9 +112,9 @@ class Check:
     per_resource: bool
     needs: tuple[str, ...] = ()
     track: str = ""
+    alone: bool = False
     disturbs: bool = False
     slow: bool = False
-    ignores_changes: bool = False
     since: str = ""
     until: str = ""
 
@@ -134,7 +134,6 @@ class Theme:
     track: str | None = ""  # None: each check is a track of its own
     disturbs: bool = False
     slow: bool = False
-    ignores_changes: bool = False
     checks: list[Check] = field(default_factory=list)
 
     def check(
@@ -149,9 +148,9 @@ class Theme:
         needs: tuple[str, ...] = (),
         phase: Phase | None = None,
         track: str | None = None,
+        alone: bool = False,
         disturbs: bool = False,
         slow: bool = False,
-        ignores_changes: bool = False,
         since: str = "",
         until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
@@ -175,9 +174,9 @@ class Theme:
                     per_resource=parameter == "plugin",
                     needs=(*self.needs, *needs),
                     track=track or (f"{self.name}.{name}" if self.track is None else self.track),
+                    alone=alone,
                     disturbs=disturbs or self.disturbs,
                     slow=slow or self.slow,
-                    ignores_changes=ignores_changes or self.ignores_changes,
                     since=since,
                     until=until,
                 )

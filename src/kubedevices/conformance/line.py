@@ -16,7 +16,7 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
-from kubedevices.conformance.checks import CHANGES
+from kubedevices.conformance.checks import CHANGING
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.processes import Process
 from kubedevices.conformance.stage import Stage
@@ -95,7 +95,7 @@ class Line:
             await stage.pause(stage.timing.linger)
         if process and was_running and not process.running:
             verdicts = self._after_death(check, process, process.ended_at - began, verdicts)
-        if process and check.track != CHANGES and stage.notes.changes.runs != changes:
+        if process and check.id not in CHANGING and stage.notes.changes.runs != changes:
             stage.notes.blame_change(process)
         harmful = {Status.FAIL, Status.WARN} if check.phase is Phase.RESTARTS else {Status.FAIL}
         if any(verdict.status in harmful for verdict in verdicts.values()):

@@ -35,7 +35,9 @@ class Notes:
     changes: Changes
     resources: tuple[str, ...] = ()  # known when the plugin was met; more may come
     usual_start: float = 0.0  # seconds from launch to Register, seen at the first start
+    work_of_start: float = 0.0  # seconds of a processor in that, 0 where nobody counts
     is_watched: bool = False  # found by the plugin watcher alone, it never calls Register
+    stays_away: set[str] = field(default_factory=set)  # after these checks, for good
     deaths: list[Death] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
 

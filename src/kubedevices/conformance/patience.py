@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
 from kubedevices.errors import WireError
@@ -132,16 +132,25 @@ async def until_set(event: asyncio.Event, timeout: float) -> bool:
 
 def waited_below(root: int) -> dict[int, int]:
     """Return how many nanoseconds each thread waited so far: a process's and its descendants'."""
-    found: dict[int, int] = {}
+    return {thread: waited for _, thread, _, waited in _threads_below(root)}
+
+
+def worked_below(root: int) -> float:
+    """Return how many seconds the descendants of a process have worked so far, without itself."""
+    return sum(ran for process, _, ran, _ in _threads_below(root) if process != root) / 1e9
+
+
+def _threads_below(root: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield process, thread, and the nanoseconds for which it ran, and waited for a processor."""
     processes = [root]
     for process in processes:
-        # Where the kernel does not count, or the process is gone: nothing is known to be lost.
+        # Where the kernel does not count, or the process is gone: nothing is known.
         with contextlib.suppress(OSError, ValueError, IndexError):
             for thread in os.listdir(f"/proc/{process}/task"):  # noqa: PTH208  only names
                 of = f"/proc/{process}/task/{thread}"
-                found[int(thread)] = int(_read(f"{of}/schedstat").split()[1])
+                ran, waited = map(int, _read(f"{of}/schedstat").split()[:2])
+                yield process, int(thread), ran, waited
                 processes += map(int, _read(f"{of}/children").split())
-    return found
 
 
 def _read(path: str) -> bytes:

@@ -72,6 +72,12 @@ class Plugin:
             raise NotTried("it has no healthy device")
         return ids
 
+    async def sure_ids(self) -> list[str]:
+        """Return the same, first those that no change of the devices concerns."""
+        ids = await self.healthy_ids()
+        sure = self.stage.notes.changes.unconcerned(ids)
+        return sorted(ids, key=lambda name: name not in sure)
+
     async def unhealthy_id(self) -> str:
         """Return the ID of a device that is listed as unhealthy."""
         for device in (await self.device_list()).devices:
@@ -122,7 +128,7 @@ class Plugin:
         known = self.stage.allocates
         if self.resource not in known:
             try:
-                await self.answer_for((await self.healthy_ids())[:1])
+                await self.answer_for((await self.sure_ids())[:1])
             except (Broken, NotTried):
                 known[self.resource] = False
             else:
@@ -204,8 +210,10 @@ class Plugin:
 
     async def must_still_work(self, after: str) -> str:
         """Check that a new stream gets the list and Allocate answers; return how long it took."""
-        loop = asyncio.get_running_loop()
-        ids = sorted((await self.device_list()).healthy)[:1]
+        loop, changes = asyncio.get_running_loop(), self.stage.notes.changes
+        await self.stage.steady()
+        ids = sorted((await self.device_list()).healthy)
+        ids = (sorted(changes.unconcerned(ids)) or ids)[:1]
         began = loop.time()
         try:
             async with self.another_stream() as stream:
@@ -213,9 +221,9 @@ class Plugin:
                 if first is None:
                     waited = self.stage.spent(began)
                     raise Broken(f"{after}, a new stream got no list within {waited:.1f} s")
-                if set(ids) - set(first.healthy):
+                if changes.unconcerned(ids) - set(first.healthy):
                     raise Broken(f"{after}, a new stream got a list without {ids[0]}")
-                if ids and await self.can_allocate():
+                if changes.unconcerned(ids) and await self.can_allocate():
                     await self.answer_for(ids)
         except WireError as error:
             raise Broken(f"{after}: {error}") from error

@@ -1,7 +1,8 @@
 """Runs checks: one after another on one plugin, or side by side, each track on a plugin of its own.
 
 Tracks have directories, processes and a kubelet of their own, so none can disturb another. Devices
-are everybody's: what makes them change waits until nobody compares lists any more.
+are everybody's: what makes them change comes after the main track, which compares whole lists, and
+the other tracks expect nothing of devices that change, see `trigger.Changes`.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from kubedevices.conformance.board import PLUGIN, Board, CheckResult, Progress, silence
 from kubedevices.conformance.check import Check, Phase, PluginLost, Status, Verdict
-from kubedevices.conformance.checks import CHANGES, DIES
+from kubedevices.conformance.checks import CHANGES, CHANGING, DIES
 from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
-from kubedevices.conformance.line import CHECK_LIMIT, Line
+from kubedevices.conformance.line import Line
 from kubedevices.conformance.notes import Death, Log, Notes
 from kubedevices.conformance.stage import Stage, open_stage
 from kubedevices.conformance.target import Target
@@ -24,7 +25,10 @@ from kubedevices.conformance.trigger import Changes
 from kubedevices.errors import PluginNotStarted
 
 LONGEST_WORK = 1.0
-"""Seconds of work in the start of a plugin; some sleep for ten."""
+"""Seconds of work in the start of a plugin that cannot be looked into; some sleep for ten."""
+
+WORK_BESIDE = 0.1
+"""The same of what is started for each copy beside it: the supervisor."""
 
 __all__ = ["CheckResult", "Ran", "run_all", "run_checks"]
 
@@ -81,7 +85,7 @@ async def run_all(
 
 def deaths_to_tell(notes: Notes, results: Iterable[CheckResult]) -> list[Death]:
     """Return the ends that nobody asked for and that the checks of changes have not told."""
-    told = any(each.status is Status.FAIL and each.check.track == CHANGES for each in results)
+    told = any(each.status is Status.FAIL and each.check.id in CHANGING for each in results)
     return [each for each in notes.deaths if not (told and each.is_by_change)]
 
 
@@ -102,12 +106,13 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
     return list(ordered.values())
 
 
-def seconds_apart(usual_start: float) -> float:
+def seconds_apart(notes: Notes) -> float:
     """Return the pause between the starts of two copies, each of which needs a processor for it.
 
-    A start that takes longer than `LONGEST_WORK` waits for something, and others may begin.
+    What a start takes longer than its work it waits for something, and others may begin.
     """
-    return min(usual_start, LONGEST_WORK) / (os.cpu_count() or 1)
+    work = min(notes.usual_start, notes.work_of_start or LONGEST_WORK, LONGEST_WORK)
+    return (work + WORK_BESIDE) / (os.cpu_count() or 1)
 
 
 class _Run:
@@ -121,7 +126,7 @@ class _Run:
         tracks: dict[str, list[Check]] = defaultdict(list)
         for check in checks:
             if check not in done:
-                tracks[check.track].append(check)
+                tracks[check.id if check.alone else check.track].append(check)
         aside = {name: each for name, each in tracks.items() if name not in ("", CHANGES)}
         async with open_stage(self._target, self._timing, self._notes) as stage:
             main = Line(stage, self._board)
@@ -139,6 +144,7 @@ class _Run:
     async def _one_by_one(
         self, main: Line, checks: Sequence[Check], done: Sequence[Check] = ()
     ) -> None:
+        self._notes.changes.may_go_on.set()
         peaceful = [check for check in checks if check.phase <= Phase.QUIET]
         await main.run([check for check in peaceful if check not in done])
         await main.take_in_latecomers(peaceful)
@@ -179,16 +185,12 @@ class _Run:
             aside, key=lambda name: (-any(c.slow for c in aside[name]), -len(aside[name]))
         )
         tasks = [asyncio.create_task(self._on(first, aside[names[0]]), name=names[0])]
-        apart = seconds_apart(self._notes.usual_start)
+        apart = seconds_apart(self._notes)
         tasks += [
             asyncio.create_task(self._on_its_own(aside[name], number * apart), name=name)
             for number, name in enumerate(names[1:])
         ]
-        comparing = {
-            check.id for each in aside.values() for check in each if not check.ignores_changes
-        }
-        rest, changes = tracks[""], tracks[CHANGES]
-        tasks.append(asyncio.create_task(self._on_main(main, rest, comparing, changes)))
+        tasks.append(asyncio.create_task(self._on_main(main, tracks[""], tracks[CHANGES])))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -196,14 +198,11 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _on_main(
-        self, main: Line, left: list[Check], comparing: set[str], changes: list[Check]
-    ) -> None:
+    async def _on_main(self, main: Line, left: list[Check], changes: list[Check]) -> None:
         await main.run(left)
         await main.take_in_latecomers(left)
-        if changes:
-            await self._board.until_ended(comparing, CHECK_LIMIT)
-            await main.run(changes)
+        await main.run(changes)
+        self._notes.changes.may_go_on.set()
 
     async def _on_its_own(self, checks: list[Check], delay: float) -> None:
         await asyncio.sleep(delay)

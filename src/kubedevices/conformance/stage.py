@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
 from kubedevices.conformance.notes import Notes
-from kubedevices.conformance.patience import Patience
+from kubedevices.conformance.patience import Patience, until_set, worked_below
 from kubedevices.conformance.processes import Process, Supervisor, SupervisorRefused
 from kubedevices.conformance.target import Target, registry_beside
 from kubedevices.conformance.timing import Timing
@@ -279,6 +279,7 @@ class Stage:
         notes.resources = self.resources
         if self.target.command:
             notes.usual_start = min(each.at for each in self.probe.arrivals) - self.launched_at
+            notes.work_of_start = worked_below(self.supervisor.pid)
         notes.is_watched = all(arrival.info for arrival in self.probe.arrivals)
 
     async def _another_arrives(self) -> bool:
@@ -324,6 +325,10 @@ class Stage:
 
         if seconds > 0 and not await self.probe.change_signal.until(over, seconds):
             await self.probe.change_signal.until(over, max(seconds - self.spent(began), 0))
+
+    async def steady(self) -> None:
+        """Wait until the checks of changes let the devices be; not for ever, they may need long."""
+        await until_set(self.notes.changes.steady, 2 * self.timing.change)
 
     def spent(self, since: float, until: float | None = None) -> float:
         """Return the plugin's own seconds between two times of the loop, until now by default."""

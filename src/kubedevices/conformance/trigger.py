@@ -1,7 +1,9 @@
 """The command that makes a plugin's devices change, and what undoes it. One for a whole run."""
 
+import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kubedevices.resource_name import explain_resource_name
@@ -50,12 +52,40 @@ class Call:
 
 
 class Changes:
-    """Which runs of the trigger are not undone yet."""
+    """Which runs of the trigger are not undone yet, and which devices they concern.
+
+    Devices are everybody's: what other stages may expect of them while they change is said here.
+    """
 
     def __init__(self, trigger: Trigger) -> None:
         self.trigger = trigger
         self.runs = 0
+        self.may_go_on = asyncio.Event()  # set when the checks of lists are over
+        self.steady = asyncio.Event()  # not set while devices change
+        self.steady.set()
+        self.withdrew = False  # a change took a whole resource away for a while
         self._open: list[int] = []
+        self._touched: set[str] = set()
+        self.is_known = True  # which devices are not as they were before the first change
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Say that devices change: from the command until the plugin noticed."""
+        self.steady.clear()
+        try:
+            yield
+        finally:
+            self.steady.set()
+
+    def concern(self, ids: Iterable[str]) -> None:
+        """Note devices that a change concerned."""
+        self._touched.update(ids)
+
+    def unconcerned(self, ids: Iterable[str]) -> set[str]:
+        """Return those of some devices that stay as they are; none while nobody knows."""
+        if not self.steady.is_set() or not self.is_known:
+            return set()
+        return {*ids} - self._touched
 
     def next(self) -> Call:
         """Return the next run; its number is one more than the last one's."""

@@ -51,6 +51,38 @@ func (p *plugin) untilCreated() {
 	}
 }
 
+// tries says how often kubevirt's framework tries to register.
+const tries = 3
+
+// keepStarting serves and registers some time later, whenever kubelet.sock is created; meanwhile it
+// does nothing else. What served before goes on. Kubevirt's device-plugin-manager does so, for 10 s.
+func (p *plugin) keepStarting(signals chan os.Signal) {
+	for p.startLate(); ; {
+		select {
+		case <-signals:
+			return
+		case name := <-p.created:
+			if name == filepath.Base(p.kubelet) {
+				p.startLate()
+			}
+		}
+	}
+}
+
+func (p *plugin) startLate() {
+	for try := 1; try <= tries; try++ {
+		os.Remove(p.path)
+		p.serve()
+		time.Sleep(p.readiness)
+		if p.register() == nil {
+			return
+		}
+		if p.server.Stop(); try < tries {
+			time.Sleep(p.readiness / 3)
+		}
+	}
+}
+
 // sendToNobody is what a stream of a former kubelet does with the next update.
 func (p *plugin) sendToNobody() {
 	updates := make(chan int)

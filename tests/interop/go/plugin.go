@@ -40,6 +40,8 @@ type plugin struct {
 	created chan string // names of files, for a plugin that watches its directory; else nil
 	panics  bool        // some time after its second registration
 	times   int
+
+	readiness time.Duration // how long it serves before it registers, for a plugin that waits
 }
 
 func runPlugin(socketDir, deviceDir string, habits []string) {
@@ -50,13 +52,20 @@ func runPlugin(socketDir, deviceDir string, habits []string) {
 		changed:   make(chan struct{}),
 		panics:    len(habits) > 0 && habits[0] == "panics",
 	}
-	if len(habits) > 0 && habits[0] == "watches" {
+	if len(habits) > 0 && (habits[0] == "watches" || habits[0] == "waits") {
 		p.created = creations(socketDir)
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	p.devices = p.scan()
 	go p.keepScanning()
+	if len(habits) > 0 && habits[0] == "waits" {
+		readiness, err := time.ParseDuration(habits[1])
+		must(err)
+		p.readiness = readiness
+		p.keepStarting(signals)
+		return
+	}
 	failed := make(chan error)
 	p.open()
 	go func() { failed <- p.keepServing() }()
@@ -211,6 +220,10 @@ func (p *plugin) open() {
 		must(fmt.Errorf("another instance serves on %s", p.path))
 	}
 	os.Remove(p.path)
+	p.serve()
+}
+
+func (p *plugin) serve() {
 	listener, err := net.Listen("unix", p.path)
 	must(err)
 	listener.(*net.UnixListener).SetUnlinkOnClose(false) // it may be another's by then

@@ -4,13 +4,15 @@ registration  what a plugin says when it registers
 starts        starting where something is not as it should be; the plugin watcher
 listing       the content of device lists
 streams       how ListAndWatch streams behave
-changes       what becomes of changes, which a trigger makes
+changing      making devices change, by a trigger, and undoing it
+changes       what becomes of changes
 allocate      who gets an answer to Allocate, and which
 container     what stands in the answers
 cdi           CDI names in the answers, and the files behind them
 preferred     GetPreferredAllocation and PreStartContainer
 restarts      a kubelet that comes and goes
 dies          an end of the plugin that nobody asked for
+lost_updates  changes after restarts
 growth        what a plugin holds more of after every restart
 stops         SIGTERM
 grpc          what every gRPC peer does
@@ -28,6 +30,7 @@ from kubedevices.conformance.checks import (
     growth,
     grpc,
     listing,
+    lost_updates,
     preferred,
     registration,
     restarts,
@@ -60,7 +63,7 @@ ALL: tuple[Check, ...] = tuple(
         preferred.start,
         restarts.theme,
         dies.theme,
-        changes.often,
+        lost_updates.theme,
         growth.theme,
         stops.theme,
         grpc.first,
@@ -82,6 +85,11 @@ THEMES = {
 
 
 CHANGES = changes.TRACK
+
+CHANGING = frozenset(
+    each.id for theme in (changes.theme, lost_updates.theme) for each in theme.checks
+)
+"""The checks that run the trigger."""
 
 DIES: Check = dies.theme.checks[0]
 """Tells of every end that nobody asked for, wherever it was seen."""

@@ -11,13 +11,13 @@ theme = Theme(
     needs=(*restarts.needs, "life.sockets-wiped"),
     track="life.sockets-wiped",
     slow=True,
-    ignores_changes=True,
 )
 
 
 @theme.check(
     "dies",
     Severity.FAIL,
+    alone=True,
     suffers="All of its devices are gone until it is started again, and each time it dies the "
     "back-off before that grows.",
     source="Kubernetes: a container that exits is restarted after 10 s, 20 s, … up to 5 minutes",

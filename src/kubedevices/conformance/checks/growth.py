@@ -18,7 +18,6 @@ theme = Theme(
     needs=(*restarts.needs, "life.sockets-wiped"),
     track="growth",
     slow=True,
-    ignores_changes=True,
 )
 
 FEWEST = 6

@@ -16,6 +16,7 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
+from kubedevices.conformance.patience import ENOUGH
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
@@ -35,7 +36,6 @@ theme = Theme(
     needs=("registration.options", "list.stays-open"),
     track=None,
     disturbs=True,
-    ignores_changes=True,
 )
 
 LOST_DEVICES = (
@@ -57,26 +57,31 @@ GAP = 0.05
 
 
 async def must_return(
-    stage: Stage, happens: Callable[[], Awaitable[None]], *, soon: float | None = None
+    stage: Stage,
+    happens: Callable[[], Awaitable[None]],
+    *,
+    soon: float | None = None,
+    like: str = "",
 ) -> Verdicts:
-    """Let something happen, then judge per resource whether the plugin comes back whole."""
+    """Let something happen, then judge per resource whether the plugin comes back whole.
+
+    What never came back after the check `like` is not waited for as long as there again.
+    """
     loop = asyncio.get_running_loop()
     before = {}
     for name in stage.resources:
         plugin = Plugin.of(stage, name)
         before[name] = set((await plugin.device_list()).healthy)
         await plugin.can_allocate()
-    changes = stage.notes.changes.runs
+    changes = stage.notes.changes
 
     def expected(name: str) -> set[str]:
-        is_steady = stage.notes.changes.runs == changes  # nobody changed the devices meanwhile
-        return before[name] if is_steady else set()
+        return changes.unconcerned(before[name])
 
     since = loop.time()
     await happens()
     began = loop.time()
-    limit = stage.timing.registered_at_all
-    await stage.wait_for(lambda: not stage.missing(since), limit)
+    await _return_or_give_up(stage, since, began, like)
     verdicts = {}
     for name in stage.resources:
         try:
@@ -89,8 +94,24 @@ async def must_return(
             continue
         took = stage.spent(began, _accepted(stage, name, since))
         late = took > (stage.timing.registered_soon if soon is None else soon)
+        late = late and not changes.withdrew  # it may have come back with its devices only
         verdicts[name] = Verdict(Status.WARN if late else Status.PASS, evidence)
     return verdicts
+
+
+async def _return_or_give_up(stage: Stage, since: float, began: float, like: str) -> None:
+    """Wait until every resource is back; note it, for the other stages, where that is in vain."""
+    timing, away = stage.timing, stage.notes.stays_away
+    limit = timing.registered_at_all
+    while stage.missing(since) and (not stage.process or stage.process.running):
+        left = limit - stage.spent(began)
+        if left < limit * (1 - ENOUGH):
+            away.add(stage.checking)
+            break
+        # By the clock: it decides nothing, the other check has waited long enough.
+        if like in away and asyncio.get_running_loop().time() > began + timing.registered_soon:
+            break
+        await stage.wait_for(lambda: not stage.missing(since), min(left, timing.hold))
 
 
 def _left_to_supervisor(stage: Stage) -> Verdict | None:
@@ -292,7 +313,9 @@ async def wiped_before_register(stage: Stage) -> Verdicts:
 async def kubelet_away(stage: Stage) -> Verdicts:
     """After a kubelet was away for 20 s it registers again."""
     return await must_return(
-        stage, lambda: stage.probe.restart(wipe="sockets", away=stage.timing.away)
+        stage,
+        lambda: stage.probe.restart(wipe="sockets", away=stage.timing.away),
+        like="life.sockets-wiped",
     )
 
 

@@ -30,7 +30,6 @@ theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options"
     "slow-kubelet",
     FAIL,
     slow=True,
-    ignores_changes=True,
     suffers="The kubelet registers the plugin anyway, later: each impatient retry adds a stream.",
     source="kubelet 1.32: Register dials for up to 10 s before it answers",
     mend="Give Register a deadline of 30 s.",
@@ -72,7 +71,6 @@ async def slow_kubelet(stage: Stage) -> str:
     "absent-kubelet",
     FAIL,
     slow=True,
-    ignores_changes=True,
     suffers="At boot the plugin may start before the kubelet listens; one that gives up silently "
     "never registers, one that exits waits for its restart back-off.",
     source="a DaemonSet's containers start while the kubelet still starts",
@@ -98,7 +96,6 @@ async def absent_kubelet(stage: Stage) -> str:
     "refused",
     WARN,
     slow=True,
-    ignores_changes=True,
     suffers="A storm of registrations loads the kubelet; a plugin that stays up unregistered "
     "looks healthy and serves nobody.",
     source="device plugin API: a plugin that is refused should end",
@@ -142,7 +139,6 @@ def _by_register(stage: Stage) -> None:
 @theme.check(
     "stale-socket",
     FAIL,
-    ignores_changes=True,
     suffers="A plugin that was killed, for memory for instance, does not come back until "
     "somebody removes its socket.",
     source="SIGKILL leaves the socket file; the kubelet removes it only at its own start",
@@ -177,7 +173,6 @@ async def stale_socket(stage: Stage) -> str:
 @theme.check(
     "same-second",
     WARN,
-    ignores_changes=True,
     needs=("registration.stale-socket",),
     track="registration.stale-socket",
     suffers="A container that ended is started again at once the first time, and that start is "
@@ -222,7 +217,6 @@ def _leave_socket(path: Path) -> None:
 @theme.check(
     "unopened-stream",
     WARN,
-    ignores_changes=True,
     suffers="One resource that a kubelet refuses or is slow with keeps all others from the node.",
     source="a kubelet opens ListAndWatch in its own time, and not for what it refused",
     mend="Register every resource by itself; wait for no stream before the next.",
@@ -329,7 +323,6 @@ async def watcher(stage: Stage) -> str:
     "watcher-refused",
     WARN,
     slow=True,
-    ignores_changes=True,
     track="registration.refused",
     suffers="A plugin that stays up unregistered looks healthy and serves nobody.",
     source="pluginregistration API: NotifyRegistrationStatus tells of a failure, too",

@@ -13,7 +13,12 @@ from kubedevices.errors import RpcError, StatusCode, WireError
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
-theme = Theme("life", phase=Phase.PROCESS, needs=("registration.options",), track="stopping")
+theme = Theme(
+    "life",
+    phase=Phase.PROCESS,
+    needs=("registration.options",),
+    track="stopping",
+)
 
 ENDED_BY_SIGTERM = (-int(signal.SIGTERM), 128 + int(signal.SIGTERM))
 
@@ -117,6 +122,7 @@ async def stop_socket(stage: Stage) -> str:
 @theme.check(
     "stop-in-allocate",
     WARN,
+    alone=True,
     needs=("allocate.answers",),
     suffers="A pod that is admitted during an update gets half an answer, or the plugin hangs.",
     source="updates do not wait for admissions",
@@ -128,7 +134,7 @@ async def stop_in_allocate(stage: Stage) -> str:
     await stage.until_registered(stage.timing.start)
     await stage.calm()
     plugin = Plugin.of(stage, stage.resources[0])
-    ids = (await plugin.healthy_ids())[:1]
+    ids = (await plugin.sure_ids())[:1]
     calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
     try:
         await stage.pause(stage.timing.hold / 5)
@@ -154,7 +160,7 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
         try:
             response = await plugin.allocate(ids)
         except RpcError as error:
-            if error.code in _FAIR:
+            if error.code in _FAIR or not plugin.stage.notes.changes.unconcerned(ids):
                 return answered
             raise Broken(f"a call during the end was answered {error}") from error
         except WireError:
@@ -167,7 +173,7 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
 @theme.check(
     "stop-while-waiting",
     WARN,
-    ignores_changes=True,
+    alone=True,
     suffers="A plugin on a node whose kubelet is down cannot be stopped but by SIGKILL.",
     source="Kubernetes: SIGTERM, then SIGKILL after the grace period",
     mend="Handle SIGTERM from the first moment, also while waiting for kubelet.sock.",
