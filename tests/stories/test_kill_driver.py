@@ -163,7 +163,9 @@ class Story:
             info = self.node.kubelet.prepared("default", pod.claims[0])
             assert info is not None
             registry.edits(info.cdi_ids())
-        assert not self.twice()
+        assert self.made_ready() == {
+            device: self.uid_of(name) for name in self.node.pods for device in self.devices_of(name)
+        }
 
     # ------------------------------------------------------------ what is there
 
@@ -174,20 +176,23 @@ class Story:
     def wanted(self) -> set[str]:
         """The CDI devices that pods have to have."""
         return {
-            f"{self.node.api.get('resourceclaims', pod.claims[0])['metadata']['uid']}-{device}"
-            for name, pod in self.node.pods.items()
+            f"{self.uid_of(name)}-{device}"
+            for name in self.node.pods
             for device in self.devices_of(name)
         }
+
+    def uid_of(self, pod: str) -> str:
+        claim = self.node.api.get("resourceclaims", self.node.pods[pod].claims[0])
+        return str(claim["metadata"]["uid"])
 
     def files(self) -> set[str]:
         """The CDI devices that there are."""
         found = map(read_spec_file, (self.directory / "cdi").iterdir())
         return {device.name for each in found if each.spec for device in each.spec.devices}
 
-    def twice(self) -> list[str]:
-        """Calls that gave a device to a claim while another one had it."""
+    def made_ready(self) -> dict[str, str]:
+        """For which claim the author's code made each device ready, since the last boot."""
         holder: dict[str, str] = {}
-        wrong = []
         for line in (self.directory / "journal").read_text().splitlines():
             call, *words = line.split()
             if call == "reboot":
@@ -195,13 +200,12 @@ class Story:
                 continue
             uid, *devices = words
             for device in devices:
-                if holder.get(device, uid) != uid:
-                    wrong.append(f"{line}: {holder[device]} has it")
+                assert holder.get(device, uid) == uid, f"{line}, held by {holder[device]}"
                 if call == "prepare":
                     holder[device] = uid
                 elif holder.get(device) == uid:
                     del holder[device]
-        return wrong
+        return holder
 
 
 @pytest.mark.timeout(120 + 10 * KILLS)
