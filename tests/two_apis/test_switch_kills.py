@@ -1,0 +1,122 @@
+"""The process is killed with SIGKILL in the middle of a switch, with pods of both worlds running.
+
+All the time no device is offered or held by both APIs (`NodeRig` watches), and after each kill
+the next process gets every free device to where the mode wants it. `KUBEDEVICES_KILLS=200` kills
+as often; without it 5 times, with a fixed seed for all that a test can decide.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from kubedevices.errors import DialError, RpcError
+from tests.two_apis.node_rig import NodeRig, until
+
+KILLS = int(os.environ.get("KUBEDEVICES_KILLS", "5"))
+SEED = int(os.environ.get("KUBEDEVICES_SEED", "1"))
+BOTH = {"w-0", "w-1"}
+LONGEST = 0.6
+"""Seconds from the change of the mode, or from the start, to the kill."""
+
+
+class Story:
+    """What runs: at most one pod with a device of the plugin, and one claim."""
+
+    def __init__(self, rig: NodeRig, dice: random.Random) -> None:
+        self.rig, self.dice = rig, dice
+        self.mode = "device-plugin"
+        self.claim = ""
+        self.number = 0
+
+    @contextlib.asynccontextmanager
+    async def process(self) -> AsyncIterator[None]:
+        """Run the scanner until the body ends; then kill it."""
+        with (self.rig.directory / "log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.two_apis.switching_process", str(self.rig.directory),
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        try:
+            yield
+            assert process.returncode is None, (self.rig.directory / "log").read_text()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+            await process.wait()
+
+    @property
+    def held(self) -> set[str]:
+        return {*self.rig.pods.held, *self.rig.claimed}
+
+    def is_settled(self) -> bool:
+        """Whether every device that nobody of the other world has is where the mode wants it."""
+        rig = self.rig
+        if self.mode == "dra":
+            return rig.published == BOTH - rig.pods.held.keys()
+        return set(rig.pods.offered) == BOTH - rig.claimed and not rig.published
+
+    def switch(self) -> None:
+        self.mode = {"dra": "device-plugin", "device-plugin": "dra"}[self.mode]
+        self.rig.choose(self.mode)
+
+    async def begin_pod(self) -> None:
+        """Start what a scheduler would start now; both worlds may have a pod."""
+        rig, free = self.rig, sorted(BOTH - self.held)
+        if not free or self.dice.random() < 0.3:
+            return
+        device = self.dice.choice(free)
+        if self.mode == "device-plugin" and not rig.pods.held:
+            await rig.allocate(device, "old")
+        elif self.mode == "dra" and not self.claim:
+            self.number += 1
+            self.claim = f"{self.number}"
+            rig.give(self.claim, device)
+            await self.ask(rig.prepare)
+
+    async def end_pod(self) -> None:
+        if self.dice.random() < 0.5:
+            self.rig.pods.held.clear()
+        if self.claim and self.dice.random() < 0.5:
+            await self.ask(self.rig.unprepare)
+            self.claim = ""
+
+    async def ask(self, call: Callable[[str], Awaitable[dict[str, str]]]) -> None:
+        """Ask for the claim, again until the process serves: it has just been started."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    answer = (await call(self.claim))[self.claim]
+                except (DialError, RpcError):
+                    await asyncio.sleep(0.02)
+                else:
+                    assert not answer
+                    return
+
+
+@pytest.mark.timeout(120 + 10 * KILLS)
+async def test_a_process_that_is_killed_in_the_middle_of_a_switch(rig: NodeRig) -> None:
+    """Pods of both worlds keep their devices; what is free goes where it is wanted."""
+    story = Story(rig, random.Random(SEED))
+    rig.choose(story.mode)
+    for _ in range(KILLS):
+        async with story.process():
+            await until(story.is_settled)
+            await story.begin_pod()
+            held = story.held
+            story.switch()
+            await asyncio.sleep(story.dice.random() * LONGEST)  # the instant
+        if story.dice.random() < 0.3:
+            story.switch()
+        async with story.process():
+            await asyncio.sleep(story.dice.random() * 2 * LONGEST)  # while it starts and switches
+        async with story.process():
+            await until(story.is_settled)
+            assert story.held == held
+            await story.end_pod()
+            await until(story.is_settled)
