@@ -185,6 +185,8 @@ class DeviceManager(NodeView):
             await asyncio.shield(self._end)
 
     async def _stop(self) -> None:
+        # The end of the endpoints makes every device unhealthy, so the checkpoint is written
+        # before. The store closes last: the queue and the checkpoint still write to it.
         await self._registration.stop()
         await self._pod_queue.close()
         await self._checkpoint.stop()
@@ -247,6 +249,7 @@ class DeviceManager(NodeView):
 
     async def _admit(self, pod: Pod) -> Allocation:
         await self.update_allocated_devices(besides=pod.uid)
+        # All that may wait comes before the plan, which is made without an await.
         settled = await self._after_restart.settled(pod)
         await self._after_restart.wait_for_plugins(pod, settled)
         self._topology.begin()
@@ -262,6 +265,8 @@ class DeviceManager(NodeView):
             metrics=self._metrics,
         )
         async with admission.prepared() as responses:
+            # Memory first: reserved devices become held ones with no moment in between in which
+            # another pod could take them. `add` takes them back when the store fails.
             holdings = admission.reservation.commit(responses)
             await self._admitted.add(pod, holdings)
         # From here on the pod is admitted, whoever gives up.
@@ -275,6 +280,7 @@ class DeviceManager(NodeView):
         self._metrics.count(ADMISSIONS, "rejected")
         if isinstance(error, TopologyAffinityError):
             self._topology.note_refused()
+        # A pod that was admitted earlier and asks again keeps its devices, and its decision.
         if self.get_pod(pod.uid) is None:
             self._topology.forget(pod.uid)
         details = {"reason": error.reason, "message": error.message}
@@ -303,6 +309,7 @@ class DeviceManager(NodeView):
             return
         active = {*living, besides}
         for pod_uid in [pod.uid for pod in self._admitted if pod.uid not in active]:
+            # Two admissions that waited for each other's pod here would never end.
             if not self._pod_queue.is_taken(pod_uid):
                 try:
                     await self.release(pod_uid)
@@ -334,6 +341,7 @@ class DeviceManager(NodeView):
         named = next((each for each in pod if each.name == container), None)
         if named is None:
             raise NodeError(f'pod "{pod.full_name}" has no container "{container}"')
+        # Looked up before the first await: the pod may be released during any of those below.
         was_admitted = pod.uid in self._admitted
         await self._after_restart.verify_start(pod, container)
         start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)

@@ -104,9 +104,11 @@ class Admission:
         """
         try:
             await self._plan()
+            # No await since the plan: whoever lacks these devices finds an admission to wait for.
             with self._under_way.admission({resource for _, resource in self.reservation.parts}):
                 try:
                     responses = await self._ask_plugins()
+                    # Lists may have come while the plugins were awaited.
                     self._check_health()
                     yield responses
                 finally:
@@ -128,6 +130,7 @@ class Admission:
             try:
                 questions = self._plan_now()
             except (DevicesUnavailable, UnexpectedlyFewDevices, TopologyAffinityError) as error:
+                # A NUMA decision may fail for any of the resources.
                 lacking = {error.resource} if isinstance(error, DevicesUnavailable) else wanted
                 try:
                     async with asyncio.timeout_at(deadline):
@@ -168,6 +171,7 @@ class Admission:
     ) -> dict[ContainerResource, ContainerPreferredRequest]:
         known = [name for name in container.limits if self._inventory.is_known(name)]
         if all((container.name, name) in self._settled for name in known):
+            # What runs already is not moved, so it needs no decision.
             numa_nodes = None
         else:
             numa_nodes = align(container, self.reservation.reusable)
@@ -232,6 +236,7 @@ class Admission:
         loop = asyncio.get_running_loop()
 
         async def ask(resource: str, parts: list[ContainerResource]) -> None:
+            # As at a kubelet, a plugin sees no two Allocate calls at once for one pod.
             for part in parts:
                 began = loop.time()
                 try:

@@ -51,6 +51,7 @@ class AdmittedPods:
 
         Raises what the store raises.
         """
+        # A pod that asks again and gets nothing new costs no transaction.
         if holdings or self._pods.get(pod.uid) != pod:
             try:
                 await to_its_end(self._store.commit(pod, holdings))
@@ -70,6 +71,7 @@ class AdmittedPods:
         pod = self._pods.get(pod_uid)
         if pod is None:
             return {}
+        # The store first: if it fails, the pod still has its devices in both places.
         await to_its_end(self._store.release([pod_uid]))
         del self._pods[pod_uid]
         released: dict[str, dict[str, None]] = {}

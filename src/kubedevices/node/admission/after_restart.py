@@ -33,6 +33,7 @@ RunningContainers = Callable[[], Running | Awaitable[Running]]
 Called on the event loop for pods from before our start; what must ask over a socket is `async`.
 """
 
+# Seconds. A runtime that hangs must not hold up a pod that runs.
 _RUNTIME_TIMEOUT = 10.0
 
 
@@ -81,6 +82,9 @@ class AfterRestart:
         """Return what an admission of `pod` must leave as it is."""
         if not self.concerns(pod.uid):
             return frozenset()
+        # A kubelet looks once, at its start, and may find nothing because the runtime is not up
+        # yet: then it turns running pods down (kubernetes#118559). So the runtime is asked per
+        # admission.
         running = await self._who_runs()
         return frozenset(
             (container.name, resource)
@@ -152,6 +156,7 @@ class AfterRestart:
         for resource in self._gate.to_verify(pod.uid, container, await self._who_runs()):
             part = (container, resource)
             await self._wait(
+                # A default argument, because a lambda would see the last `part` of the loop.
                 lambda part=part: self._is_vouched_for(pod.uid, *part),  # type: ignore[misc]
                 self._start_wait,
             )
@@ -198,6 +203,7 @@ class AfterRestart:
 
     async def _wait(self, is_so: Callable[[], bool], timeout: float) -> None:
         """Return when `is_so`, after `timeout` seconds, or when the node stops."""
+        # One event is enough: it only means to look again, and what is there then counts.
         with self._events.subscribe(backlog=1) as changes:
             try:
                 async with asyncio.timeout(timeout):
@@ -208,6 +214,8 @@ class AfterRestart:
 
 
 class _Restored(NamedTuple):
+    """A pod from before our start, and which of its parts no plugin has vouched for."""
+
     is_of_this_boot: bool
     unverified: set[ContainerResource]
 
@@ -260,6 +268,8 @@ class RestartGate:
             return False
         is_held = (container, resource) in restored.unverified
         if running is None:
+            # Within one boot a container may have run on while the node was away; after a boot
+            # nothing runs.
             return is_held and restored.is_of_this_boot
         if (pod.uid, container) in running:
             return True

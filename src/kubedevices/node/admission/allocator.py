@@ -86,6 +86,8 @@ def plan(
         return Chosen()
     record = inventory.record(request.resource)
     unverified = record is None or not record.has_reported
+    # After a restart of the node: what the pod held before is believed until its plugin has sent a
+    # list. `RestartGate` checks it before a container starts.
     if request.is_running or (held and unverified):
         return Chosen()
     if record is None or not record.is_listed:
@@ -100,6 +102,7 @@ def plan(
 
 def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str] | None) -> Plan:
     devices, free = record.devices, record.devices.free
+    # A kubelet reuses devices of init containers without a look at their health.
     reusable = devices.healthy.intersection(request.reusable)
     chosen = dict.fromkeys(sorted(reusable, key=natural_key)[: request.count])
     needed = request.count - len(chosen)
@@ -109,6 +112,8 @@ def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str
         raise DevicesUnavailable(request.resource, needed, len(free))
     split = NumaSplit(request.affinity, devices.counts)
     aligned = free.count(split.is_aligned)
+    # As in a kubelet: with more aligned devices than needed the plugin chooses among these.
+    # Otherwise all of them are taken, and the plugin chooses the rest.
     if needed < aligned:
         allowed = [split.is_aligned]
     else:
@@ -116,6 +121,8 @@ def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str
         allowed = [split.is_unaligned, split.is_without_numa]
     if len(chosen) < request.count and answer is None and _wants_to_be_asked(record):
         offered = free.all(split.is_aligned) if needed < aligned else free.all()
+        # What is chosen already is offered too, because the API wants must-include within
+        # available.
         available = sorted({*offered, *chosen}, key=natural_key)
         return AskPlugin(ContainerPreferredRequest(tuple(available), tuple(chosen), request.count))
     _fill(chosen, request.count, (each for each in answer or () if _is_free(record, each, allowed)))

@@ -66,12 +66,15 @@ class ContainerStart:
         instance = self._inventory.endpoint(resource)
         if instance is None:
             raise EndpointNotFound(resource)
+        # No options: the plugin is known from before our start only. A kubelet skips the call then,
+        # too.
         if instance.options is None or not instance.options.pre_start_required:
             return
         device_ids = self._device_ids(resource)
         if not device_ids:
             raise NothingAllocated(self._pod.uid, self._container.name, resource)
         endpoint = self._find_endpoint(resource)
+        # The plugin wants to be told and cannot be: its stream has ended.
         if endpoint is None:
             raise PreStartFailed(str(EndpointStopped(f"{resource} at {instance.socket}")))
         await endpoint.pre_start_container(device_ids)

@@ -39,6 +39,8 @@ class PodQueue:
         elsewhere, by `cancel_current` or `close`; work that ends all the same is answered.
         """
         while (before := self._running.get(key)) is not None:
+            # A loop, because all who wait wake together and one of them is first. `asyncio.wait`
+            # leaves `before` alone when we are cancelled.
             await asyncio.wait({before})
         if self._is_closed:
             raise GivenUp
@@ -50,6 +52,7 @@ class PodQueue:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             task.cancel()
+            # The key is free when the work has ended, not when its caller lost patience.
             await _end_of(task)
             if not task.cancelled() and (error := task.exception()) is not None:
                 logger.info("given up, and failed anyway: %s", error)
@@ -172,6 +175,7 @@ async def concurrently(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks += [group.create_task(each) for each in work]
+    # Which of several failures is told must not depend on which plugin is faster.
     except BaseExceptionGroup:
         for task in tasks:
             if not task.cancelled() and (error := task.exception()) is not None:

@@ -52,6 +52,7 @@ Answer = TypeVar("Answer")
 RECEIVE_LIMIT = 16 * 1024 * 1024
 """A kubelet's 4 MiB end a plugin with about 130,000 devices without a word to it."""
 
+# Seconds between two dials: a plugin that registers before it listens does so a moment later.
 _FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
 _PAUSE_SHARE, _PAUSE_FOR_NOTHING = 3, 0.02
 """How long a plugin waits after a list, as a multiple of what the list cost us: however much it has
@@ -120,6 +121,7 @@ class Endpoint:
         self._channel: GrpcChannel | None = None
         self._identity: FileIdentity | None = None
         self._calls = 0
+        # Set while no call is in flight; `close` waits for it.
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -260,6 +262,7 @@ class Endpoint:
         )
 
     async def _call(self, rpc: Callable[[], Awaitable[Answer]]) -> Answer:
+        # As in a kubelet: whose device list nobody reads, of its devices none are given away.
         if self.is_stopped:
             raise EndpointStopped(f"{self.resource} at {self.socket}")
         self._calls += 1
@@ -286,6 +289,8 @@ class Endpoint:
         while True:
             opened_at = loop.time()
             reason = await self._read_lists(listener)
+            # `is_stopped` ends with a list, not with a stream: a stream that was opened again and
+            # ended before its first list is no second loss.
             if not was_lost or not self.is_stopped:
                 reopening.lost(opened_at, loop.time())
                 was_lost = self.is_stopped = True
@@ -311,6 +316,8 @@ class Endpoint:
                 self.is_stopped, self.has_listed = False, True
                 slices, is_new = LoopSlices(), False
                 devices = await slices.run(reader.read(message))
+                # The reader returns the same tuple for the same bytes: then there is nothing to
+                # compare.
                 if devices is not before:
                     is_new = await listener.list_received(self, devices, slices, message)
                     before = devices
@@ -332,13 +339,14 @@ class Endpoint:
         return "the plugin ended the stream"
 
     async def _pause(self, seconds: float) -> None:
-        """Wait so long, or for the end of the connection."""
+        """Wait so long, or until the connection ends, which must be told at once."""
         if self._channel is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._channel.closed.wait()
 
     def _owns_socket(self) -> bool:
+        # Another file at this path is another instance, which registers by itself.
         return self._identity is not None and FileIdentity.of(self.socket) == self._identity
 
     async def _reconnect(self) -> bool:
@@ -366,6 +374,7 @@ class Endpoint:
             logger.warning("%r: closed with calls in flight", self)
         finally:
             self.is_stopped = True
+            # Gives back the descriptor that holds the inode of the socket.
             self._identity = None
             if self._channel is not None:
                 await self._channel.close()

@@ -27,6 +27,8 @@ INSTANCE_LIMIT = 8
 PLUGIN_LIMIT = 400
 """Connections in all. Every one takes two open files, of which a process often has 1,024."""
 
+# Seconds. A loop may run a timer early by the resolution of its clock, and the inventory gives a
+# resource up only after more than the grace period.
 _AFTER_GRACE = 0.005
 _PLANS = 3
 """How often a list is compared anew because the devices changed meanwhile."""
@@ -48,8 +50,10 @@ class EndpointTable:
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
+        # Dials under way. They count towards the limit, or many at once would go beyond it.
         self._connecting = 0
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
+        # By the new instance, the older ones that are closed when its first list has come.
         self._replaced: dict[Endpoint, list[Endpoint]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._expiries: dict[str, asyncio.TimerHandle] = {}
@@ -84,6 +88,7 @@ class EndpointTable:
         Nothing changes for the instance before until this one has answered.
         """
         connections = len(self._endpoints) + self._connecting
+        # A known resource passes: its plugin restarts, and the connection before goes.
         if connections >= PLUGIN_LIMIT and self._inventory.record(resource) is None:
             raise TooManyPlugins(resource, PLUGIN_LIMIT)
         self._connecting += 1
@@ -96,6 +101,8 @@ class EndpointTable:
             )
         finally:
             self._connecting -= 1
+        # No await from here to the start of the reader: whatever counts in the inventory has a
+        # reader.
         connected = self._inventory.connect(resource, endpoint.options, str(socket))
         endpoint.generation = connected.generation
         for generation in connected.replaced:
@@ -169,12 +176,14 @@ class EndpointTable:
     ) -> bool:
         resource = endpoint.resource
         record = self._inventory.record(resource)
+        # Read before the report, which sets it.
         is_first = record is None or not record.is_listed
         change = self._inventory.report(resource, endpoint.generation, devices, plan)
         for old in self._replaced.pop(endpoint, ()):
             self._close(old)
         if change is None:
             return False
+        # The devices changed after the plan was made, so the list was compared again in one piece.
         if plan is None or plan.change is not change:
             plan = None
         if not change.is_empty:
@@ -257,6 +266,7 @@ class EndpointTable:
     def _close(self, endpoint: Endpoint) -> None:
         """Let go of `endpoint` for good, after the calls it is still answering."""
         key = (endpoint.resource, endpoint.generation)
+        # Out of the table first: no new call reaches an instance that only finishes its old ones.
         if self._endpoints.get(key) is endpoint:
             del self._endpoints[key]
             self._inventory.forget(*key)
@@ -265,6 +275,7 @@ class EndpointTable:
         reader = self._readers.pop(endpoint, None)
         if reader is None:
             return
+        # `_read` ends here by itself: to cancel it would cancel this very call.
         if reader is not asyncio.current_task():
             reader.cancel()
         closing = asyncio.create_task(

@@ -65,6 +65,7 @@ def accepts_connections(path: Path) -> bool:
         return False  # a link to a socket elsewhere is nobody's here
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
+            # By the file that was looked at: its name may lead elsewhere by now.
             probe.connect(found.place)
         except BlockingIOError:
             return True  # a listener, with a full backlog
@@ -88,6 +89,7 @@ def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None
     except OSError as error:
         raise CannotAsk(f"cannot read {directory}: {error.strerror}") from error
     for entry in entries:
+        # The checkpoint, and the damaged ones that were put aside under longer names.
         if entry.name.startswith(CHECKPOINT_NAME):
             continue
         try:
@@ -105,6 +107,7 @@ def _is_left_over(entry: Path, *, every_file: bool) -> bool:
     if every_file:
         return not stat.S_ISDIR(entry.lstat().st_mode)
     try:
+        # Through links, as kubelets from 1.33 do: a link to a socket goes too.
         return stat.S_ISSOCK(entry.stat().st_mode)
     except OSError:
         return False  # a link that leads nowhere, or to itself, is nobody's socket
@@ -123,6 +126,7 @@ class StateLock:
     def acquire(self) -> None:
         """Take the lock; raises `DirectoryInUse` when another process has it."""
         try:
+            # Not truncated before it is locked: until then it names the process that has the lock.
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise CannotAsk(f"cannot open {self._path}: {error.strerror}") from error

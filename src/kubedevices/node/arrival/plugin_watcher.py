@@ -130,6 +130,8 @@ class PluginWatcher:
                 self._act_on(find_sockets(self.directory))
             except OSError as error:  # which says nothing about the plugins
                 logger.warning("%s cannot be read now: %s", self.directory, error.strerror)
+            # A look per second instead of file events: a kubelet's reconcile loop acts once a
+            # second as well.
             await asyncio.sleep(self._timing.interval)
 
     def _act_on(self, found: dict[Path, FileIdentity]) -> None:
@@ -176,6 +178,7 @@ class PluginWatcher:
             except KubedevicesError as error:
                 raise GetInfoFailed(str(path), str(error)) from error
             socket = Path(info.endpoint) if info.endpoint else path
+            # A kubelet does not join this path with any directory: a plugin may serve elsewhere.
             plugin = RegisteredPlugin(info.name, socket, info.type)
             try:
                 await self._accept(path, info, socket)
@@ -184,6 +187,9 @@ class PluginWatcher:
                     await self._notify(client, path, str(error))
                 raise
             try:
+                # As kubelets do from 1.36 on (kubernetes#133335): a plugin that could not be told
+                # is undone and tried again. Earlier ones leave it half registered until its socket
+                # is made anew.
                 await self._notify(client, path, "")
             except NotifyFailed:
                 self._handlers[info.type].disconnect(info.name, socket)
@@ -234,6 +240,7 @@ def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
 
     found: dict[Path, FileIdentity] = {}
     for folder, folders, names in os.walk(directory, onerror=failed):
+        # Changed in place, because os.walk goes on with this very list.
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(folder, name)

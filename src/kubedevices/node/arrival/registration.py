@@ -36,6 +36,7 @@ Connect = Callable[[str, Path], Awaitable[None]]
 Refused = Callable[[RegisterRequest, RegistrationError], None]
 """Told of every plugin that was not accepted, and why."""
 
+# Bytes of a file name on Linux.
 _NAME_MAX = 255
 _ACCEPTED_LIMIT = 1000
 
@@ -60,6 +61,8 @@ class RegistrationServer:
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
         self._accepted: set[str] = set()
+        # By resource and endpoint, registrations whose caller has hung up; `register` says why they
+        # go on.
         self._abandoned: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
@@ -80,6 +83,7 @@ class RegistrationServer:
     async def stop(self) -> None:
         """End every connection and remove the socket; harmless when repeated."""
         self._is_serving = False
+        # After `_is_serving`: calls that this cancels belong to a stop, and must not go on alone.
         await self._server.stop()
         abandoned = [*self._abandoned.values()]
         for task in abandoned:
@@ -153,6 +157,8 @@ class RegistrationServer:
         is_name = endpoint not in ("", ".", "..") and not {"/", "\0"} & set(endpoint)
         if not is_name or len(endpoint.encode()) > _NAME_MAX:
             raise BadEndpoint(endpoint)
+        # For a clear message only: the dial follows no links either. A link in a directory that
+        # every plugin pod may write to could lead to any socket of the host.
         if (directory / endpoint).is_symlink():
             raise BadEndpoint(endpoint, "it must be a socket, not a link to one")
         return directory / endpoint

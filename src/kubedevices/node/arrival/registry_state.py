@@ -33,6 +33,8 @@ class Plan(NamedTuple):
 class _Socket:
     """One path, from its appearance until it is gone and unregistered."""
 
+    # The kubelet's words: `desired` is the file that was found last, `actual` the one that was
+    # registered. They differ when the socket was made anew.
     desired: Hashable = None
     actual: Hashable = None
     plugin: RegisteredPlugin | None = None
@@ -76,6 +78,8 @@ class RegistryState:
         """Take note of a failure; return the pause."""
         socket = self._sockets[path]
         pause = min(FIRST_PAUSE * 2.0**socket.failures, LONGEST_PAUSE)
+        # 2**16 half seconds are far beyond the longest pause; without a bound the power would
+        # overflow.
         socket.failures = min(socket.failures + 1, 16)
         socket.not_before, socket.is_busy = now + pause, False
         return pause
@@ -84,6 +88,7 @@ class RegistryState:
         """Take note that the plugin at `path` was let go; return which one it was."""
         socket = self._sockets[path]
         plugin, socket.plugin, socket.actual = socket.plugin, None, None
+        # A new file is a new plugin: the failures of the one before do not delay it.
         socket.is_busy, socket.failures, socket.not_before = False, 0, 0.0
         return plugin
 

@@ -33,5 +33,6 @@ class Reopening:
 
     def pause(self, now: float) -> float | None:
         """Return the seconds before the next try, None when there is to be none."""
+        # 0 after a stream that lasted, which `or` makes the first pause.
         self._pause = min(self._pause * 2, LAST_REOPEN) or FIRST_REOPEN
         return self._pause if now + self._pause - self._lost_at <= self._limit else None

@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from itertools import repeat
 from typing import NamedTuple
 
+# The offset basis and the prime of 32-bit FNV-1a.
 _START = 2166136261
 _PRIME = 16777619
 _MASK = 0xFFFFFFFF
@@ -24,6 +25,7 @@ _TEXTS_REMEMBERED = 4096
 _LISTS_REMEMBERED = 8
 
 _BEFORE, _AFTER = b"{PodUID:(string)", b" AllocResp:([]uint8)"
+# For `translate`: what each byte takes in the text, as decimal digits and a blank.
 _LENGTHS = bytes(len(f"{byte} ") for byte in range(256))
 
 V1_NUMA_NODE = 0

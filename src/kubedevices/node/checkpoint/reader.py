@@ -13,8 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.node.checkpoint.checksum import V1_NUMA_NODE
 
+# A bound on the digits: int() takes long for very long texts, and 64 bits have 20 digits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+# Broken UTF-8 is read as lone surrogates; Go puts U+FFFD there, also for broken escapes.
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Go compares field names by Unicode folding: the long s and the Kelvin sign match ASCII letters.
 _FOLDED = str.maketrans({"\u017f": "s", "\u212a": "k"})
 _INT64, _UINT64, _BYTE = range(-(2**63), 2**63), range(2**64), range(256)
 

@@ -23,6 +23,8 @@ def set_aside(path: Path, reason: str, *, companions: tuple[str, ...] = ()) -> D
     try:
         kept_as = _free_name(path, companions)
         for ending in ("", *companions):
+            # The main file first: if we are killed in between, the log alone is found and counts as
+            # damage, while a main file without its log could pass for a whole one.
             file = Path(f"{path}{ending}")
             if os.path.lexists(file):
                 file.rename(f"{kept_as}{ending}")

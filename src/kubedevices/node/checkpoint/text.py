@@ -77,6 +77,7 @@ def parse_checkpoint(data: bytes) -> Checkpoint | BadCheckpoint:
     computed = _checksum(content.entries, content.registered, is_v1=content.is_v1)
     if computed == content.checksum:
         return Checkpoint(content.entries, content.registered, content.boot_id, content.is_v1)
+    # Without device IDs a file looks the same in both forms: only the checksum tells them apart.
     without_ids = all(entry.device_ids is None for entry in content.entries or ())
     if without_ids and content.checksum == _checksum(
         content.entries, content.registered, is_v1=True

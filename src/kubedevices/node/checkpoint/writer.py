@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 INTERVAL = 1.0
 """Seconds between two writes, at least."""
 
+# A pause of twenty times what a write took: at most a twentieth of a disk's time.
 _SHARE = 20
 _RETRY = 10.0
 
@@ -72,6 +73,8 @@ class CheckpointWriter:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await self._update()
+        # A write that was cancelled above may still run; the thread takes one after the other, so
+        # the last content is the one that stays.
         self._thread.shutdown(wait=False)
 
     async def _follow(self) -> None:

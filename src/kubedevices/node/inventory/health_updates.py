@@ -12,6 +12,7 @@ from kubedevices.node.pods.pod_devices import PodDevices
 
 logger = logging.getLogger(__name__)
 
+# The length of a kubelet's channel, which drops updates that find it full.
 QUEUE_LIMIT = 100
 
 
@@ -55,6 +56,7 @@ class HealthUpdates:
                 return list(event.details["devices"])
             case EventKind.LIST_CHANGED:
                 return [*event.details["appeared"], *event.details["vanished"]]
+            # Nobody vouches for any device of the resource now; a kubelet says nothing here.
             case EventKind.DISCONNECTED | EventKind.REMOVED:
                 return self._pod_devices.reserved().get(event.resource, ())
         return ()

@@ -18,6 +18,8 @@ from kubedevices.node.inventory.resource_devices import ResourceDevices
 GRACE_PERIOD = 300.0
 """Seconds a resource stays in the capacity after its plugin went away."""
 
+# How many ended instances are kept, in case their stream opens again. A bound, because a plugin may
+# register without end.
 _REMEMBERED = 64
 
 
@@ -87,8 +89,13 @@ class Inventory:
     def __init__(self, *, grace_period: float = GRACE_PERIOD) -> None:
         self.grace_period = grace_period
         self._records: dict[str, ResourceRecord] = {}
+        # By resource and device, how many reasons there are: for a moment a device has two, when a
+        # reservation becomes a holding.
         self._reserved: dict[str, dict[str, int]] = {}
+        # By generation, instances of resources that were given up after the grace period. `_remove`
+        # puts them in, `report` takes one out when its stream brings a list after all.
         self._lost: dict[int, Instance] = {}
+        # Counted over all resources, so that a generation alone names an instance.
         self._generation = 0
 
     def __repr__(self) -> str:
@@ -179,6 +186,8 @@ class Inventory:
             for old in record.instances.values()
             if socket and old.socket == socket and old.generation != number
         ]
+        # One path is served by one process: the older one has lost its name, and its late end must
+        # not stop the new one (kubernetes#139338).
         for old in replaced:
             del record.instances[old.generation]
             old.is_live = False
@@ -187,6 +196,7 @@ class Inventory:
         for old in gone[:-_REMEMBERED]:
             del record.instances[old.generation]
         record.stopped_at = None
+        # The grace period is over with the registration, before any list; so in a kubelet.
         return Connected(number, tuple(old.generation for old in replaced))
 
     def report(
@@ -207,6 +217,7 @@ class Inventory:
         instance.is_live, instance.listed = True, devices
         record.stopped_at = None
         serving = record.serving
+        # In a rolling update both instances go on sending lists; the newer one's counts.
         if serving is not None and serving.is_live and serving.generation > generation:
             return None
         return self._serve(record, instance, plan)
@@ -224,6 +235,7 @@ class Inventory:
             return record.devices.lose()
         if record.serving is not instance:
             return None
+        # An instance that has not listed anything yet leaves the devices as they are until it does.
         heirs = [heir for heir in live if heir.listed is not None]
         return self._serve(record, heirs[-1]) if heirs else NO_CHANGE
 
@@ -248,6 +260,7 @@ class Inventory:
             elif record.is_listed:
                 capacity[name] = record.devices.capacity
                 allocatable[name] = record.devices.allocatable
+            # Its stream ended before the first list: a kubelet, too, shows capacity 0 then.
             elif record.stopped_at is not None:
                 capacity[name] = allocatable[name] = 0
         return Capacity(capacity, allocatable, tuple(removed))
@@ -260,6 +273,8 @@ class Inventory:
         return record.devices.replace(instance.listed or (), plan)
 
     def _new_record(self, resource: str) -> ResourceRecord:
+        # One mapping for both sides. It may be older than the record: pods from before a restart
+        # hold devices of a plugin that has not come back.
         reserved = self._reserved.setdefault(resource, {})
         record = ResourceRecord(resource, ResourceDevices(reserved))
         self._records[resource] = record

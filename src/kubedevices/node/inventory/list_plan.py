@@ -93,6 +93,8 @@ class ListPlan:
         if (
             pairs is not None
             and len(pairs) <= IN_PLACE
+            # Equal lengths mean that no ID was listed twice. With the same IDs in the same places,
+            # a change of health needs no new dictionary of all devices.
             and len(self._before) == len(self._known)
             and all(old.id == new.id for old, new in pairs)
         ):
@@ -135,6 +137,8 @@ class ListPlan:
         vanished: list[str] = []
         if len(new) - len(appeared) < len(self._known):
             for ids in parts(self._known):
+                # Others have the loop at each yield, and may change `_known` in place: then it must
+                # not be walked through any further.
                 vanished += [device_id for device_id in ids if device_id not in new]
                 yield
                 if self.is_stale():
@@ -162,6 +166,8 @@ class ListPlan:
         for devices in parts(self.listed):
             for device in devices:
                 before = new.get(device.id)
+                # A kubelet takes the last of two entries and counts such a device twice in the
+                # capacity.
                 if before is None or before.health == _HEALTHY or device.health != _HEALTHY:
                     new[device.id] = device
             yield

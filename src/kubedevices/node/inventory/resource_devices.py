@@ -34,7 +34,9 @@ class ResourceDevices:
         self.is_live = False
         self.free = FreeDevices()
         self.counts: Counter[int] = Counter()
+        # Counts the lists and the losses: a plan that was begun at another version is stale.
         self._version = 0
+        # Plans that are being worked out in slices, to be told of each reservation in the meantime.
         self._plans: WeakSet[ListPlan] = WeakSet()
 
     @property
@@ -87,6 +89,7 @@ class ResourceDevices:
     def lose(self) -> ListChange:
         """Take note that the plugin is gone: nothing is healthy, everything stays known."""
         self._version += 1
+        # `devices` and `counts` stay: a kubelet keeps the capacity for the grace period too.
         was_live, self.is_live = self.is_live, False
         self.healthy = set()
         self.free = FreeDevices()
@@ -118,6 +121,8 @@ class ResourceDevices:
         if plan.free is not None:
             self._take_over(plan, plan.free)
         else:
+            # Out with the old masks first, then in with the new ones: `counts` and `free` are kept
+            # by mask.
             for device in plan.gone:
                 self._take_out(device)
             if plan.devices is not None:
@@ -130,6 +135,8 @@ class ResourceDevices:
         assert plan.devices is not None
         self.devices, self.healthy, self.is_live = plan.devices, plan.healthy, True
         self.counts, self.free = plan.counts, free
+        # `free` was filled over several slices: what was reserved or freed since then is put right
+        # here.
         for device_id in plan.touched & self.healthy:
             mask = mask_of_device(self.devices[device_id])
             if device_id in self._reserved:

@@ -52,9 +52,12 @@ class Ledger:
     ) -> None:
         self.path = state_dir / LEDGER_NAME
         self._checkpoint, self._boot_id_file, self._boot_id = checkpoint, boot_id_file, ""
+        # One thread: an SQLite connection is used where it was made, and changes reach the disk in
+        # order.
         self._thread: ThreadPoolExecutor | None = None
         self._file: LedgerFile | None = None
         self._waiting: list[_Change] = []
+        # `_waiting` and these two belong to the event loop; the thread sees only what it is given.
         self._is_writing, self._changes = False, 0
 
     def __repr__(self) -> str:
@@ -129,6 +132,7 @@ class Ledger:
         self, loop: asyncio.AbstractEventLoop, file: LedgerFile, changes: Sequence[_Change]
     ) -> None:
         errors = file.make([each.make for each in changes])
+        # From the thread: futures may be set on the loop only.
         loop.call_soon_threadsafe(self._written, changes, errors)
 
     def _written(self, changes: Sequence[_Change], errors: Sequence[Exception | None]) -> None:
@@ -151,6 +155,7 @@ class Ledger:
 
     async def close(self) -> None:
         """Finish what is being written and close the file; harmless when repeated."""
+        # From here on no change is taken.
         file, self._file = self._file, None
         thread, self._thread = self._thread, None
         if thread is not None:

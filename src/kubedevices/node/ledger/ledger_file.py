@@ -66,6 +66,7 @@ CREATE TABLE resource (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE log_restarts (number INTEGER NOT NULL);
 INSERT INTO log_restarts VALUES (0);
 """
+# A pod that is admitted again keeps its number and its boot: only `confirm` makes it of this boot.
 _PUT_POD = """
 INSERT INTO pod (uid, number, namespace, name, containers, checksum, boot_id)
 VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET
@@ -125,6 +126,7 @@ class LedgerFile:
                     for pod, holdings, is_of_this_boot in pods:
                         made._put(pod, holdings, boot_id if is_of_this_boot else "")
                 made.keep_resources(resources)
+            # Closed by now, so SQLite has moved the log into this file and one rename is enough.
             unfinished.rename(path)
             sync_directory(path.parent)
         except OSError as error:

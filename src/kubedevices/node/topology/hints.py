@@ -177,6 +177,8 @@ def generate_hints(
     known = _reach(counts.known, subsets)
     usable = _reach(_sum(counts.available, counts.reusable), subsets)
     sizes = zip(subsets.sizes, known, strict=True)
+    # From all devices, also those in use: when no hint is preferred, the policy learns that a
+    # better alignment exists and is taken (KEP-693).
     smallest = next((size for size, count in sizes if count >= request), len(nodes))
     must = tuple(counts.reusable)
     return [

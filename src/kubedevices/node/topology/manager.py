@@ -53,6 +53,7 @@ class TopologyManager:
         self.settings = settings
         self._inventory, self._pod_devices = inventory, pod_devices
         self._providers, self._metrics = providers, metrics
+        # By pod uid and container.
         self._decided: dict[str, dict[str, TopologyHint]] = {}
 
     @property
@@ -102,6 +103,7 @@ class TopologyManager:
         """
         if self.settings.policy == "none":
             return None
+        # Decided anew, the nodes could be others than those of the devices it has.
         if self._has_everything(pod, container):
             return self.get_affinity(pod.uid, container.name).numa_nodes
         decided = self._decided.setdefault(pod.uid, {})

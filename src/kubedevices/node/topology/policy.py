@@ -17,6 +17,7 @@ from kubedevices.numa import NumaNodes, mask_of, nodes_of
 ProviderHints = Mapping[str, Hints]
 """What one provider says: hints by resource; nothing at all for "I do not care"."""
 
+# Tables of the counting have 2**16 entries at most.
 _COUNTING_LIMIT = 16
 
 
@@ -52,6 +53,8 @@ def decide(settings: TopologySettings, providers: Iterable[ProviderHints]) -> De
     everything = mask_of(settings.numa_nodes)
     hint = _merge(lists, everything, _Order(settings, lists))
     if single and hint.numa_nodes == NumaNodes.of_mask(everything):
+        # As the kubelet says it: all nodes of the machine are no alignment, also where there is
+        # just one.
         hint = TopologyHint(None, hint.preferred)
     return Decision(hint, settings.policy == "best-effort" or hint.preferred)
 
