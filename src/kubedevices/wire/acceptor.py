@@ -40,12 +40,14 @@ class Acceptor:
         self._listener.close()
 
     def _accept(self) -> None:
+        # A bound: a peer that connects without end must not keep the loop here.
         for _ in range(BACKLOG):
             try:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
+                # Out of files the listener stays readable, and the loop would spin on it.
                 if error.errno not in _OUT_OF_SOMETHING:
                     raise
                 logger.warning("%s: no connections for %g s: %s", self._name, PAUSE, error.strerror)
@@ -55,6 +57,7 @@ class Acceptor:
             task = self._loop.create_task(
                 self._join(connection), name=f"{self._name}: a connection"
             )
+            # The loop keeps only weak references to tasks.
             self._joining.add(task)
             task.add_done_callback(self._joining.discard)
 

@@ -71,8 +71,11 @@ class DeviceListReader:
         """
         before, blocks = self._blocks, list[_Block]()
         place, at = 0, 0  # the first block of `before` that may come now, and where
+        # By the bytes behind the ID: most devices of a list have one of a few healths and nodes.
         known: dict[bytes, _Shared] = {}
         while at < len(data):
+            # Two, so that one block which changed or vanished does not put all after it out of
+            # step.
             expected = before[place : place + 2]
             if expected and data.startswith(expected[0].data, at):
                 block, place = expected[0], place + 1
@@ -133,6 +136,7 @@ def _usual_entry(
     if end > size or length < 2 or data[start] != 0x0A or data[start - 1] > 127:
         return None
     name_end = start + 2 + data[start + 1]
+    # A length of more than one byte: left to the longer way.
     if data[start + 1] > 127 or name_end > end:
         return None
     rest = data[name_end:end]

@@ -41,7 +41,9 @@ from kubedevices.wire.unix_socket import FileIdentity
 MAX_RECEIVE = 64 * 2**20
 """Sixteen times a kubelet's limit, which kills plugins with many devices."""
 
+# Seconds between two tries while the server's queue is full.
 CONNECT_RETRY = 0.005
+# For a second connection after a GOAWAY.
 MOVE_TIMEOUT = 10.0
 
 MAX_LAST_READS = 32
@@ -106,6 +108,7 @@ class _ClientLink(GrpcLink[ClientConnection]):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        # Without an error asyncio has read to the end by itself.
         if exc is not None:
             self._read_last_words()
         super().connection_lost(exc)
@@ -155,6 +158,7 @@ class GrpcChannel:
         self._first = self._link = link  # the channel is closed with the first; the other calls
         self._identity = self.server_file = identity
         self._loop = link.loop
+        # Many calls may find the goodbye at once: one of them dials, the others wait for it.
         self._moving = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -178,6 +182,7 @@ class GrpcChannel:
         """
         limits = Limits(
             max_receive=max_receive,
+            # A client: the server opens no streams (push).
             max_streams=0,
             stream_window=2**20,
             connection_window=2**23,
@@ -216,6 +221,8 @@ class GrpcChannel:
                     await inbox.wait()
                 if inbox.error is None:
                     return _only_message(link, call)
+                # Only a call that the server has not looked at may be made twice: Allocate has
+                # consequences.
                 if not call.is_unseen or moves == MAX_MOVES:
                     raise inbox.error
             finally:
@@ -263,6 +270,8 @@ class GrpcChannel:
             link = await _open(self.path, file, limits, MOVE_TIMEOUT)
         except DialError:
             return
+        # Looked at again after the await: the channel may be closed, or the socket be another's by
+        # now.
         if self._must_move() and self._is_same_server():
             others = [each for each in self._first.successors if not each.lost.is_set()]
             self._first.successors = [*others, link]
@@ -292,6 +301,7 @@ class GrpcChannel:
 
     async def close(self) -> None:
         """End every call with CANCELLED and the connection with it."""
+        # Gives back the descriptor that holds the socket's inode.
         self._identity = self.server_file = None
         links = [*self._first.successors, self._first]
         for link in links:
@@ -347,6 +357,8 @@ async def _open(
                 sock=endpoint,
             )
             try:
+                # The kernel connects to a queue that nobody accepts from; SETTINGS prove that a
+                # server is there.
                 is_ready = await link.ready
             except BaseException:
                 link.abort()

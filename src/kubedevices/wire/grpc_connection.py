@@ -28,9 +28,14 @@ class GrpcConnection(Http2Session[Call]):
         super().__init__(clock=clock, limits=limits or Limits())
         self._clock = clock
         self._events: list[Event] = []
+        # Calls that may send, the next one first; a call that is cut off goes to the end, so that a
+        # long list does not hold up a short answer.
         self._ready: OrderedDict[Call, None] = OrderedDict()
         self._buffered = 0
+        # Until the peer's SETTINGS came; a client opens no call before, because it does not know
+        # the limit.
         self._is_ready = False
+        # Why no call can be opened any more.
         self._over: str | None = None
 
     def __repr__(self) -> str:
@@ -90,6 +95,7 @@ class GrpcConnection(Http2Session[Call]):
     # ------------------------------------------------------------ sending
 
     def _pump(self) -> None:
+        # A bound per turn: the transport is asked between two turns whether the peer still reads.
         budget = MAX_OUTPUT
         while self._ready and budget > 0 and self.room > 0:
             call, _ = self._ready.popitem(last=False)
@@ -120,6 +126,7 @@ class GrpcConnection(Http2Session[Call]):
         try:
             for message in call.reader.feed(data):
                 self._on_message(call, message)
+            # Many calls with half a message each would get around the limit per message.
             if self._buffered > self.limits.max_buffered:
                 raise RpcError(
                     StatusCode.RESOURCE_EXHAUSTED,
@@ -144,6 +151,7 @@ class GrpcConnection(Http2Session[Call]):
 
     def on_settings(self) -> None:
         """Say once that the peer is there."""
+        # INITIAL_WINDOW_SIZE may have given room to calls that waited.
         for call in self.streams.values():
             self.on_room(call)
         if not self._is_ready:
@@ -165,6 +173,7 @@ class GrpcConnection(Http2Session[Call]):
         """Let go of everything but complete messages, which may still be taken."""
         call.ended = True
         self._forget_stream(call)
+        # The reader of the call may keep it for long after this.
         call.request = NOTHING
         if call.buffered:
             call.reader.clear()

@@ -36,6 +36,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self._mapping = mmap.mmap(-1, READ_SIZE)
         self._buffer = memoryview(self._mapping)
         self._transport: asyncio.Transport | None = None
+        # `_is_paused`: the transport's buffer is full. `_is_leaving`: close after the last call.
+        # `_is_corked`: events are being worked through, and their answers go out in one write.
         self._is_paused = self._is_leaving = False
         self._is_corked = False
         self.has_started_tasks = False
@@ -65,6 +67,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         """Hand bytes in, events to the owner, and all the answers out in one write."""
         self._is_corked = True
         try:
+            # A copy, because asyncio reads into the same buffer again and messages live longer.
             self.connection.receive(bytes(self._buffer[:nbytes]))
         except ProtocolError as error:
             self.reason = f"the peer broke the protocol: {error}"
@@ -89,6 +92,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         if exc is not None and self.reason == LOST:
             self.reason = f"{LOST}: {exc}"
         self._transport = None
+        # A mapping with a view on it cannot be closed.
         self._buffer.release()
         self._mapping.close()
         self.connection.lose(self.reason)
@@ -124,6 +128,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
             return
         transport = self._transport
         if transport is not None and not transport.is_closing():
+            # A write may call pause_writing at once: then control frames still go out, messages
+            # wait in the connection, where the limits count them.
             while output := self.connection.take_output(with_data=not self._is_paused):
                 transport.write(output)
             if transport.get_write_buffer_size() > MAX_UNREAD:
@@ -140,6 +146,7 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         transport = self._transport
         if transport is None or self._closing is not None:
             return
+        # transport.close() waits for the peer to read, which a stuck peer never does.
         self._closing = self.loop.call_later(LAST_WORDS, self.abort)
         self._uncork()
         if not transport.is_closing():

@@ -80,7 +80,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
     def __init__(self, server: "GrpcServer", connection: ServerConnection) -> None:
         super().__init__(connection)
         self._server = server
-        self._running = 0
+        self._running = 0  # tasks that have not ended, also those of calls that have
         self._handshake: asyncio.TimerHandle | None = None
         self.calls: set[Call] = set()
         self.idle_since = self.loop.time()
@@ -149,6 +149,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
         if call.ended:
             return
         served: _Served = call.owner
+        # Without a deadline of the client's, only the request had to come in time.
         if call.timeout is None and served.timer is not None:
             served.timer.cancel()
         try:
@@ -215,9 +216,9 @@ class _ServerLink(GrpcLink[ServerConnection]):
                     return
                 if call.pending:
                     served.drained = self.loop.create_future()
-                    await served.drained
+                    await served.drained  # no queue: a slow reader gets the newest list next
         finally:
-            close = getattr(messages, "aclose", None)
+            close = getattr(messages, "aclose", None)  # now, not by the garbage collector
             if close is not None:
                 await close()
 
@@ -239,7 +240,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
                 served.timer.cancel()
             if served.task is not None:
                 served.task.cancel()
-                if not served.is_running:  # nor will it
+                if not served.is_running:  # its `finally` will never run
                     self._on_task_done(served.task)
                     if asyncio.iscoroutine(served.answer):
                         served.answer.close()
@@ -328,7 +329,7 @@ class GrpcServer:
             self._sweep.cancel()
             self._sweep = None
         if self._path is not None:
-            unlink_own(self._path, self._identity)
+            unlink_own(self._path, self._identity)  # first: who dials now finds no socket
         listener.close()
         for link in list(self._links):
             link.connection.refuse_calls()

@@ -10,6 +10,7 @@ from enum import Enum
 Field = tuple[bytes, bytes]
 Fields = tuple[Field, ...]
 
+# RFC 9113, section 8.2.1: no upper case, no control characters, a colon only in front.
 _NAME = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
 _VALUE = re.compile(rb"|[^\0\r\n \t](?:[^\0\r\n]*[^\0\r\n \t])?").fullmatch
 # grpc-go's servers send status texts and metadata with spaces around them as they are.

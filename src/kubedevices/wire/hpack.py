@@ -15,9 +15,12 @@ from kubedevices.wire.http2_frames import ErrorCode
 TABLE_SIZE = 4096
 """How large a peer's dynamic table may be: what SETTINGS_HEADER_TABLE_SIZE is if nobody says it."""
 
+# What a field counts beyond its name and value (RFC 7541, section 4.1).
 FIELD_OVERHEAD = 32
+# Bounds on `_known`: a peer chooses the blocks, so they must not fill the memory.
 MAX_REMEMBERED = 128
 MAX_REMEMBERED_SIZE = 512
+# Five bytes of seven bits hold any 32-bit number; without a bound a peer could send zeros for ever.
 _MAX_INTEGER_BYTES = 5
 
 NO_TABLE = b"\x20"
@@ -42,6 +45,7 @@ def _static_field(text: str) -> Field:
 
 _STATIC: tuple[Field, ...] = tuple(map(_static_field, _STATIC_TABLE.split("|")))
 _INDEX = {field: at for at, field in enumerate(_STATIC, 1)}
+# Reversed, so that of several entries with one name the lowest index stays.
 _INDEX_OF_NAME = {field[0]: at for at, field in reversed([*enumerate(_STATIC, 1)])}
 
 
@@ -119,6 +123,7 @@ class Decoder:
                 field = self._field(index)
             elif begin & 0xE0 == 0x20:
                 is_pure = False
+                # Only at the beginning of a block (section 4.2).
                 if fields:
                     raise ProtocolError("a table size inside a block", ErrorCode.COMPRESSION)
                 at = self._resize(block, at)
@@ -139,12 +144,14 @@ class Decoder:
             if room < 0:
                 text = f"header list above {self._max_list_size} bytes"
                 raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
+        # `is_pure`: the block neither used up nor changed the dynamic table.
         return tuple(fields), is_pure
 
     def _field(self, index: int) -> Field:
         if 0 < index <= len(_STATIC):
             return _STATIC[index - 1]
         if 0 <= index - len(_STATIC) - 1 < len(self._table):
+            # The newest entry of the dynamic table has the lowest index (section 2.3.3).
             return self._table[index - len(_STATIC) - 1]
         raise ProtocolError(f"no header field has the index {index}", ErrorCode.COMPRESSION)
 

@@ -33,6 +33,9 @@ class FloodGuard:
     is.
     """
 
+    # All in units of one control frame. No honest client is meant to get near 10,000 of them at
+    # once or 1,000 a second. A reset costs ten, because a stream was set up and torn down for it
+    # (the "rapid reset" attack, CVE-2023-44487).
     purse = 10_000.0
     per_second = 1_000.0
     reset_costs = 10.0

@@ -22,6 +22,7 @@ from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Floo
 MAX_DATA = 65536
 """Our largest DATA frame, whatever more the peer allows: calls take turns."""
 
+# Ended streams whose late frames are still told from mistakes.
 MAX_REMEMBERED = 1024
 
 
@@ -63,6 +64,7 @@ class Http2Output(Generic[S]):
         self._peer_frame_size = frames.DEFAULT_FRAME_SIZE
         self.peer_max_streams = MAX_31
         self._failure: Exception | None = None
+        # Sent once, before the first header block: the peer need not keep a table for us.
         self._table_update = NO_TABLE
         settings = {
             frames.MAX_CONCURRENT_STREAMS: limits.max_streams,
@@ -72,6 +74,8 @@ class Http2Output(Generic[S]):
         }
         if self.is_client:
             settings[frames.ENABLE_PUSH] = 0
+        # SETTINGS change the windows of streams only; that of the connection grows by WINDOW_UPDATE
+        # (RFC 9113, section 6.9.2).
         more = limits.connection_window - frames.DEFAULT_WINDOW
         self._output: list[bytes | memoryview] = [PREFACE] if self.is_client else []
         self._output += [frames.settings(settings), frames.number(WINDOW_UPDATE, 0, more)]
@@ -85,6 +89,7 @@ class Http2Output(Generic[S]):
         if self._next_id > MAX_31:
             return False
         self._begin(stream, self._next_id)
+        # Clients use odd numbers (section 5.1.1).
         self._next_id += 2
         self.send_headers(stream, fields)
         return True
@@ -129,6 +134,7 @@ class Http2Output(Generic[S]):
         stream.is_ended = stream.is_closed = True
         if self.streams.pop(stream.stream_id, None) is None:
             return
+        # A dict keeps the order of insertion, so the first key is the oldest.
         self._past[stream.stream_id] = is_forgiven
         if len(self._past) > MAX_REMEMBERED:
             oldest = next(iter(self._past))
@@ -137,6 +143,7 @@ class Http2Output(Generic[S]):
 
     def acknowledge(self, stream: S, size: int) -> None:
         """Let the peer send `size` more bytes on a stream."""
+        # A peer that has ended its side needs no more window.
         if not stream.is_ended and self._failure is None:
             stream.window += size
             self._output.append(frames.number(WINDOW_UPDATE, stream.stream_id, size))
@@ -154,6 +161,8 @@ class Http2Output(Generic[S]):
     def ping(self) -> None:
         """Ask for a sign of life."""
         if self._failure is None:
+            # Eight bytes of any content (section 6.7); pongs come back in the order of the pings,
+            # so they need not differ.
             self._output.append(frames.frame(frames.PING, 0, 0, b"kubedevs"))
 
     def go_away(self) -> None:

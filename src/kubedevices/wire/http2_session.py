@@ -35,12 +35,16 @@ class Http2Session(Http2Output[S], ABC):
     def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
         super().__init__(clock=clock, limits=limits)
         self._decoder = Decoder(MAX_HEADER_BLOCK)
+        # `_window`: what the peer may still send on the connection. `_unacknowledged`: what it has
+        # sent since our last WINDOW_UPDATE.
         self._window, self._unacknowledged = limits.connection_window, 0
         # What came and is not complete yet: the first words, a frame, a header block.
         self._preface = b"" if self.is_client else PREFACE
         self._rest, self._wanted = bytearray(), 0
         self._block, self._block_stream, self._block_flags = bytearray(), 0, 0
         self._only: int | None = SETTINGS  # the one kind of frame that may come next
+        # The place in this tuple is the type of the frame (RFC 9113, section 6). Other types are
+        # skipped, as section 4.1 demands.
         self._readers = (
             self._read_data,
             self._read_headers,
@@ -111,6 +115,7 @@ class Http2Session(Http2Output[S], ABC):
             self._read_frames(data)
         except ProtocolError as error:
             text = str(error)[:200].encode()
+            # The peer is told why in the debug data of GOAWAY; section 6.8.
             self._output.append(frames.goaway(self._last_peer_id, error.code, text))
             self._failure = error
             self.on_failure(f"the peer broke the protocol: {error}")
@@ -119,6 +124,8 @@ class Http2Session(Http2Output[S], ABC):
     def _read_frames(self, data: bytes) -> None:
         if self._preface:
             data = self._skip_preface(data)
+        # A frame that comes in many pieces is not looked at before it is complete, or each piece
+        # would cost a copy of all before it.
         if self._rest:
             self._rest += data
             if len(self._rest) < self._wanted:
@@ -140,6 +147,7 @@ class Http2Session(Http2Output[S], ABC):
                 break
             at = begin + size
             if size and not kind:
+                # Kind 0 is DATA. An empty DATA frame is work for nothing, like a PING.
                 self.guard.earn(FloodGuard.payload_earns)
             else:
                 self.guard.spend()
@@ -179,6 +187,8 @@ class Http2Session(Http2Output[S], ABC):
             self._take_block(stream_id, payload, bool(flags & END_STREAM))
         else:
             self._block += payload
+            # END_STREAM is a flag of HEADERS only, so it is kept until the last CONTINUATION
+            # (section 6.10).
             self._block_stream, self._block_flags = stream_id, flags
             self._only = CONTINUATION
 
@@ -246,7 +256,11 @@ class Http2Session(Http2Output[S], ABC):
     def _check_ended(self, stream_id: int) -> None:
         """Raise unless we left this stream, which the peer may not have known."""
         self._check_opened(stream_id)
+        # Frames may be on their way when we reset a stream; a peer that ended a stream itself and
+        # goes on breaks the rules (section 5.1).
         is_forgiven = self._past.get(stream_id)
+        # A client that opens stream 7 gives up 1 to 5 if they were idle (section 5.1.1). Below
+        # `_oldest_past` we no longer know, and forgive.
         if is_forgiven is None and stream_id > self._oldest_past:
             raise ProtocolError(f"stream {stream_id} was left out")
         if is_forgiven is False:
@@ -260,6 +274,7 @@ class Http2Session(Http2Output[S], ABC):
         # A slow reader slows its own stream and nobody else's.
         self._window -= size
         self._unacknowledged += size
+        # A quarter at a time: a WINDOW_UPDATE per frame would nearly double the number of frames.
         if self._unacknowledged >= self.limits.connection_window // 4:
             self._output.append(frames.number(WINDOW_UPDATE, 0, self._unacknowledged))
             self._window += self._unacknowledged
@@ -275,6 +290,7 @@ class Http2Session(Http2Output[S], ABC):
         if not stream.has_headers:
             raise ProtocolError("data before headers")
         stream.window -= size
+        # A mismatch with content-length makes a message malformed (section 8.1.1).
         if stream.promised is not None:
             stream.promised -= len(payload)
             if stream.promised < 0:
@@ -328,8 +344,11 @@ class Http2Session(Http2Output[S], ABC):
         window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_window)
         more, self._peer_window = window - self._peer_window, window
         if more:
+            # The change is work for each open stream, all for one small frame.
             self.guard.spend(len(self.streams) / 100)
         for stream in self.streams.values() if more else ():
+            # May be negative afterwards: the peer has taken back room that we used already (section
+            # 6.9.2).
             stream.room += more
             if stream.room > MAX_31:
                 text = "INITIAL_WINDOW_SIZE makes a window overflow"
@@ -354,6 +373,7 @@ class Http2Session(Http2Output[S], ABC):
         if stream is None and stream_id:
             self._check_opened(stream_id)
             return
+        # Updates of a stream that ended may still come for a while, and mean nothing (section 5.1).
         room = size + (self.room if stream is None else stream.room)
         if not size or room > MAX_31:
             text = f"WINDOW_UPDATE of {size} bytes"

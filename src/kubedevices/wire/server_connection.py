@@ -42,6 +42,7 @@ class ServerConnection(GrpcConnection):
         if not call.headers_sent:
             self.send_headers(call, grpc_headers.RESPONSE_HEADERS)
             call.headers_sent = True
+        # A view: what was sent is cut off without a copy of the rest.
         call.pending = memoryview(frame(payload))
         self._ready[call] = None
 
@@ -50,6 +51,7 @@ class ServerConnection(GrpcConnection):
         if call.ended:
             return
         if call.pending and code is StatusCode.OK:
+            # `_on_drained` sends them behind the last piece of the message.
             call.trailers = grpc_headers.trailers(code, message)
             return
         if call.is_cut:
@@ -93,6 +95,8 @@ class ServerConnection(GrpcConnection):
                 self.on_end(call, None)
 
     def _on_message(self, call: Call, message: bytes) -> None:
+        # The one message of a unary or server-streaming call is complete; client streams are not
+        # offered.
         if call.messages:
             raise RpcError(StatusCode.UNIMPLEMENTED, "every method here takes one message")
         call.messages.append(message)

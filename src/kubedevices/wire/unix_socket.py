@@ -14,8 +14,11 @@ from typing import NamedTuple, Self
 from kubedevices.errors import CannotAsk, KubedevicesError, SocketInUse
 from kubedevices.socket_paths import check_socket_path
 
+# Connections that the kernel queues before they are accepted.
 BACKLOG = 128
 
+# 28 bits of chance at least, in a name that is no longer than the one it stands for: a path that
+# fits the 107 bytes of a socket address fits with it too.
 _SHORTEST_NAME = 8
 
 
@@ -92,6 +95,7 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
     else:
         _remove_stale(path)
     first = unfinished_name(path) if by_rename else path
+    # A short name such as `a` gets a longer one until the rename.
     check_socket_path(first)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     identity = None
@@ -100,6 +104,8 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
         # The file is made with the mode of the socket, so nobody gets in before a chmod.
         os.fchmod(listener.fileno(), mode)
         listener.bind(str(first))
+        # Of the file that bind just made; a stranger may have replaced it already, which
+        # `_set_mode` checks.
         identity = FileIdentity.of(first)
         _set_mode(identity, mode)
         listener.listen(BACKLOG)
@@ -120,6 +126,8 @@ def give_name(first: Path, path: Path) -> None:
     Where there is a stale file, or no file can have two names, it is replaced by a rename.
     """
     try:
+        # A link fails where the name is taken, and file events call it "created". A rename is
+        # "moved to", for which some plugins do not watch.
         path.hardlink_to(first)
     except OSError:
         first.rename(path)
@@ -165,6 +173,7 @@ def unlink_if_dead(path: Path, *, min_age: float) -> bool:
     """
     try:
         dead = _check_free(path)
+        # Wall clock, because a file's time is of the wall clock.
         if dead is None or time.time() - path.lstat().st_mtime < min_age:
             return False
     except (KubedevicesError, OSError):
