@@ -79,6 +79,8 @@ class CdiInventory:
             kind: tuple(sorted(members, key=lambda each: natural_key(each.name)))
             for kind, members in devices.items()
         }
+        # Made before the lock is taken: an Allocate that waits in `ensure` must not wait for long
+        # lists.
         texts = {
             kind: cdi_specs.text_of(CdiSpec(kind=kind, devices=members), kind)
             for kind, members in wanted.items()
@@ -182,6 +184,7 @@ class CdiInventory:
             _release(kind)
             if cdi_specs.remove_file(kind.path):
                 _log.info("removed the CDI file %s: its devices are gone", kind.path)
+        # Looked at each time: the directory is mostly a tmpfs, and others may clear it.
         elif kind.identity is None or _identity_of(kind.path, follow=False) != kind.identity:
             if cdi_specs.write_text(kind.path, kind.text):
                 _log.info("wrote the CDI file %s", kind.path)
@@ -266,6 +269,8 @@ def _claim(kind: _Kind) -> None:
     _release(kind)
     try:
         kind.claim = untrusted_files.open_regular(kind.path)
+        # Shared, so that two processes with one kind can both hold it; `is_claimed` tries an
+        # exclusive lock.
         fcntl.flock(kind.claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         _release(kind)  # a file system without locks: then every file looks dead to others

@@ -137,6 +137,8 @@ class FileWatch:
 
         `event` is set at each change; a consumer gives its own one to wait for other things too.
         """
+        # The signatures are taken first, the watches added after that: `_update_watches` looks once
+        # more.
         subscription = Subscription(paths, event or asyncio.Event())
         self._subscriptions.add(subscription)
         try:
@@ -197,6 +199,8 @@ class FileWatch:
             for watch, mask, name in self._inotify.read():
                 if mask & inotify.IGNORED:
                     self._forget(watch)  # the directory is gone; one like it may be there again
+                # When the kernel's queue overflows, an event without a name comes: it counts as
+                # news, and the look below finds what was lost.
                 if name and name not in self._names.get(watch, ()):
                     continue  # a neighbour
                 has_news = True
@@ -227,6 +231,7 @@ class FileWatch:
                 directory = _nearest_existing(path.parent)
                 name = path.relative_to(directory).parts[0]
                 wanted.setdefault(directory, set()).add(os.fsencode(name))
+        # A path whose directory is missing is watched at the nearest ancestor that exists.
         before, kept, self._names = dict(self._watched), set[Path](), {}
         for directory, names in wanted.items():
             mask, held = inotify.OF_CONTENTS, set[Path]()
@@ -261,6 +266,7 @@ class FileWatch:
             if identity is not None and not is_file:  # not only a directory that vanished meanwhile
                 self._tell(f"cannot watch {path} ({error.strerror})")
             return False
+        # inotify gives the same number for the same inode, so only another file has another watch.
         if known is not None and known.watch != watch:
             self._unwatch(path)
         self._watched[path] = _Watched(watch, mask, identity)

@@ -26,6 +26,7 @@ OF_A_FILE = _ATTRIB | _MOVE_SELF | _DELETE_SELF | _DONT_FOLLOW
 """What to tell of a file that must not lose its name: the number of its links is an attribute."""
 
 _HEAD = struct.Struct("iIII")
+# Hundreds of events. A read that has no room for one event fails with EINVAL.
 _READ_SIZE = 65536
 
 
@@ -45,6 +46,7 @@ class Inotify:
             # Not for platforms, and not in the memory, of those who look instead of watching.
             import ctypes  # noqa: PLC0415
 
+            # Python has no inotify of its own; the C library that is loaded already has.
             libc = ctypes.CDLL(None, use_errno=True)
             self._errno = ctypes.get_errno
             self._add, self._remove = libc.inotify_add_watch, libc.inotify_rm_watch

@@ -75,6 +75,8 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
     Whatever has the name loses it, only a directory keeps it; without `overwrite` nothing does.
     Returns when it would survive a power cut. `remove_leftovers` knows what a killed writer leaves.
     """
+    # The lock below says that the writer lives: `remove_leftovers` of another process spares the
+    # file.
     temporary = f"{path}.{os.urandom(8).hex()}{_ENDING}"
     file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -82,11 +84,13 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with open(file, "wb", closefd=False) as stream:
             stream.write(data)
+        # The umask may have taken bits away; and nobody reads the file before it is complete.
         os.fchmod(file, mode)
         os.fsync(file)
         if overwrite:
             os.rename(temporary, path)  # noqa: PTH104
         else:
+            # Fails if the name is taken, which a rename would overwrite.
             os.link(temporary, path, follow_symlinks=False)
             os.unlink(temporary)  # noqa: PTH108
     except BaseException:
@@ -95,6 +99,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
         raise
     finally:
         os.close(file)
+    # The content is on disk by now, the name only after this: rename itself is not durable.
     sync_directory(path.parent)
 
 

@@ -64,6 +64,8 @@ class Damper:
             if is_ok is device.is_ok
             else (now if device.against_since is None else device.against_since)
         )
+        # What is said while a device is out still sets `against_since`, so that it comes back with
+        # the health that it has by then.
         if device.out_since is not None:
             recovers_at = self._recovers_at(device)
             if recovers_at is None or now < recovers_at:
@@ -79,6 +81,7 @@ class Damper:
 
     def _note_turn(self, device: _Device, now: float) -> None:
         device.turns = [*(each for each in device.turns if each > now - HOUR), now]
+        # Only turns to Unhealthy count: a flap is a pair of turns.
         if self.rule.max_flaps is not None and len(device.turns) > self.rule.max_flaps:
             device.out_since = now
 

@@ -81,12 +81,16 @@ class Damped(RuledMiddleware[HealthRule]):
         self._dampers: dict[str, Damper] = {}
         self._reported: dict[tuple[str, str], bool] = {}
         self._ignored: set[tuple[str, str]] = set()
+        # No waiting for first results: until a check has ended, the plugin's word counts.
         self._checks = HealthChecks(self.look_again, first_look=0.0)
         self._subjects: dict[Key, Subject] = {}
         self._has_work = asyncio.Event()
         self._maintained = next(
             (each for each in layers(scanner) if isinstance(each, Maintained)), None
         )
+        # Out by the damper and not yet in the maintenance file; `_cordoned` are those written
+        # there. When somebody removes one from the file, `_put_back_if_uncordoned` tells the
+        # damper.
         self._to_cordon: set[tuple[str, str]] = set()
         self._cordoned: set[tuple[str, str]] = set()
 
@@ -133,6 +137,7 @@ class Damped(RuledMiddleware[HealthRule]):
                 self._tell_ignored(device_type, device_id)
             before = self._reported.get((device_type, device_id))
             self._reported[device_type, device_id] = is_ok
+            # The first word about a device is no turn.
             if before is not None and before is not is_ok:
                 self.count("turned_healthy" if is_ok else "turned_unhealthy", device_type)
             if is_ok is not device.is_healthy:
@@ -204,6 +209,7 @@ class Damped(RuledMiddleware[HealthRule]):
                 _log.warning("%s: %s is out until a restart: %s", device_type, device_id, error)
                 continue
             await maintained.read_now()
+            # After the file was read: before, the device would look as if it had been uncordoned.
             self._cordoned.add(key)
 
     # ------------------------------------------------------------ checks

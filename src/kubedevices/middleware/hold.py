@@ -63,6 +63,7 @@ class Held(Middleware):
         self._domain, self._state_dir = domain, state_dir
         self._check(self.absence.rule)
         self.presence = presence_of(scanner) or Presence(is_away=False)
+        # The tree while the plugin was there. The tree of an absence has no devices.
         self._last: DeviceTree | None = None
         self._has_to_keep = asyncio.Event()
 
@@ -107,6 +108,7 @@ class Held(Middleware):
     async def scan(self, notifier: Notifier) -> None:
         """Offer what was kept, then follow the plugin."""
         if self.presence.is_away:
+            # Before the inner scan: its first tree may be the empty one of a plugin that is away.
             self.absence.begin(asyncio.get_running_loop().time())
             if self.absence.rule.over_reboot:
                 await self._read_kept()
@@ -204,6 +206,7 @@ class Held(Middleware):
         tree = self._last if self._last is not None else self.inner_tree
         now = asyncio.get_running_loop().time()
         if self.absence.since is not None and not self.absence.is_held(now):
+            # The kubelet was told so after `hold`, and a boot makes no device healthy.
             tree = all_unhealthy(tree)
         kept = {
             name: KeptList(
@@ -250,6 +253,8 @@ class HeldRelay(Relay):
         await self._held.wait_for_plugin(self.device_type)
         try:
             return await call()
+        # The plugin may get one request twice. It has to bear that: a kubelet, too, calls Allocate
+        # again for the same devices (init container, then app container).
         except PluginAway:
             # The call may have failed a moment before its presence tells.
             with contextlib.suppress(TimeoutError):

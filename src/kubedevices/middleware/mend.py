@@ -54,8 +54,10 @@ class Mended(Middleware):
         super().__init__(scanner)
         self.is_on = is_on
         self._told: set[tuple[str, str]] = set()
+        # By device type, the last devices, and since when the list has been empty.
         self._full: dict[str, Mapping[str, Device]] = {}
         self._empty_since: dict[str, float] = {}
+        # The tree whose faults were counted last: another look at the same tree counts nothing.
         self._counted: DeviceTree | None = None
 
     def use(self, is_on: bool) -> None:
@@ -146,6 +148,7 @@ class MendedRelay(Relay):
         """Return what the plugin prefers if that can be followed, or no preference."""
         try:
             answer = await super().get_preferred_allocation(request)
+        # For `hold`, which stands above and knows whether to wait.
         except PluginAway:
             raise
         except Exception as error:

@@ -118,6 +118,7 @@ class Middleware(Scanner):
             raise UsageError(f"{type(self).__name__} needs a Scanner object, not {scanner!r}")
         self.scanner = scanner
         self.counts: Counter[tuple[str, str]] = Counter()
+        # For `change`, which is called by the scanner's thread and by the thread of a look.
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._inner_tree: DeviceTree | None = None
@@ -209,6 +210,8 @@ class Middleware(Scanner):
                 self._inner_tree = part.take()[0]
                 notifier.notify(self.change(self._inner_tree, loop.time()))
 
+        # The tree is taken under the lock: of two trees at once the later one is also passed on
+        # later.
         part = Notifier(pass_on, notifier.wait_stopped)
         name = type(self).__name__
         try:
@@ -233,6 +236,7 @@ class Middleware(Scanner):
                     notifier.notify(self.change(self._inner_tree, loop.time()))
 
         while True:
+            # A wake-up only means that `_next_look` may be earlier now.
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_look):

@@ -132,14 +132,18 @@ class RecordFile:
 
     def _add(self, new: _Waiting) -> None:
         with self._changed:
+            # A list that is larger than the bound is taken when nothing else waits.
             if self._size + new.size <= MOST_WAITING or not self._waiting:
                 is_first = False
                 self._put(new)
             else:
                 is_first = not self._lost
+                # `_lost`: since the last turn of the thread. `_missing`: not yet told in the
+                # record.
                 self._lost += 1
                 self._make_room(new)
             self._changed.notify()
+        # Outside the lock: the log may block, as the disk does.
         if is_first:
             _log.warning("%s: the disk is too slow: lines of the record are lost", self.path)
 
@@ -200,6 +204,8 @@ class RecordFile:
             self._lose(len(waiting) + (new is not None))
             for each in waiting:
                 self._learn(each)
+            # What was lost is learned all the same: the next file begins with the lists as they are
+            # now.
             self._tell(error)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_ending, _TRY_AGAIN)

@@ -128,6 +128,8 @@ class Shared(RuledMiddleware[ShareRule]):
         super().__init__(scanner, plain if rules is None else rules)
         self._served: Mapping[str, Mapping[str, _Served]] = {}
         self._used_rules: Mapping[str, ShareRule] = {}
+        # By type and device, the numbers of the replicas that containers were given since our
+        # start.
         self._held: dict[str, dict[str, frozenset[int]]] = {}
 
     def line(self) -> str:
@@ -273,6 +275,7 @@ class _SharingRelay(Relay):
             shared.count("refused", self.device_type)
             raise
         answer = await self.inner.allocate(_of_devices(request))
+        # After the answer: what the plugin refused was given to nobody.
         shared.note_given(self.device_type, ids)
         shared.count("allocated", self.device_type)
         return answer
@@ -301,6 +304,7 @@ class _SharingRelay(Relay):
 
     async def _prefer(self, rule: ShareRule, asked: ContainerPreferredRequest) -> list[str]:
         shared, total = self._shared, self._shared.total(self.device_type)
+        # The only sign that a container has ended: the API has no call for it.
         shared.note_free(self.device_type, asked.available)
         doubtful = shared.doubtful(self.device_type, asked.available)
         surplus = set(shared.surplus(self.device_type, doubtful))

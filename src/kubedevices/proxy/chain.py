@@ -58,6 +58,7 @@ class Chain:
             if layer.use is None or not is_there or layer.value(rule) is None:
                 return False
         for layer in changed:
+            # Only now: a chain that is half changed would serve by a mix of two rules.
             assert layer.use is not None
             layer.use(self.layers[layer.name], layer.value(rule))
         self.rule = rule
@@ -199,6 +200,8 @@ def _hold_rule(rule: ResourceRule) -> HoldRule | None:
     )
 
 
+# The order is part of the meaning: `record` hears the plugin itself, all others a mended plugin.
+# `health` writes into the file of `maintenance` below it, and `hold` keeps a list that is damped.
 _LAYERS = (
     _Layer(
         "record",

@@ -73,6 +73,8 @@ class InsideDirectory:
         self._lock.acquire()
         tasks: list[asyncio.Task[None]] = []
         try:
+            # Before plugins can register: a registration that comes during the load would be
+            # overwritten.
             known = self._known.load()
             tasks = [
                 asyncio.create_task(self._dial_again(name, socket), name=f"known plugin of {name}")
@@ -121,6 +123,7 @@ class InsideDirectory:
         elif not scanner.is_announced:
             scanner.is_announced = True
             self._appeared(scanner)
+        # Only an instance that answered is remembered.
         self._known.add(resource, socket)
 
     def expect(self, resource: str) -> None:

@@ -66,6 +66,7 @@ class KnownSockets:
                 self._changed.clear()
                 await hook_threads.call(self._write)
         finally:
+            # Not in a thread: we are being cancelled, and an await could be cancelled again.
             if self._changed.is_set():
                 self._write()
 

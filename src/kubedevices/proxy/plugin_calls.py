@@ -149,6 +149,8 @@ class PluginCalls(CallsOnly):
             if code is StatusCode.DEADLINE_EXCEEDED and clock() >= until:
                 socket = plugin.socket.name
                 raise PluginLate(self.resource, call, socket, seconds, option) from None
+            # An error on a living connection is what the plugin says. Without one the plugin is
+            # away, and `hold` above may wait for it and ask again.
             if plugin.is_connected:
                 raise
             raise PluginAway(self.resource, call) from error

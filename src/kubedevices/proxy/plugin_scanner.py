@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 INSTANCE_LIMIT = 8
 """Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
 
+# Seconds: the grace period of a kubelet.
 _REOPEN_FOR = 300.0
 _LARGE_LIST = 256
 """Devices; longer lists are read in a thread."""
@@ -165,6 +166,7 @@ class PluginScanner(Scanner):
             return False
         read = patch_list(devices, self.list)
         if read is None and len(devices) > _LARGE_LIST:
+            # An instance may be replaced, or end, while the thread reads.
             read = await hook_threads.call(read_list, devices, self.list)
             if not self._is_news_from(endpoint):
                 return False
@@ -172,9 +174,11 @@ class PluginScanner(Scanner):
             read = read_list(devices, self.list)
         is_new = message != self._message or not self.is_here
         self.list, self._message, self._listing = read, message, endpoint
+        # After the new list is in place: the end of an older instance takes no device away.
         for old in self._instances[: self._instances.index(endpoint)]:
             self._let_go(old)
         self._report()
+        # After the report, as `Presence` demands: whoever waits finds the list.
         self.presence.arrive()
         return is_new
 
@@ -190,6 +194,8 @@ class PluginScanner(Scanner):
             self._listing = None
         if self._listing is None and self.current() is None and not self.presence.is_away:
             _log.warning("%s: its plugin is gone: %s", self.resource, reason)
+            # Before the report: `hold` keeps the last list only if it knows by then that the plugin
+            # is away.
             self.presence.leave()
             self._report()
         return endpoint in self._instances

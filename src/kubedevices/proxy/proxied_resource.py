@@ -55,6 +55,8 @@ class ProxiedResource:
     def use(self, rule: ResourceRule | None) -> None:
         """Go on with another rule, None for not at all; one that is the same is not noticed."""
         before = self.chain.rule if self.chain is not None else None
+        # Layers that can take a new rule do so: a new chain means new sockets and a new
+        # registration.
         if rule != before and (self.chain is None or rule is None or not self.chain.use(rule)):
             self.make_again()
 
@@ -93,6 +95,8 @@ class ProxiedResource:
         try:
             await asyncio.wait({again, running}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Stopped, not cancelled: the runner removes its sockets and ends calls in its own
+            # order.
             runner.stop()
             again.cancel()
             await asyncio.wait({again, running})

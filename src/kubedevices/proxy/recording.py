@@ -185,6 +185,8 @@ class _Reading:
                 _understand(line, resources, waiting)
             except (ValueError, KeyError, TypeError, KubedevicesError) as error:
                 self._problems.append(f"{line.place}: {error}: left out")
+        # Requests without an answer: the plugin hung, which is worth replaying as an error of its
+        # own.
         for (name, call, _), (_, key) in waiting.items():
             silence = RpcError(
                 StatusCode.DEADLINE_EXCEEDED,

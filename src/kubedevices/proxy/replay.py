@@ -190,5 +190,6 @@ class RecordedAnswers(CallsOnly):
                 f"{question(call, request)}: nobody asked; it has {self._resource.asked(call)}",
             )
         turn = self._asked[call, key]
+        # A retry of the kubelet gets the second answer, as the recorded kubelet did.
         self._asked[call, key] += 1
         return answers[min(turn, len(answers) - 1)]
