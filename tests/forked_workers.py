@@ -29,16 +29,18 @@ LEAVE_LIMIT = 120.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare `-n`."""
-    parser.getgroup("workers")._addoption(
-        *("-n", "--workers"), type=int, default=0, help="run tests in so many processes"
-    )
+    """Declare `-n`; where pytest-xdist is installed, `-n` means the workers of pytest-xdist."""
+    with contextlib.suppress(ValueError):
+        parser.getgroup("workers")._addoption(
+            *("-n", "--workers"), type=int, default=0, help="run tests in so many processes"
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin where workers are wanted."""
-    if config.option.workers > 0:
-        config.pluginmanager.register(ForkedWorkers(config.option.workers), PLUGIN)
+    workers = config.getoption("workers", 0)
+    if workers > 0:
+        config.pluginmanager.register(ForkedWorkers(workers), PLUGIN)
 
 
 class ForkedWorkers:
