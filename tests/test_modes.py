@@ -57,7 +57,7 @@ def test_both_count_an_allocation() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"listen": "9400", "mode": "dra"}, "listen means nothing"),
+        ({"listen": "9400", "mode": "dra", "pod_resources": Path("/x")}, "pod_resources means"),
         ({"pod_resources": Path("/x")}, "pod_resources needs listen"),
         ({"listen": "here"}, "is no address"),
     ],

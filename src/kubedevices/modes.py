@@ -59,9 +59,14 @@ class Runner(Protocol):
         """Remove the socket files at once."""
 
 
+def _is_followed(options: Any) -> bool:
+    """Whether the mode may change while the process runs."""
+    return any(options.get(each) is not None for each in ("mode_file", "mode_label"))
+
+
 def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Runner:
     """Return what serves `scanner` in this mode. Raises `UsageError` for an unknown one."""
-    if mode == "device-plugin" and options.get("mode_file") is None:
+    if mode == "device-plugin" and not _is_followed(options):
         from kubedevices.plugin.runner import PluginRunner  # noqa: PLC0415 - and the other half
 
         return PluginRunner(scanner, domain=domain, **options)
@@ -72,7 +77,7 @@ def make_runner(scanner: "Scanner", domain: str, mode: str, options: Any) -> Run
         if error.name != "h11":
             raise
         raise UsageError("mode dra needs h11: pip install 'kubedevices[dra]'") from error
-    if mode == "dra" and options.get("mode_file") is None:
+    if mode == "dra" and not _is_followed(options):
         return DraDriver(scanner, domain=domain, **options)
     return make_switch(scanner, domain, mode, options)
 
@@ -181,11 +186,11 @@ def _pages(
     """Return what tells about the runner of `scanner`, and let `options` count for it."""
     from kubedevices.plugin_pages import PluginPages  # noqa: PLC0415 - it loads Prometheus
 
-    is_driver = mode == "dra" and options.get("mode_file") is None
+    is_driver = mode == "dra" and not _is_followed(options)
     if is_driver and pod_resources is not None:
         raise UsageError("pod_resources means nothing with mode='dra': claims are told anyway")
     pages = PluginPages(listen, scanner, pod_resources=pod_resources)
-    if mode != "device-plugin" or options.get("mode_file") is not None:
+    if mode != "device-plugin" or _is_followed(options):
         from kubedevices.driver_pages import pages_beside  # noqa: PLC0415 - half of the memory
     if is_driver:
         return lambda runner: pages_beside(pages, runner)

@@ -50,6 +50,11 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
         "--mode counts",
     )
     group.add_argument(
+        "--mode-label",
+        metavar="LABEL",
+        help="label of the node with its mode, instead of a file; looked at every 10 s",
+    )
+    group.add_argument(
         "--dra-devices",
         action="append",
         default=[],
@@ -106,9 +111,10 @@ def check_mode(args: argparse.Namespace) -> None:
 
 def has_both_apis(args: argparse.Namespace) -> bool:
     """Whether devices may be in either API while the process runs."""
-    if args.dra_devices and args.mode != "split" and args.mode_file is None:
-        raise UsageError("--dra-devices needs --mode split or --mode-file")
-    return args.mode == "split" or args.mode_file is not None
+    is_followed = args.mode_file is not None or args.mode_label is not None
+    if args.dra_devices and args.mode != "split" and not is_followed:
+        raise UsageError("--dra-devices needs --mode split, --mode-file or --mode-label")
+    return args.mode == "split" or is_followed
 
 
 def driver_options(args: argparse.Namespace) -> "DraOptions":
@@ -128,9 +134,9 @@ def driver_options(args: argparse.Namespace) -> "DraOptions":
 def mode_options(args: argparse.Namespace) -> "TwoApisOptions":
     """Return how the mode of the node is found, and what a driver is told."""
     given: dict[str, Any] = {**driver_options(args)}
-    return cast(
-        "TwoApisOptions", given | {"mode_file": args.mode_file, "dra_devices": args.dra_devices}
-    )
+    for name in ("mode_file", "mode_label", "dra_devices"):
+        given[name] = getattr(args, name)
+    return cast("TwoApisOptions", given)
 
 
 def serve_driver(

@@ -19,12 +19,14 @@ class TwoApisOptions(RunnerOptions, DraOptions, total=False):
 
     mode_file: a file with the mode of the node, followed without a restart: `device-plugin`, `dra`
         or `split`. While there is none, the mode is the argument `mode`.
+    mode_label: a label of the node with the mode, instead of a file; looked at every ten seconds.
     dra_devices: the devices that are in DRA in mode `split`: globs such as `gpu/GPU-1*` for device
         type and ID, or `gpu` for all of a type.
     custody_timing: how long a device is in neither API when it changes, for tests.
     """
 
     mode_file: Path | None
+    mode_label: str | None
     dra_devices: Collection[str]
     custody_timing: CustodyTiming
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 from kubedevices.device_tree import DeviceTree
+from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.guard import KubeletGuard
+from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, device_labels
 from kubedevices.dra.options import DraSettings
 from kubedevices.dra.plugin_view import PluginView
@@ -30,7 +32,7 @@ from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.two_apis.custody import Custody, CustodyTiming
 from kubedevices.two_apis.halves import Half, PluginHalf
 from kubedevices.two_apis.held_note import HeldNote
-from kubedevices.two_apis.mode_source import FixedMode, ModeFile, ModeSource
+from kubedevices.two_apis.mode_source import FixedMode, ModeFile, ModeSource, NodeLabel
 from kubedevices.two_apis.modes_of_devices import Mode, Selector, mode_named
 from kubedevices.two_apis.options import of_drivers, of_plugins
 
@@ -364,5 +366,15 @@ def make_switch(scanner: Scanner, domain: str, mode: str, options: Mapping[str, 
         raise UsageError(
             "mode split needs dra_devices: which devices are in DRA, such as gpu/GPU-1*"
         )
-    source = FixedMode(known) if file is None else ModeFile(file.absolute(), known)
+    label = options.get("mode_label")
+    if file is not None and label is not None:
+        raise UsageError("the mode of the node is in a file or in a label: give one of them")
+    source: ModeSource = FixedMode(known)
+    if file is not None:
+        source = ModeFile(file.absolute(), known)
+    elif label is not None:
+        settings = DraSettings(**of_drivers(options))
+        api = ApiClient(find_access(settings.kubeconfig))
+        memory = settings.data_dir(domain) / "mode"
+        source = NodeLabel(api, settings.node_name, label, known, memory)
     return ApiSwitch(scanner, domain, source, selector, options)

@@ -1,0 +1,68 @@
+"""The mode of a node as one of its labels."""
+
+from typing import Any
+
+import pytest
+
+from kubedevices.errors import UsageError
+from kubedevices.two_apis import mode_source
+from tests.dra.api_server import Fault
+from tests.two_apis.node_rig import NodeRig, until
+
+BOTH = {"w-0", "w-1"}
+LABEL = "example.com/device-mode"
+
+
+@pytest.fixture(autouse=True)
+def _quick(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mode_source, "LABEL_INTERVAL", 0.05)
+    monkeypatch.setattr(mode_source, "_FIRST_LOOK", 0.2)
+    rig.options |= {"mode_file": None, "mode_label": LABEL}
+
+
+def label(rig: NodeRig, value: str) -> None:
+    metadata: dict[str, Any] = rig.api.nodes["node1"]["metadata"]
+    metadata["labels"] = {LABEL: value} if value else {}
+
+
+async def test_the_label_is_followed_without_a_restart(
+    rig: NodeRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There and back; a label that is wrong or gone changes nothing."""
+    async with rig.serving():
+        await until(lambda: rig.pods.offered == BOTH)
+        label(rig, "dra")
+        await until(lambda: rig.published == BOTH)
+        label(rig, "DRA")
+        await until(lambda: "the mode stays dra" in caplog.text)
+        label(rig, "")
+        asked = len(rig.api.requests)
+        await until(lambda: len(rig.api.requests) > asked + 3)
+        assert rig.published == BOTH
+        label(rig, "device-plugin")
+        await until(lambda: rig.pods.offered == BOTH)
+
+
+async def test_the_mode_of_last_time_counts_without_the_api_server(rig: NodeRig) -> None:
+    """Pods of a device plugin must not wait for it, and none may get the other API's devices."""
+    label(rig, "dra")
+    async with rig.serving():
+        await until(lambda: rig.published == BOTH)
+    fault, rig.api.fault = rig.api.fault, lambda _method, _path: Fault(0)
+    async with rig.serving() as switch:
+        await until(lambda: switch.has_started)
+        assert switch.mode == "dra"
+        rig.api.fault = fault
+        label(rig, "device-plugin")
+        await until(lambda: rig.pods.offered == BOTH)
+    rig.api.fault = lambda _method, _path: Fault(0)
+    async with rig.serving("dra"):
+        await until(lambda: rig.pods.offered == BOTH)
+
+
+async def test_a_wrong_label_is_told_at_the_start(rig: NodeRig) -> None:
+    """With the node and the label."""
+    label(rig, "both")
+    with pytest.raises(UsageError, match=f"the label {LABEL} of the node node1 must be one of"):
+        async with rig.serving() as switch:
+            await until(lambda: switch.has_started)
