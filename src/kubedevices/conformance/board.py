@@ -77,6 +77,7 @@ class Board:
 
     def _settle(self) -> None:
         moved = True
+        # A result that becomes final may be what others wait for.
         while moved:
             moved = False
             for entry in [*self._waiting]:

@@ -42,6 +42,8 @@ class Patience:
     def __init__(self, root: int) -> None:
         self._root = root
         self._waited: Waited = NOTHING
+        # One entry for each look: its time, the seconds lost until then in all, and how late it
+        # came.
         self._times, self._lost, self._late = [0.0], [0.0], [0.0]
 
     async def watch(self) -> None:
@@ -57,9 +59,11 @@ class Patience:
     def note(self, now: float, waited: Waited) -> None:
         """Note how long each thread had waited at `now`, and how late this look comes."""
         last, before = self._times[-1], self._waited
+        # Never below 0: the number of a thread that ended may belong to a new one.
         more = sum(max(ns - before.get(thread, 0), 0) for thread, ns in waited.items())
         self._waited = waited
         self._times.append(now)
+        # Many threads can wait at once, but no more is lost than the clock says.
         self._lost.append(self._lost[-1] + min(now - last, more / 1e9))
         self._late.append(max(now - last - LOOK_EVERY, 0) if last else 0)
 
@@ -73,6 +77,7 @@ class Patience:
         if until > self._times[-1] + LOOK_EVERY:
             self.look()
         lost = self._lost_until(until) - self._lost_until(since) + self._latest(since, until)
+        # A plugin whose threads wait all the time would otherwise never come to the end of a limit.
         return max(wall - lost, wall / MOST)
 
     def _latest(self, since: float, until: float) -> float:
@@ -106,6 +111,8 @@ class Patience:
                 return await attempt(limit)
             except WireError:
                 self.look()
+                # An error before the limit is an answer of the plugin; an error at the limit may be
+                # the machine's.
                 if loop.time() - asked < limit or self.spent(began) > limit * ENOUGH:
                     raise
 

@@ -96,6 +96,7 @@ class Waitable(Protocol):
 
 def _start_supervisor(control: socket.socket) -> Waitable:
     return subprocess.Popen(
+        # -P: no file in the user's directory takes the place of one of our modules.
         [sys.executable, "-P", "-m", f"{__package__}.supervisor", str(control.fileno())],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
@@ -147,6 +148,7 @@ class Supervisor:
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
         """Start a command in the directory we are in; raises `PluginNotStarted`."""
         number = next(self._numbers)
+        # Before the question: the process may have ended by the time the answer is read.
         process = self._processes[number] = Process(self, number, log)
         try:
             answer = await self.ask(
@@ -188,6 +190,7 @@ class Supervisor:
         if self._reading:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
+        # The end of this socket is the order to kill everything; there is no other message for it.
         self._control.close()
         await asyncio.to_thread(self._supervisor.wait, _ANSWER_LIMIT)
 

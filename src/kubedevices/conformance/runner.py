@@ -166,6 +166,7 @@ class _Run:
             await stage.pause(self._timing.hold)
         except (PluginLost, PluginNotStarted):
             pass
+        # Both: two copies may want one port, and either of them may be the loser.
         if stage.is_ready() and main.stage.is_ready():
             stack.push_async_exit(trial)
             return stage

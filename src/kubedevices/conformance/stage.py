@@ -44,6 +44,7 @@ async def open_stage(
     place = InPlace.choose() if target.in_place else Workplace.choose()
     notes = notes or Notes(Changes(target.trigger))
     binds = [*target.binds, *place.binds()] if private else []
+    # Before the directories are made: it removes them even if this process is killed.
     supervisor = await Supervisor.open(place.root)
     try:
         place.create()

@@ -42,6 +42,8 @@ class SupervisorProcess:
         for end in (wake_read, wake_write):
             end.setblocking(False)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
+        # A handler that does nothing: only for signals with a handler does Python write to
+        # `wake_write`.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         try:
             self._serve(wake_read)
@@ -104,6 +106,7 @@ class SupervisorProcess:
         enter_private_view(Bind(*bind) for bind in request["binds"])
 
     def _do_start(self, request: dict[str, Any]) -> dict[str, Any]:
+        # Both ends close at exec, so that an empty pipe means that the program runs.
         reading, writing = os.pipe()
         pid = os.fork()
         if not pid:
@@ -123,6 +126,7 @@ class SupervisorProcess:
         except OSError as error:
             os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
         finally:
+            # Not sys.exit: the `finally` blocks of the supervisor are not the child's.
             os._exit(127)
 
     def _do_signal(self, request: dict[str, Any]) -> None:
@@ -144,6 +148,7 @@ class SupervisorProcess:
 def leave_supervisor(request: dict[str, Any]) -> None:
     """Give a forked child its own session, output and directory, and signals as a new process."""
     os.setsid()
+    # For the case that the supervisor is killed itself, and kills nobody any more.
     linux.die_with_parent(signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -159,6 +164,7 @@ def kill_descendants() -> dict[int, int]:
     """Kill every process that descends from this one and collect it; return the exit codes."""
     ended = {}
     deadline = time.monotonic() + _KILL_LIMIT
+    # Again until there is no child left: a process may fork between the look and the signal.
     while time.monotonic() < deadline:
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -179,6 +185,7 @@ def descendants(root: int) -> list[int]:
     """Return the processes below `root`, children before grandchildren."""
     children_of = _children if _TELLS_CHILDREN.exists() else _all_children().__getitem__
     found = [*children_of(root)]
+    # The list grows while it is walked through, until a generation has no children.
     for pid in found:
         found += children_of(pid)
     return found
@@ -208,6 +215,7 @@ def main(descriptor: int, kind: type[SupervisorProcess] = SupervisorProcess) -> 
     """Serve one check to its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    # A plugin that had this socket open would keep the check from seeing the supervisor's end.
     os.set_inheritable(descriptor, False)
     kind(socket.socket(fileno=descriptor)).run()
 

@@ -18,6 +18,7 @@ from kubedevices.words import some_of
 CDI_DIR = Path("/var/run/cdi")
 STATIC_CDI_DIR = Path("/etc/cdi")
 
+# Leaves about 50 of a socket path's 107 bytes for the name that a plugin chooses.
 _LONGEST_PARENT = 30
 
 
@@ -139,6 +140,7 @@ class View:
 
     def outside(self, path: str) -> Path:
         """Return our path for one of the plugin's."""
+        # The last bind lies on top of those before.
         for bind in reversed(self.binds):
             for inside in {bind.inside, os.path.realpath(bind.inside)}:
                 if path == inside or path.startswith(inside.rstrip("/") + "/"):

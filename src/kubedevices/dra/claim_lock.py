@@ -23,6 +23,8 @@ class ClaimLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        # For calls within this process: in order, and without polling. The file is for other
+        # processes.
         self._inner = asyncio.Lock()
         self._file: int | None = None
 
@@ -55,6 +57,8 @@ class ClaimLock:
             if loop.time() > until:
                 problem = f"another instance of the driver has kept it for {LOCK_LIMIT:g} s"
                 raise PreparedUnwritable(str(self._path), problem)
+            # Asked again and again: a flock that waits would hold a thread, which cannot be
+            # cancelled.
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
 
@@ -66,6 +70,7 @@ def _try_lock(path: Path) -> int | None:
     file = os.open(path, how, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The lock counts only on the file that has the name now: somebody may have removed ours.
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - the same call as for the file
         mine = os.fstat(file)
         if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):

@@ -87,6 +87,7 @@ class ClaimLog:
 
     async def _note(self, before: Mapping[str, Refusal]) -> None:
         """Write the file if another claim is refused, or one for another reason."""
+        # A dict keeps the order of insertion: the oldest go.
         for uid in [*self.refused][:-_LIMIT]:
             del self.refused[uid]
         if _reasons(before) == _reasons(self.refused):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from kubedevices.dra.prepared import PreparedClaim
 
+# Seconds for a scan to end, and for claims that are still prepared when the calls have ended.
 _STOP_GRACE = 2.0
 _log = logging.getLogger(__name__)
 
@@ -200,6 +201,8 @@ class DraDriver:
     async def _serve(self, updates: TreeUpdates) -> NoReturn:
         settings, service = self.settings, self._service
         await service.start()
+        # The sockets come last: a kubelet calls as soon as it finds them, and claims, traces and
+        # devices have to be known by then.
         if not await hook_threads.call(self._traces.may_have_slices):
             self.publisher.begin_empty()
         self._knows_claims = True
@@ -221,6 +224,8 @@ class DraDriver:
                     ("CDI files", self._keep_files(watch, service)),
                 )
         finally:
+            # The streams of health never end by themselves: the stop of the sockets would wait for
+            # them.
             service.end_health()
             grace = max(settings.timing.exit_grace - _STOP_GRACE, _STOP_GRACE)
             await self.sockets.stop(grace)
@@ -256,9 +261,13 @@ class DraDriver:
         assert self._offer is not None
         async with self._noting:
             if self._guard.publishes:
+                # On disk before the first slice is written: killed in between, the next process
+                # looks for slices that are not there, and not the other way round.
                 await hook_threads.call(self._traces.note_slices)
         if not self._guard.publishes:
             self.publisher.publish(())
+        # None means that the kubelet has said nothing yet: slices of an earlier process stay as
+        # they are.
         elif (withheld := self._guard.withheld(self._tree)) is not None:
             self.withheld = withheld
             self.publisher.publish(self._offer.slices_without(withheld))
@@ -296,6 +305,8 @@ class DraDriver:
             await run_together(
                 ("publisher", self.publisher.run()), ("newer", self.sockets.yield_lead())
             )
+            # The newer instance writes now: what we knew of the server is worth nothing when we
+            # lead again.
             self.publisher.forget()
 
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:

@@ -126,6 +126,7 @@ class KubeletGuard:
                 or (before.held, before.allocatable) != (self.view.held, self.view.allocatable)
             ):
                 changed()
+            # `_hurry` ends the long pause when a device begins to be withheld.
             self._hurry.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.idle):
@@ -138,11 +139,16 @@ class KubeletGuard:
         """Update `view`; what goes wrong is logged, the same in a row once."""
         async with self._asking:
             loop = asyncio.get_running_loop()
+            # The time before the questions: an answer says nothing about what happened after it was
+            # asked for.
             asked_at, timeout = loop.time(), self._timing.answer
             try:
                 is_young = self._is_young(loop.time())
                 async with await GrpcChannel.dial(self._socket, timeout=timeout) as channel:
                     client = PodResourcesClient(channel)
+                    # In this order: what is no longer allocatable cannot be given to a pod before
+                    # the second answer. The other way round, a device given in between would be in
+                    # neither.
                     allocatable = await client.get_allocatable(timeout=timeout)
                     pods = await client.list_pods(timeout=timeout)
             except (OSError, WireError) as error:
@@ -153,6 +159,8 @@ class KubeletGuard:
             if not is_young:
                 self.view = view
             elif self.view is not None:
+                # A kubelet that has just started lists its pods only as it learns of them: pods
+                # that it knew before its restart still count.
                 self.view = view.with_pods_of(self.view)
             elif not self._has_told_of_youth:
                 self._has_told_of_youth = True

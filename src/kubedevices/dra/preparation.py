@@ -48,6 +48,7 @@ class Preparation:
         self._claims, is_whole = PreparedClaims.read(self._file)
         cdi_specs.remove_leftovers(self._cdi_dir)
         if is_whole:
+            # Files of an earlier boot go: device numbers may be others now.
             living = {each.reference.uid for each in self._claims if self._is_of_now(each)}
             for path in cdi_specs.remove_transient(self._cdi_dir, self._kind, living):
                 _log.info("removed the CDI file %s: no prepared claim has it", path)
@@ -107,6 +108,8 @@ class Preparation:
         """Return the answer for a claim that is ready, None for another one."""
         known = self._claims.get(claim.uid)
         if known and known.is_ready and self._is_of_now(known) and known.results == results:
+            # A kubelet asks again after its restart and after a reboot, when /var/run is empty: an
+            # answer without the file would let the container hang (kubernetes#141433).
             self._ensure_file(known)
             return answer_of(known.devices)
         return None
@@ -156,6 +159,7 @@ class Preparation:
             cdi=cdi_specs.text_of(spec, str(path)) if spec else "",
             groups=begun.groups if begun else (),
         )
+        # An earlier attempt of the same claim may have left a file.
         if spec is None:
             cdi_specs.remove_file(path)
         self._ensure_file(ready)
@@ -164,6 +168,7 @@ class Preparation:
 
     def take_back(self, uid: str) -> None:
         """Forget a claim and remove its CDI file; nothing happens for an unknown one."""
+        # The file first: killed in between, we still know the claim, and a kubelet calls again.
         cdi_specs.remove_file(self._path_of(uid))
         self._claims.remove(uid)
 

@@ -72,6 +72,7 @@ class PreparedClaims:
 
         What is lost that way is logged: a kubelet prepares again the claims of pods that start.
         """
+        # The identity before the content: a file that is replaced in between counts as changed.
         found, file = cls(path), FileIdentity.of(path)
         try:
             data = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT)
@@ -123,6 +124,7 @@ class PreparedClaims:
             untrusted_files.replace(self.path, _text_of(claims.values()).encode())
         except OSError as error:
             raise PreparedUnwritable(str(self.path), error.strerror or str(error)) from error
+        # Only when it is on disk: what a kubelet is told must survive a kill.
         self._claims, self._file = dict(claims), FileIdentity.of(self.path)
 
 

@@ -20,6 +20,8 @@ from kubedevices.plugin.timing import back_off
 Slices = Sequence[Sequence[DeviceObject]]
 
 _INVALID = 422
+# Writes and new lists until the list has what is wanted; more rounds mean that somebody else
+# writes.
 _ROUNDS = 4
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Publisher:
         self.is_published = False
         """Whether the server had what is wanted when it was asked last."""
 
+        # Names of devices that may be in a slice on the server. None: nobody knows, so any may be.
         self._may_be_there: set[str] | None = None
 
     def begin_empty(self) -> None:
@@ -86,6 +89,8 @@ class Publisher:
         if slices != self._wanted:
             self._wanted, self.is_published = slices, False
             if self._may_be_there is not None:
+                # Before anything is written: a device that leaves the wanted slices may be there
+                # until a list says that it is not.
                 self._may_be_there |= _names(slices)
             self._changed.set()
 
@@ -122,11 +127,14 @@ class Publisher:
         pool = Pool(self._driver, self._node, node["metadata"]["uid"])
         for _ in range(_ROUNDS):
             assert self._wanted is not None
+            # The list decides, not the answers to our writes: others write too, and servers drop
+            # fields.
             found, version = await self._api.list_slices(self._driver, self._node)
             plan = decide(found, self._wanted, pool, self._adopted)
             if plan.is_empty:
                 self._may_be_there = _names(self._wanted)
                 return version
+            # Obsolete slices first: those of the highest generation count as a part of the pool.
             for each in plan.delete:
                 await self._delete(each)
             for each in plan.update:
@@ -139,6 +147,7 @@ class Publisher:
         try:
             await self._api.delete_slice(found)
         except ApiRefused as error:
+            # Gone already is as good.
             if error.status != 404:
                 raise
 
@@ -190,6 +199,7 @@ class Publisher:
     async def _pause(self, failures: int, retry_after: float | None) -> None:
         timing = self._timing
         pause = back_off(timing.first_retry, timing.last_retry, failures)
+        # At random: after an outage of the API server the drivers of all nodes would come in step.
         await asyncio.sleep(max(pause * random.uniform(0.5, 1), retry_after or 0))
 
 

@@ -82,6 +82,7 @@ def decide(
     highest = max((_generation(each) for each in slices), default=0)
     kept: dict[int, Object] = {}
     delete = []
+    # Of two slices with one index the first by name is kept: all instances decide alike.
     for each in sorted(slices, key=lambda each: str(each["metadata"]["name"])):
         index = index_of(each)
         is_wanted = index is not None and index < len(wanted) and index not in kept
@@ -93,6 +94,8 @@ def decide(
     is_complete = len(kept) == len(wanted) and all(
         each["spec"]["pool"]["resourceSliceCount"] == len(wanted) for each in kept.values()
     )
+    # One update is atomic. With two, a scheduler could see the one without the other, so that they
+    # need a generation of their own.
     if is_complete and len(changed) <= 1:
         update = [_updated(kept[i], wanted[i], highest, len(wanted)) for i in changed]
         return Plan(tuple(delete), tuple(update))
@@ -153,6 +156,7 @@ def _created(
 
 
 def _updated(found: Object, devices: Sequence[DeviceObject], generation: int, count: int) -> Object:
+    # With its resourceVersion: an update of what others changed meanwhile is refused.
     made = copy.deepcopy(found)
     made["apiVersion"], made["kind"] = API_VERSION, "ResourceSlice"  # a list leaves them out
     made["spec"]["pool"] = _spec_pool(found["spec"]["pool"]["name"], generation, count)

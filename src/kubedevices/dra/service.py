@@ -78,6 +78,8 @@ class ClaimService:
         self._is_ending = False
         self._work: set[asyncio.Task[Any]] = set()
         self._guard = guard
+        # Devices of the claim in turn, from before the guard is asked until the checkpoint has
+        # them: so nobody else gets them in between.
         self._taking: frozenset[str] = frozenset()
 
     def is_held(self, label: str) -> bool:
@@ -126,6 +128,7 @@ class ClaimService:
     async def watch_health(self) -> AsyncIterator[list[DeviceHealth]]:
         """Yield the health of all devices at once, with each change, and every few seconds."""
         while not self._is_ending:
+            # Both before the yield: an offer that comes while the reader is slow is not missed.
             news, offer = self._offered, self._offer
             now = int(time.time())
             yield [
@@ -184,6 +187,7 @@ class ClaimService:
             task.exception()  # whoever waited has it; if nobody does any more, it is asked again
 
     async def _prepare(self, claim: ClaimReference) -> Ready:
+        # Before the turn: the API server may take long, and other claims go on meanwhile.
         results, configuration = await self._read(claim)
         await self._author.wait_until_quiet(claim, QUIET_LIMIT)
         async with self._turn():
@@ -198,6 +202,8 @@ class ClaimService:
             try:
                 await self._check_guard(claim, results, offer)
                 known = self._preparation.known(claim.uid)
+                # The scheduler gave the claim other devices than before: the author undoes the old
+                # ones first.
                 if known is not None and known.results != results:
                     await self._author.unprepare(claim, known.groups)
                 await hook_threads.call(self._preparation.begin, claim, results, offered, groups)
@@ -228,6 +234,7 @@ class ClaimService:
                 given[first] = edits.plus(await self._author.prepare(claim, group)), names
             return await hook_threads.call(self._preparation.finish, claim, given.items())
         except BaseException:
+            # The author's code still runs in its thread, and must not be undone beside itself.
             if self._author.is_late(claim):
                 self._start(self._undo_later(claim, tuple(begun)))
             else:
@@ -285,6 +292,7 @@ class ClaimService:
             found = await self._source.get_claim(claim)
         except (ApiUnreachable, ApiRefused) as error:
             known = self._preparation.known(claim.uid)
+            # A clear no, such as "not found": what we know of the claim is out of date.
             if isinstance(error, ApiRefused) and error.status < 500 and error.status != 429:
                 raise ClaimRefused(str(claim), str(error)) from error
             if known is None or not known.reference.name:

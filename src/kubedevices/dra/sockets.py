@@ -45,6 +45,7 @@ class DriverSockets:
         self._siblings = Siblings(service, driver, timing)
         self._siblings.on_change, self._siblings.leave = self._wake, self._leave
         self._is_serving, self._is_known = asyncio.Event(), asyncio.Event()
+        # One event for each task that waits: each clears its own.
         self._events = {name: asyncio.Event() for name in ("lead", "relieve", "clear", "register")}
         self.is_registered = False
         """Whether a kubelet accepted the driver when it found it last."""
@@ -64,6 +65,8 @@ class DriverSockets:
 
     async def stop(self, grace: float) -> None:
         """Serve no more; calls under way have `grace` seconds. A kubelet takes leave first."""
+        # The registration socket goes first: its end tells a kubelet that the driver leaves, while
+        # the service still answers what is under way.
         self._siblings.end_streams()
         for path in (self.registration, self.service):
             if path in self._servers:
@@ -121,6 +124,7 @@ class DriverSockets:
         self.registered(value=False)
         if self.registration in self._servers:
             await self._servers[self.registration].stop()
+        # A registration of DRA carries no list of devices, so that no devices were away.
         return False
 
     async def _relieve(self) -> NoReturn:

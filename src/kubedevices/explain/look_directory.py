@@ -146,6 +146,7 @@ class _Look:
                 refusal = NO_SOCKET
             if refusal:
                 return Socket(path, refusal)
+            # The process that called listen. 0 for a process outside of our process namespace.
             credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         listener = process(_CREDENTIALS.unpack(credentials)[0], self.opened.proc_root)
         connections = self._connections(path, listener) if listener else None

@@ -80,6 +80,7 @@ def processes_of_pods(
 
     `names` are those of pods by their uid.
     """
+    # With the systemd driver, names of cgroups have underscores in the place of dashes.
     spellings = {uid: (uid, uid.replace("-", "_")) for uid in pod_uids if uid}
     found: dict[str, list[Process]] = {}
     if not spellings:
@@ -126,6 +127,7 @@ def look_inside(
 def _inside(process: Process, root: Path, path: str, about: str, cgroup: str | None) -> Inside:
     """Look at one device; `about` is the process' status, `cgroup` what it permits."""
     try:
+        # Not through links: an absolute link in a container would lead to a file of ours.
         status = os.lstat(root / path.lstrip("/"))
     except OSError:
         return Inside(process, path)
@@ -133,6 +135,7 @@ def _inside(process: Process, root: Path, path: str, about: str, cgroup: str | N
     user = [int(each) for each in fields.get("Uid", "0 0").split()]
     group = [int(each) for each in fields.get("Gid", "0 0").split()]
     groups = {group[1], *(int(each) for each in fields.get("Groups", "").split())}
+    # A process with this capability passes all modes, but only for users of its own user namespace.
     may_override = bool(int(fields.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE)
     return Inside(
         process,
@@ -160,6 +163,7 @@ def _devices_list(process: Process, proc_root: Path, sysfs_root: Path) -> str | 
     groups = read_text(proc_root / str(process.pid) / "cgroup") or ""
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
+        # Version 2 has no such controller: there a BPF program decides, and tells nobody its list.
         if "devices" in controllers.split(","):
             folder = sysfs_root / "fs" / "cgroup" / "devices" / path.lstrip("/")
             return read_text(folder / "devices.list")

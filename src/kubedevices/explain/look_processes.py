@@ -21,8 +21,10 @@ HOST_ROOT = Path("/")
 _POD = re.compile(
     r"pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-f])"
 )
+# The kubelet mounts the container's termination log from here.
 _CONTAINER = re.compile(r"/pods/[^/ ]+/containers/([^/ ]+)/")
 _POLICY = re.compile(r'^\s*"?topologyManagerPolicy"?: *"?([a-z-]+)', re.MULTILINE)
+# The limit of the Linux kernel.
 _LINKS = 40
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _KUBELETS = {"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "k0s", "hyperkube", "rke2"}
@@ -132,6 +134,7 @@ def kubelets(proc_root: Path = PROC_ROOT, host_root: Path = HOST_ROOT) -> tuple[
 
 def _is_nested(process: Path) -> bool:
     ids = re.search(r"^NSpid:(.*)$", read_text(process / "status") or "", re.MULTILINE)
+    # NSpid has one number for each process namespace that the process is in, below ours.
     return ids is not None and len(ids[1].split()) > 1
 
 

@@ -31,6 +31,7 @@ def unix_sockets(pid: int, proc_root: Path = PROC_ROOT) -> list[UnixSocket] | No
         return None
     found = []
     for line in text.splitlines()[1:]:
+        # Seven fields, then the path, which may hold blanks.
         fields = line.split(maxsplit=7)
         if len(fields) == 8:
             found.append(UnixSocket(int(fields[6]), bool(int(fields[3], 16) & _LISTENS), fields[7]))
@@ -55,6 +56,8 @@ class OpenSockets:
         owners: dict[int, Process] = {}
         for each, inodes in self.open_by.items():
             for inode in inodes:
+                # The process with the lowest number: mostly the parent of those that inherited the
+                # socket.
                 owners.setdefault(inode, each)
         for socket in self.by_inode.values():
             if socket.listens:

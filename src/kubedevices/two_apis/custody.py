@@ -32,6 +32,8 @@ class Custody:
 
     def __init__(self, timing: CustodyTiming) -> None:
         self._timing = timing
+        # When DRA had a device last, when the device plugin ceased to offer it, how many Allocate
+        # calls for it are open, and when the last one was answered.
         self._in_slices: dict[DeviceKey, float] = {}
         self._withdrawn: dict[DeviceKey, float] = {}
         self._allocating: dict[DeviceKey, int] = {}
@@ -52,6 +54,8 @@ class Custody:
             if kept_by_dra(key):
                 self._in_slices[key] = now
             elif not wants_dra(key):
+                # DRA has let go of it, but the scheduler may have decided by slices that it read
+                # before.
                 in_slices = self._in_slices.get(key)
                 if in_slices is None or now - in_slices >= self._timing.drain:
                     offered.add(key)
@@ -81,6 +85,8 @@ class Custody:
         if now - self._allocated.get(key, -self._timing.allocated) < self._timing.allocated:
             return "the device plugin allocated it just now"
         withdrawn = self._withdrawn.get(key)
+        # What a kubelet answered before it can have seen the new list says nothing about the
+        # device.
         if withdrawn is not None and asked_at < withdrawn + self._timing.withdrawn:
             return "the device plugin offered it until now"
         return ""

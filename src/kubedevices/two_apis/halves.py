@@ -72,6 +72,8 @@ class _CustodyRelay(Relay):
         for key in keys:
             if key not in self._custody.offered:
                 raise AllocationRefused(key[1], StatusCode.FAILED_PRECONDITION)
+        # From the check to here there is no await: a device that is offered is counted as being
+        # allocated before custody can move it.
         self._custody.allocation_begins(keys)
         try:
             return await super().allocate(request)

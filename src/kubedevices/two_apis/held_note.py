@@ -43,4 +43,5 @@ class HeldNote:
             return
         self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         content = {"boot_id": self._boot_id, "devices": sorted(keys)}
+        # Durable when it returns: the note is for the time after a crash of the host.
         untrusted_files.replace(self._file, json.dumps(content).encode())

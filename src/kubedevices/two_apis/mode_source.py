@@ -79,6 +79,8 @@ class ModeFile:
                 if self.mode != before:
                     _log.info("the mode of this node is %s now: %s says so", self.mode, self.file)
                     changed()
+                # After the reading: a change between `begin` and the start of the watch is found in
+                # the first round.
                 await files.changed()
 
     def _read(self) -> Mode:

@@ -73,6 +73,9 @@ class ApiSwitch:
 
         self._traces = Traces(settings.data_dir(domain))
         self._note = HeldNote(settings.data_dir(domain), read_boot_id())
+        # `_noted`: what the file says. `_returning`: what it said at the start, after a reboot, of
+        # pods that are not admitted again yet; their devices go back to the device plugin for so
+        # long.
         self._noted: frozenset[DeviceKey] = frozenset()
         self._returning: frozenset[DeviceKey] = frozenset()
         self._note_problem = ""
@@ -81,6 +84,7 @@ class ApiSwitch:
         self._checked: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken, self._stopped = asyncio.Event(), asyncio.Event()
+        # As in `_halves`: the device plugin first, the driver second.
         self._needed = asyncio.Event(), asyncio.Event()
         self._is_stopped = False
 
@@ -135,6 +139,8 @@ class ApiSwitch:
         if self._is_stopped:
             return
         await self._source.begin()
+        # Claims or slices of an earlier process: pods give them back to the driver, whatever the
+        # mode is.
         if await hook_threads.call(self._traces.are_there):
             self._needed[1].set()
         self._noted, is_after_reboot = await hook_threads.call(self._note.read)
@@ -192,6 +198,8 @@ class ApiSwitch:
     async def _keep_custody(self) -> NoReturn:
         """Decide again at each change, and while a device is on its way."""
         while True:
+            # Polled while a device is on its way: what it waits for (claims, slices, pods) tells
+            # nobody.
             is_pending = self._decide()
             pause = self._timing.look if await self._write_note() or is_pending else None
             if self._needed[1].is_set() and self.mode == "device-plugin":
@@ -210,6 +218,8 @@ class ApiSwitch:
         self._custody.decide(self._labels, self.wants_dra, self._kept_by_dra, now)
         offered = self._custody.offered
         given = self._tree_of_plugin(tree)
+        # The device plugin gets its tree before the driver publishes (`refresh` below): a device
+        # leaves one API before it is in the other.
         self._halves[0].give(given)
         self._halves[1].give(tree)
         if len(given):
@@ -267,6 +277,8 @@ class ApiSwitch:
                 _log.error("cannot note which devices pods hold: %s", error)
             self._note_problem = str(error)
             return True
+        # Only now may DRA have what is no longer held: a kill before the write must not lose the
+        # note.
         self._noted, self._note_problem = held, ""
         self._woken.set()
         return False
