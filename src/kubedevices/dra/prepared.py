@@ -129,7 +129,7 @@ class PreparedClaims:
 
 
 class _OtherVersion(ValueError):
-    """A file that is no worse for it."""
+    """A file of another version of this program, which is intact nevertheless."""
 
 
 def _text_of(claims: Iterable[PreparedClaim]) -> str:

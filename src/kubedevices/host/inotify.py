@@ -1,7 +1,7 @@
 """inotify, as little of it as watching names in directories takes. For `file_watch`.
 
-Events are read as they come from the kernel: a directory may be written to by others all the time,
-and whoever waits for one name pays for each of theirs.
+Events are read as they come from the kernel: others may write to a directory all the time, and a
+program that waits for one name has to read the events of all names.
 """
 
 import os

@@ -72,7 +72,7 @@ def _check(file: int) -> None:
 def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = True) -> None:
     """Let `path` hold `data`, the old content or the new one at any moment; raises `OSError`.
 
-    Whatever has the name loses it, only a directory keeps it; without `overwrite` nothing does.
+    A file of that name is replaced, a directory is not; without `overwrite` no file is replaced.
     Returns when it would survive a power cut. `remove_leftovers` knows what a killed writer leaves.
     """
     # The lock below says that the writer lives: `remove_leftovers` of another process spares the
@@ -107,7 +107,7 @@ _ENDING = ".tmp"
 
 
 def remove_leftovers(directory: Path, prefix: str) -> tuple[Path, ...]:
-    """Remove what writers of files that begin with `prefix` left when they died; return it."""
+    """Remove unfinished files of writers that died, by the `prefix` of the name; return them."""
     found = sorted(directory.glob(f"{prefix}*{_ENDING}"))
     return tuple(path for path in found if _remove_unless_claimed(path))
 

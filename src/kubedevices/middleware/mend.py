@@ -104,7 +104,7 @@ class Mended(Middleware):
         return sent if found else set()
 
     def _is_too_early(self, device_type: str, tree: DeviceTree, now: float) -> bool:
-        """Whether to wait a moment for devices; a type that passed without devices may stay so."""
+        """Whether to hold an empty list back; after a moment the empty list passes."""
         if tree.count(device_type):
             if self._empty_since.pop(device_type, None) is not None:
                 text = "a list without devices, and the real list a moment later"

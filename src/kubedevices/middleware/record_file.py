@@ -152,7 +152,7 @@ class RecordFile:
         self._size += new.size
 
     def _make_room(self, new: _Waiting) -> None:
-        """Let the newest list take the place of the one before; of a call nothing is kept."""
+        """Let the newest list replace the one that waits; a call is dropped."""
         if new.text:
             return
         for at in range(len(self._waiting) - 1, -1, -1):
@@ -241,7 +241,7 @@ class RecordFile:
         self._missing = 0
 
     def _everything(self, time: float) -> bytes:
-        """Return what a reader has to know who reads nothing before."""
+        """Return the lines from which a reader can begin: all options and all lists."""
         options = [
             line(said(time, resource, OPTIONS, message=each))
             for resource, each in self._options.items()
@@ -252,7 +252,7 @@ class RecordFile:
         return b"".join(options + lists)
 
     def _learn(self, new: _Waiting) -> bytes:
-        """Return the line of what is new, relative to all before; nothing if it is not new."""
+        """Return the line for `new`, as a difference to before; empty if nothing changed."""
         if new.options is not None:
             if new.options == self._options.get(new.resource):
                 return b""

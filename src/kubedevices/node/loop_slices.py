@@ -1,6 +1,6 @@
-"""Long work on the event loop in slices of time: everybody else has a turn between two of them.
+"""Long work on the event loop in slices of time: between two slices, other tasks have a turn.
 
-For what must not be done in a thread, which would hold the interpreter for longer than a slice.
+For work that must not run in a thread: a thread would hold the interpreter for longer than a slice.
 """
 
 import asyncio

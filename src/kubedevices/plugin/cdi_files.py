@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class CdiFiles:
-    """Says what the CDI files of `domain` say; `inject` decides which devices are in them."""
+    """Writes the CDI files of `domain`; `inject` decides which devices are in them."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class CdiFiles:
         return await hook_threads.call(self._ensure, names)
 
     def close(self) -> None:
-        """Let the next process have the files; they stay."""
+        """Release the locks on the files for the next process; the files stay."""
         if self._inventory is not None:
             self._inventory.close()
 

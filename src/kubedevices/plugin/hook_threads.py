@@ -27,16 +27,16 @@ HANGING_LIMIT = 16
 """Calls of one function that may hang after their callers gave up; then it is not called again."""
 
 STOP_GRACE = 2.0
-"""How long `settle` waits for calls that nobody waits for any more."""
+"""Seconds that `settle` waits for calls whose callers gave up."""
 
 _log = logging.getLogger(__name__)
 
 
 class Deadline(NamedTuple):
-    """By when somebody has to have an answer, and how to name what was late.
+    """The time limit of one call, and the words for an error after it.
 
-    `at` is a time of the loop's clock, `seconds` how long that was at the beginning, `option` what
-    to change for more of them.
+    `at` is a time of the loop's clock, `seconds` the length of the whole limit, `option` the name
+    of the option that sets the limit.
     """
 
     at: float
@@ -45,7 +45,7 @@ class Deadline(NamedTuple):
     option: str
 
     async def keep(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """Return what `work` returns, or raise `HookTimedOut`; it is cancelled, not waited for."""
+        """Return the result of `work`, or raise `HookTimedOut`; late work is only cancelled."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(work, name=name)
         try:
@@ -85,9 +85,9 @@ def call(
 ) -> Coroutine[Any, Any, Any]:
     """Run `function(*args)` and return its answer: on the loop if it is `async`, else in a thread.
 
-    The thread sees the caller's context variables. Cancelling leaves the thread to itself: nobody
-    hears its answer, and `settle` says so if it is still running at the end. Raises `HookTimedOut`
-    after the deadline, and `HookHangs` for a function that too many threads were left to.
+    The thread sees the caller's context variables. Cancelling leaves the thread to itself: its
+    answer is dropped, and `settle` logs it if it is still running at the end. Raises `HookTimedOut`
+    after the deadline, and `HookHangs` if too many calls of the function hang already.
     """
     if inspect.iscoroutinefunction(function):
         work: Coroutine[Any, Any, Any] = function(*args)
@@ -190,7 +190,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 class _Pool:
     """Starts a thread per job up to the limit; beyond it, a thread that is done takes the next.
 
-    A job that nobody waits for any more gives up its place: however long it hangs, it stops nobody.
+    An abandoned job gives up its place: however long it hangs, it holds up no other job.
     """
 
     def __init__(self, limit: int) -> None:
@@ -233,7 +233,7 @@ class _Pool:
             job = self._end(job)
 
     def _end(self, job: _Job) -> _Job | None:
-        """Tell who waits for `job`; return the job that gets its place, if there is one."""
+        """Report the end of `job` to its caller; return the waiting job that gets its place."""
         with self._lock:
             job.has_run = True
             following = None
@@ -251,7 +251,7 @@ class _Pool:
         return None
 
     def abandon(self, job: _Job) -> None:
-        """Remember a job whose answer nobody wants; one that has no thread yet never gets one."""
+        """Give up a job whose caller has gone; a job that waits for a thread never runs."""
         job.is_abandoned = True
         with self._lock:
             if job in self._waiting:

@@ -23,13 +23,13 @@ from kubedevices.words import counted
 # The kubelet dials back and asks for our options before it answers: 1 s is plenty on one machine.
 _LEAVE_TIME = 1.0
 _QUICK_LOSSES = 2
-"""So many in a row may be what a kubelet does when another instance leaves."""
+"""So many lost streams in a row may come from a kubelet that cleans up after another instance."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Registration(NamedTuple):
-    """What was true when the kubelet accepted us."""
+    """The kubelet that accepted us, and how many streams had been opened before."""
 
     kubelet: FileIdentity
     streams_before: int
@@ -157,7 +157,7 @@ class KeptRegistration:
     async def _wait_for_chance(
         self, grpc: GrpcServer, attempt: _Registration, until: float
     ) -> bool:
-        """Wait for a reason to try again; True if none is needed any more.
+        """Wait until the next try; True if no further try is needed.
 
         A kubelet goes on with a Register call that we gave up: then a stream opens after all.
         """
@@ -215,7 +215,7 @@ class KeptRegistration:
     async def _let_kubelet_see_the_end(self, grpc: GrpcServer, first: _Registration) -> None:
         """Wait until a kubelet has dealt with the end of an older instance's streams.
 
-        Not if it hangs up on us all the same, or is no longer the one that did.
+        Ends early if this kubelet ends our stream too, or if another kubelet has started.
         """
         until = self._now() + self._timing.after_leave
         while (

@@ -1,4 +1,4 @@
-"""One Register call: made, ended early when it means nothing any more, and what its end says.
+"""One Register call: makes it, ends it when its answer no longer matters, judges the answer.
 
 When to call, and what to do then, is the registrar's decision.
 """
@@ -22,8 +22,8 @@ _NOT_REFUSED = (
     "failed to get device plugin options",
     _ALREADY_CONNECTED,
 )
-"""How a kubelet begins when it could not reach us, or still has our last registration: it, or we,
-are too busy."""
+"""Beginnings of a kubelet's errors that are no refusal: it could not reach us in time, or it still
+has our last registration."""
 
 _NO_PERMISSION = frozenset({errno.EACCES, errno.EPERM})
 _NOBODY_THERE = frozenset({errno.ENOENT, errno.ECONNREFUSED})
@@ -48,7 +48,7 @@ class RegisterCall:
         wake: asyncio.Event,
         wait: Callable[[], Awaitable[None]],
     ) -> WireError | None:
-        """Call once; None on success, or what may be over soon. Raises what is not.
+        """Call once. Returns None, or an error that may pass soon; raises lasting errors.
 
         The call ends early once `is_stale`, which is asked after each `wait`: its answer means
         nothing then. `wake` ends a `wait`.
@@ -84,7 +84,7 @@ class RegisterCall:
         return None
 
     async def register(self, timeout: float) -> None:
-        """Call; raises `WireError` or `OSError` for every other end than success."""
+        """Call Register; raises `WireError` or `OSError` if it does not succeed."""
         request = RegisterRequest(
             version=API_VERSION,
             endpoint=self._socket.name,

@@ -1,10 +1,10 @@
 """Puts one plugin server on its socket and keeps it registered until cancelled.
 
 A kubelet forgets its plugins when it restarts: it wipes the plugin directory, or only replaces
-kubelet.sock, or just ends our stream. Each of these is noticed, by file events and by the state of
-the streams, and answered with the least that mends it: a new socket when ours is gone, which is
-done here, else a new Register call beside the running service (`kept_registration`). Not for what
-the service answers (`server`), nor for what happens when it cannot go on (`served_type`).
+kubelet.sock, or just ends our stream. File events and the state of the streams tell of each case.
+The repair is the smallest one: when our socket is gone, this module makes a new one; otherwise
+`kept_registration` calls Register again beside the running service. The answers of the service are
+in `server`. What happens after an error is in `served_type`.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Registrar:
     async def run(self) -> NoReturn:
         """Serve and stay registered until cancelled.
 
-        Raises `RegistrationRefused`, `SocketInUse` and their like: what waiting cannot mend.
+        Raises `RegistrationRefused`, `SocketInUse` and other errors that no waiting repairs.
         """
         paths = [] if self._kubelet_socket is None else [self._kubelet_socket]
         self._server.streams.on_change = self.siblings.on_change = self._wake.set
@@ -192,10 +192,11 @@ class Registrar:
             await asyncio.wait({retire}, timeout=_STREAMS_END)
 
     async def _pause_after_loss(self, losses: int, kubelet: FileIdentity | None) -> bool:
-        """Pause before we bind again, so that nobody who deletes our socket keeps us busy.
+        """Pause before the next bind; return whether a kubelet started.
 
-        Not at all when it was a kubelet's start, which is no matter how often it happens: then
-        kubelet.sock is not the `kubelet` that was there when we bound. Says whether it was.
+        So a program that deletes our socket again and again does not keep us busy. After the start
+        of a kubelet there is no pause: then kubelet.sock is another file than `kubelet`, which was
+        there at the last bind.
         """
         timing = self._timing
         pause = back_off(timing.rebind_first, timing.rebind_last, losses - 2) if losses > 1 else 0
@@ -211,10 +212,10 @@ class Registrar:
     # ------------------------------------------------------------ being found
 
     async def _stay_found(self, grpc: GrpcServer) -> None:
-        """Serve until our socket is lost. A kubelet that found it looks again at a new one only.
+        """Serve until our socket is lost or given up.
 
-        So a stream that ended, or never began, and is not opened again takes a new socket; without
-        a kubelet there is no stream, and nothing happens.
+        A kubelet looks at each socket file once. So if a stream ended, or never began, and the
+        kubelet does not open it again, the socket is replaced. Without a kubelet nothing happens.
         """
         streams, watched = self._server.streams, self._watched
         # Streams up to this number belong to the socket before: they say nothing about this one.

@@ -1,7 +1,7 @@
 """How long one registration holds, and when to register again. Pure; for the registrar.
 
 A kubelet opens one ListAndWatch stream per registration. While it is open all is well. When it
-ends although kubelet.sock is still there, nobody but the plugin will mend that: a kubelet never
+ends although kubelet.sock is still there, only the plugin can repair this: a kubelet never
 reconnects by itself. Registering again at once, for ever, would be a storm when two plugins push
 each other out, so the pauses grow as long as no stream lasts. The first ones are short: a kubelet
 that clears up after another instance may hang up on us more than once.
@@ -13,7 +13,7 @@ from kubedevices.plugin.timing import Timing, back_off
 class RegistrationState:
     """One registration, from the kubelet's OK at `since`.
 
-    `losses` is how many registrations before this one in a row came to nothing.
+    `losses` is the number of registrations in a row before this one that brought no lasting stream.
     """
 
     def __init__(self, timing: Timing, since: float, losses: int = 0) -> None:

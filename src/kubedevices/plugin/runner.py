@@ -183,7 +183,7 @@ class PluginRunner:
     # ------------------------------------------------------------ device types
 
     async def _follow(self, updates: TreeUpdates, scan: asyncio.Task[None]) -> None:
-        """Do what the scanner says until it has ended; raises what ended it or a served type."""
+        """Apply the scanner's trees until it ends; raises its error, or that of a served type."""
         change = asyncio.create_task(updates.next(), name="next tree")
         try:
             while True:

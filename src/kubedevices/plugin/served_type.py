@@ -77,7 +77,7 @@ class ServedType:
         return self.registrar is not None and self.registrar.is_serving
 
     async def run(self) -> NoReturn:
-        """Serve until cancelled; raises what cannot be mended, unless it is to be isolated."""
+        """Serve until cancelled; raises lasting errors unless `on_server_error` is `isolate`."""
         loop, timing = asyncio.get_running_loop(), self._settings.timing
         failures = 0
         while True:
@@ -177,7 +177,7 @@ class ServedType:
     async def _build(self, lookup: NumaLookup, builder: DeviceListBuilder) -> DeviceList:
         """Make a list of the latest devices. In a thread: it reads /sys, and lists can be long.
 
-        A list as another plugin sent it is passed on, for which no thread is worth its start.
+        A list that another plugin sent is passed on as it is, which is too quick for a thread.
         """
         self._updated.clear()
         # The event is cleared before the devices are read: an update in between sets it again.

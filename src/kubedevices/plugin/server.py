@@ -47,7 +47,7 @@ from kubedevices.plugin.timing import HookTimeouts, Timing
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
 WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[bytes, None]]
-"""What becomes of a resource's lists on their way to a stream; its end is the stream's."""
+"""Changes a resource's lists on the way to one stream; when it ends, the stream ends."""
 
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
@@ -169,7 +169,7 @@ class PluginServer:
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """Let registrations that begin while the context lasts fail."""
+        """Make registrations fail that begin while the context lasts."""
         self._is_refusing = True
         try:
             yield
@@ -219,14 +219,14 @@ class PluginServer:
                     await self._pause(sent_at + self._min_update_interval, ended)
 
     async def _pause(self, until: float, ended: int) -> None:
-        """Wait until `until`, or for the end of the streams that were not `ended` before."""
+        """Wait until `until`, or until `end_streams` is called once more than `ended` times."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 while ended == self._ended:
                     await self._changed.wait()
 
     def allocate_at_once(self, request: AllocateRequest) -> AllocateResponse | None:
-        """Do what `allocate` does where that waits for nobody: no hook, no CDI file; or None."""
+        """Answer like `allocate` if this needs no hook and no CDI file; otherwise return None."""
         devices = self._list.devices
         asked = (devices.get(each) for part in request.containers for each in part.device_ids)
         if self._hooks.is_asked_to_allocate or any(each and each.cdi for each in asked):
@@ -250,7 +250,7 @@ class PluginServer:
 
     @contextlib.contextmanager
     def _counted_allocation(self, request: AllocateRequest) -> Iterator[None]:
-        """Count and log what becomes of a call; an error becomes the status the node gets."""
+        """Count and log the outcome of a call; turn an error into the status for the node."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -269,7 +269,7 @@ class PluginServer:
             loop.call_soon(_log.info, *said)  # the answer need not wait for it
 
     async def _look_after_cdi(self, response: AllocateResponse, deadline: Deadline) -> None:
-        """Let no name out whose file is missing: the container could not be created."""
+        """Write CDI files before their names are sent: without them no container is created."""
         ensure = self._ensure_cdi
         if ensure is None:
             return

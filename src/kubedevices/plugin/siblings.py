@@ -29,10 +29,10 @@ from kubedevices.wire.unix_socket import unlink_if_dead
 
 SERVICE = "kubedevices.Instance"
 _AT_MOST = 64
-"""Sockets of one resource that are looked at: anybody may make files in that directory."""
+"""At most so many sockets of a resource are examined: anybody may make files in the directory."""
 
 _LISTENS_SOON = 1.0
-"""Seconds in which a socket that was bound must listen, or nobody ever will."""
+"""A socket that still does not listen so many seconds after its bind counts as dead."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,12 +102,12 @@ class Siblings:
         self._wake()
 
     def note_loss(self) -> None:
-        """A kubelet has nothing from us any more: a newer one that is registered is why."""
+        """Take note that a kubelet ended our stream: a registered newer instance is the reason."""
         for newer in self._newer.values():
             newer.took_over |= newer.is_registered
 
     async def close(self) -> None:
-        """Follow nobody any more."""
+        """Stop following the newer instances."""
         tasks = [newer.task for newer in self._newer.values() if newer.task is not None]
         for task in tasks:
             task.cancel()
@@ -120,10 +120,11 @@ class Siblings:
         wait: Callable[[float | None], Awaitable[None]],
         has_streams: Callable[[], object],
     ) -> None:
-        """Return when it is our turn to register, or `goes_on()` is no more; mostly at once.
+        """Return when this instance may register, or `goes_on()` is false; mostly at once.
 
-        `wait` returns at the time that it is given, or when something may have changed. A kubelet
-        that is slow may take us in after all (`has_streams`): the newer has to relieve us again.
+        `wait(until)` returns at `until`, or earlier when something may have changed. A slow kubelet
+        may still open a stream to this instance (`has_streams`): then the newer instance is asked
+        to relieve us again.
         """
         loop, reminder = asyncio.get_running_loop(), Reminder(self._timing)
         self.look()
@@ -142,7 +143,7 @@ class Siblings:
                 await wait(again)
             elif before is not None:
                 _log.info("%s: the instance at %s is gone", self._resource, before)
-                self.look()  # or only the connection to it
+                self.look()  # perhaps only the connection ended, and it lives
                 until = loop.time() + self._timing.newcomer_patience
             elif self.is_awaited and loop.time() < until:
                 await wait(until)
@@ -164,12 +165,12 @@ class Siblings:
     # ------------------------------------------------------------ finding each other
 
     def look(self) -> None:
-        """Begin to follow the newer ones in the directory."""
+        """Begin to follow the newer instances in the directory."""
         for name in self._others(newer=True):
             self._follow(name)
 
     async def greet(self) -> None:
-        """Tell the older ones that we are there, and remove what dead ones left behind."""
+        """Tell the older instances that we are there; remove the sockets of dead instances."""
         others = self._others(newer=False)
         self._older = [
             name
@@ -186,7 +187,7 @@ class Siblings:
             )  # fmt: skip
 
     async def relieve(self) -> bool:
-        """Ask the older ones to leave, now that we serve; say whether a kubelet noticed that."""
+        """Ask the older instances to leave; return whether a kubelet may have noticed that."""
         # Taken before the first await: nobody is asked twice, and who is noted meanwhile stays in
         # the list.
         older, self._older = self._older, []
@@ -198,7 +199,7 @@ class Siblings:
         return await self._ask(name, "Greet") is not None
 
     async def _ask(self, name: InstanceSocket, method: str) -> JsonObject | None:
-        """Call an older one; None when that did not go well."""
+        """Call another instance; return None if the call failed."""
         path, deadline = self._directory / str(name), self._timing.sibling_deadline
         try:
             async with (
@@ -218,7 +219,7 @@ class Siblings:
             _log.info("%s: removed %s, whose plugin was killed", self._resource, path)
 
     def _others(self, *, newer: bool) -> list[InstanceSocket]:
-        """Return whose sockets are in the directory, the newest first."""
+        """Return the other instances with a socket in the directory, the newest first."""
         mine = self._name
         if mine is None:
             return []
@@ -257,7 +258,7 @@ class Siblings:
         return newer
 
     async def _watch(self, newer: _Newer) -> None:
-        """Stay connected to a newer one for as long as it lives."""
+        """Stay connected to a newer instance for as long as it lives."""
         path, timing = self._directory / str(newer.name), self._timing
         try:
             async with await GrpcChannel.dial(path, timeout=timing.sibling_deadline) as channel:
@@ -297,7 +298,7 @@ class Siblings:
 
     @property
     def methods(self) -> Methods:
-        """What other instances call."""
+        """The methods that other instances call."""
         if self._name is None:
             return {}
         return json_methods(
@@ -315,7 +316,7 @@ class Siblings:
         return {}
 
     async def _asked_to_relieve(self, request: JsonObject) -> JsonObject:
-        """Note that an older one, which stands by, was taken in by a kubelet."""
+        """Take note that a kubelet registered an older instance, which should stand by."""
         self._note_older(request)
         return {}
 
@@ -326,7 +327,7 @@ class Siblings:
         self._tell()
 
     async def _asked_to_leave(self, request: JsonObject) -> JsonObject:
-        """Leave, if who asks is there to see: else nobody would come back when it is gone."""
+        """Leave, but only to an instance that we can watch: else we would never come back."""
         newer = self._follow(self._sibling_in(request, newer=True))
         while not newer.answered:
             if self._newer.get(str(newer.name)) is not newer:
@@ -338,7 +339,7 @@ class Siblings:
         return {"had_streams": had_streams}
 
     def _sibling_in(self, request: JsonObject, *, newer: bool) -> InstanceSocket:
-        """Return who asks; raises `RpcError` unless it is newer, or older, and serves the same."""
+        """Return the instance that asks; raises `RpcError` if its resource or its age is wrong."""
         self._check_resource(request)
         name = InstanceSocket.parse(str(request.get("socket", "")))
         mine = self._name

@@ -47,7 +47,7 @@ CONNECT_RETRY = 0.005
 MOVE_TIMEOUT = 10.0
 
 MAX_LAST_READS = 32
-"""A server that has hung up has no more than its socket's buffer; another may never end."""
+"""Reads after a failed write: a socket's buffer is less, and a living server may never end."""
 
 MAX_MOVES = 5
 """How often a call may find that its server has just said goodbye to the connection."""

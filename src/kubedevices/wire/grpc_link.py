@@ -12,7 +12,7 @@ from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import Event, PeerGoesAway
 
 MAX_UNREAD = 4 * 2**20
-"""Bytes of ours a peer may leave unread; messages wait outside of it, so only floods get there."""
+"""Bytes that a peer may leave unread. Messages wait in the connection: only floods get here."""
 
 LAST_WORDS = 0.05
 """Seconds a closing connection has to get its last bytes out."""

@@ -30,7 +30,7 @@ REQUEST_TIMEOUT = 30.0
 """Seconds a client has to send the rest of a request it has begun."""
 
 MAX_CONNECTIONS = 512
-"""Beyond these the one that has been idle for longest ends: who says nothing locks nobody out."""
+"""At this limit the longest idle connection is closed: silent clients lock nobody out."""
 
 IDLE_TIMEOUT = 300.0
 """Seconds without a call after which a connection ends; gRPC clients then make another."""
@@ -94,7 +94,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no call, or none of which the request is here."""
+        """Whether no call is being answered: requests may still be on their way."""
         return all(call.owner.task is None for call in self.calls)
 
     def end_idle(self) -> None:
@@ -386,7 +386,7 @@ class GrpcServer:
         return True
 
     def _end_idle_links(self) -> None:
-        """End what has been idle for too long, and come again while there are connections."""
+        """Close connections that are idle for too long; repeat while there are connections."""
         loop = asyncio.get_running_loop()
         for link in [*self._links]:
             if link.is_idle and loop.time() - link.idle_since >= IDLE_TIMEOUT:

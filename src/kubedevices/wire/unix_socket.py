@@ -136,9 +136,9 @@ def give_name(first: Path, path: Path) -> None:
 
 
 def unfinished_name(path: Path) -> Path:
-    """Return a name beside `path` that nobody can guess, and no longer, to rename to `path` later.
+    """Return a name beside `path` that nobody can guess, for a file that is renamed later.
 
-    Whoever writes to the directory could have put anything at a name that is known.
+    A name that is known could be taken by anybody who may write to the directory.
     """
     length = max(len(path.name), _SHORTEST_NAME) - 1
     return path.with_name("." + os.urandom(length).hex()[:length])

@@ -121,7 +121,7 @@ class Admission:
     async def _plan(self) -> None:
         """Return with everything reserved, or raise with nothing.
 
-        What another admission holds, or a release is about to free, is waited for before the no.
+        Before it refuses, it waits for devices that others hold for now, or are about to free.
         """
         wanted = {name for each in self._pod for name, count in each.limits.items() if count}
         loop = asyncio.get_running_loop()
@@ -147,7 +147,7 @@ class Admission:
     def _plan_now(self) -> dict[ContainerResource, ContainerPreferredRequest]:
         """Reserve devices for all containers, or nothing; return what plugins must be asked first.
 
-        One breath, so that what the NUMA nodes were chosen for is still so when it is taken.
+        Without an await, so that the NUMA nodes still fit when the devices are reserved.
         """
         self.reservation = Reservation(self._pod, self._inventory, self._pod_devices)
         align = self._new_decision()
@@ -303,7 +303,7 @@ class Reservation:
             self._parts[container.name, resource] = device_ids
 
     def finish(self, container: Container) -> None:
-        """All resources of `container` are planned: what may the containers after it use?
+        """Note that `container` is planned, and which of its devices later containers may use.
 
         A plain init container leaves everything to them, a sidecar or app container keeps its own.
         """

@@ -1,8 +1,8 @@
 """The pods that were admitted: in memory and in the store, always the same in both.
 
-Between the device manager, which decides, and a `PodDevicesStore`, which makes it last. What is
-begun here is finished even when the caller is cancelled, and then answered: what is on disk must be
-in memory, and known to whoever asked.
+Between the device manager, which decides, and a `PodDevicesStore`, which makes it last. Work that
+has begun is finished and answered even if the caller is cancelled: the disk, the memory and the
+caller must agree.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -38,7 +38,7 @@ _RUNTIME_TIMEOUT = 10.0
 
 
 class AfterRestart:
-    """Everything about pods from before our start; `confirm` makes it last that one was checked."""
+    """Everything about pods from before our start; `confirm` stores that a pod was checked."""
 
     def __init__(
         self,
@@ -126,9 +126,9 @@ class AfterRestart:
         return record.serving is None or not record.serving.is_live
 
     def _may_be_planned(self, pod_uid: str, container: str, resource: str) -> bool:
-        """Whether the plugin has said what there is: an empty list before the real one does not.
+        """Whether the plugin has listed devices; an empty first list does not count.
 
-        What is held already needs no plugin, unless that plugin is back without it.
+        Devices that are held already need no plugin, unless it is back and does not list them.
         """
         if not self._inventory.has_reported(resource):
             return (container, resource) in self._gate.parts(pod_uid)

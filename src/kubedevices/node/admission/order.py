@@ -185,9 +185,9 @@ async def concurrently(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Do `work` as a whole, also when cancelled meanwhile, and return or raise what came of it.
+    """Finish `work` even if cancelled meanwhile; return its result or raise its error.
 
-    The cancellation is gone then: for the work of a turn, whose caller is told by `PodQueue.take`.
+    The cancellation is swallowed: only for work inside `PodQueue.take`, which tells the caller.
     """
     done = asyncio.ensure_future(work)
     await _end_of(done)

@@ -63,7 +63,7 @@ _READING_A_BYTE = 5e-8
 """Seconds, about: what a list costs before it gets here."""
 
 _NO_SOCKET_LIMIT = 1.0
-"""Seconds to wait for a socket that is not there; a plugin that dies leaves none."""
+"""Seconds to wait for a socket that is not there: a plugin that died leaves no socket."""
 
 
 class PluginTimeouts(NamedTuple):
@@ -77,7 +77,7 @@ class PluginTimeouts(NamedTuple):
 
 
 class EndpointListener(Protocol):
-    """Who wants to know what an endpoint's stream says."""
+    """Receives the lists of an endpoint's stream."""
 
     async def list_received(
         self,
@@ -86,13 +86,13 @@ class EndpointListener(Protocol):
         slices: LoopSlices,
         message: bytes,
     ) -> bool:
-        """Take a whole new list, which replaces the one before; say whether it said anything.
+        """Take a new list, which replaces the list before; return whether it changed anything.
 
-        What takes long is run by `slices`. `message` is the list as it came.
+        Long work is run by `slices`. `message` is the list in bytes.
         """
 
     def stream_ended(self, endpoint: "Endpoint", reason: str) -> bool:
-        """Take note that the plugin is gone, until its next list; say whether one is wanted."""
+        """Take note that the plugin is gone; return whether its next list is still wanted."""
 
 
 class Endpoint:
@@ -262,7 +262,7 @@ class Endpoint:
         )
 
     async def _call(self, rpc: Callable[[], Awaitable[Answer]]) -> Answer:
-        # As in a kubelet: whose device list nobody reads, of its devices none are given away.
+        # As in a kubelet: a plugin whose list nobody reads gets no call.
         if self.is_stopped:
             raise EndpointStopped(f"{self.resource} at {self.socket}")
         self._calls += 1
@@ -279,10 +279,10 @@ class Endpoint:
     async def follow(self, listener: EndpointListener, *, reopen_for: float = 0) -> None:
         """Pass the plugin's lists on until its stream ends for good.
 
-        Some plugins end a stream and never register again, so a lost one is opened again once, if
-        that succeeds within `reopen_for` seconds and the very same socket file is there. One that
-        ends soon again is left to the plugin, which has to register: its devices would come and
-        go. 0 leaves all of it to the plugin, as the kubelet does.
+        Some plugins end a stream and never register again. So a lost stream is opened again once,
+        if this succeeds within `reopen_for` seconds and the socket file is still the same. If the
+        new stream ends soon, too, the plugin has to register: else its devices would come and go.
+        With 0 every lost stream is left to the plugin, as in a kubelet.
         """
         loop = asyncio.get_running_loop()
         reopening, was_lost = Reopening(reopen_for), False

@@ -119,9 +119,9 @@ class EndpointTable:
         )
 
     def _replace(self, old: Endpoint, new: Endpoint) -> None:
-        """Let `old` go, but not before `new` has sent its list: some plugins count their streams.
+        """Close `old` after the first list of `new`: some plugins count their streams.
 
-        One that never sent a list itself has nothing to bridge.
+        An instance that never sent a list itself is closed at once.
         """
         heirs = self._replaced.setdefault(new, [])
         heirs += self._replaced.pop(old, [])
@@ -149,7 +149,7 @@ class EndpointTable:
         slices: LoopSlices,
         _message: bytes = b"",
     ) -> bool:
-        """Take a list of `endpoint`; one that was replaced is not listened to."""
+        """Take a list of `endpoint`; the lists of replaced instances are ignored."""
         plan = await self._plan(endpoint.resource, devices, slices)
         is_news = self._take(endpoint, devices, plan)
         if plan is not None and plan.change is not NO_CHANGE:
@@ -159,7 +159,7 @@ class EndpointTable:
     async def _plan(
         self, resource: str, devices: tuple[ReportedDevice, ...], slices: LoopSlices
     ) -> ListPlan | None:
-        """Work out in slices what the list changes; None where it must be taken at one go."""
+        """Compare the list in slices; None if it has to be compared in one step."""
         plan = None
         for _ in range(_PLANS):
             record = self._inventory.record(resource)
@@ -250,7 +250,7 @@ class EndpointTable:
     # ------------------------------------------------------------ plugins go
 
     def disconnect(self, resource: str, socket: Path, reason: str = "its socket is gone") -> None:
-        """Let every instance at `socket` go; others of the resource are not touched."""
+        """Close every instance at `socket`; other instances of the resource stay."""
         for endpoint in self._at(resource, socket):
             self._lose(endpoint, reason)
             self._close(endpoint)

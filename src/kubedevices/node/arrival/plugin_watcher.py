@@ -166,7 +166,7 @@ class PluginWatcher:
             self._state.registered(path, plugin, file)
 
     async def _introduce(self, path: Path) -> RegisteredPlugin:
-        """Ask the socket what it is, connect to the plugin, and tell it; undo that on failure."""
+        """Ask the socket for its plugin, connect to it, and notify it; undo this on failure."""
         try:
             channel = await GrpcChannel.dial(path, timeout=self._timing.dial, follow_links=False)
         except DialError as error:
@@ -230,8 +230,8 @@ def explain_plugin(info: PluginInfo) -> RegistrationError | None:
 def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
     """Return every socket in `directory` and below, with which file it is.
 
-    Names that begin with a dot are somebody's unfinished business. Links are not followed. Raises
-    `OSError` when it could not look; a folder that is gone or not for us has no sockets.
+    Names that begin with a dot are skipped: their owners have not finished them. Links are not
+    followed. Raises `OSError`, but a folder that is gone or closed to us counts as empty.
     """
 
     def failed(error: OSError) -> None:

@@ -41,7 +41,7 @@ _NAME_MAX = 255
 _ACCEPTED_LIMIT = 1000
 
 _LONGEST_TEXT = 1024
-"""Far more than any version, name or endpoint has; the rest would be remembered for nothing."""
+"""Characters; no version, name or endpoint is so long, and longer texts only cost memory."""
 
 
 class RegistrationServer:
@@ -93,9 +93,9 @@ class RegistrationServer:
     async def register(self, request: RegisterRequest) -> None:
         """Check `request` and connect to the plugin; the reply says that both are done.
 
-        When the caller gives up, it goes on without it: as at a kubelet, the plugin is registered
-        all the same, and of one that died whoever watches the node hears at once what it did last.
-        Asked again, the new registration takes the place of the abandoned one.
+        If the caller hangs up, the registration goes on, as in a kubelet: the plugin is registered
+        all the same. If the plugin died, the node reports at once what the plugin did last. A
+        second call for the same resource and endpoint replaces the abandoned registration.
 
         `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
         """
@@ -143,7 +143,7 @@ class RegistrationServer:
     def _count(self, request: RegisterRequest) -> None:
         """Count a call that is over: by its resource, if a plugin of it was ever accepted.
 
-        Everybody may call, with any name, and a number by a name stays for ever.
+        Anybody may call with any name, and a counter with a name stays for ever.
         """
         name = request.resource_name
         self._metrics.count(REGISTRATIONS, name if name in self._accepted else OTHER)
@@ -165,7 +165,7 @@ class RegistrationServer:
 
 
 def _bounded(request: RegisterRequest) -> RegisterRequest:
-    """Return `request` with texts that cannot be right anyway cut off, and wrong all the same."""
+    """Return `request` with over-long texts cut off; such texts are refused later anyway."""
     return request._replace(
         version=_cut(request.version),
         endpoint=_cut(request.endpoint),

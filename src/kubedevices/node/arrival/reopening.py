@@ -3,7 +3,7 @@
 FIRST_REOPEN, LAST_REOPEN = 0.1, 10.0
 
 LASTING = 30.0
-"""Seconds after which a stream that was opened again was worth it."""
+"""A stream that was opened again and lasted so many seconds counts as a success."""
 
 
 class Reopening:

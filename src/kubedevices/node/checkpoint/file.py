@@ -38,7 +38,7 @@ def read_bytes(path: Path) -> bytes | None:
 def move_in(path: Path, boot_id: str) -> StoredState:
     """Return what a kubelet left in `path`; a file that cannot be trusted is put aside.
 
-    Raises `CannotRead`: to start without knowing would be to give devices away twice.
+    Raises `CannotRead`: a start without this knowledge could give devices away twice.
     """
     try:
         data = untrusted_files.read_bytes(path, limit=_LIMIT)

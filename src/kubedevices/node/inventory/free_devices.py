@@ -30,7 +30,7 @@ def mask_of_device(device: ReportedDevice) -> int:
 class SortedIds:
     """A set of device IDs in natural order, as a list of short sorted blocks.
 
-    `_last` has for each block a key that nothing in it exceeds and everything after it does.
+    `_last` has a key for each block: no key of the block is larger, and all keys after it are.
     """
 
     __slots__ = ("_blocks", "_ids", "_last")

@@ -76,7 +76,7 @@ class ResourceRecord:
 
     @property
     def endpoint(self) -> Instance | None:
-        """Who answers calls: whose list counts, else the newest connected, else who was last."""
+        """The instance to call: the one whose list counts, else the newest, else the last."""
         if self.serving is not None and self.serving.is_live:
             return self.serving
         live = self.live
@@ -112,10 +112,10 @@ class Inventory:
         return self._records.get(resource)
 
     def is_known(self, resource: str) -> bool:
-        """Whether pods that ask for `resource` are our business.
+        """Whether pods that ask for `resource` get devices from here.
 
-        From its registration on; a kubelet begins with the first list, and before it lets pods
-        start without their devices.
+        True from the registration on. A kubelet waits for the first list, and until then starts
+        such pods without their devices.
         """
         return resource in self._records or bool(self._reserved.get(resource))
 
@@ -206,7 +206,7 @@ class Inventory:
         devices: Sequence[ReportedDevice],
         plan: ListPlan | None = None,
     ) -> ListChange | None:
-        """Take a list, as planned; None when it does not count: a newer instance has sent one."""
+        """Take a list, as planned; None if the list of a newer instance counts instead."""
         record = self._records.get(resource)
         if generation in self._lost and self._lost[generation].resource == resource:
             record = record or self._new_record(resource)
@@ -321,6 +321,6 @@ class Inventory:
         self._forget_unreserved(resource)
 
     def _forget_unreserved(self, resource: str) -> None:
-        """Names come and go; a record keeps its mapping, because its devices look at it."""
+        """Drop an empty mapping; a record keeps its mapping, because its devices read it."""
         if resource not in self._records and not self._reserved.get(resource):
             self._reserved.pop(resource, None)

@@ -17,7 +17,7 @@ AT_ONCE = 500
 """Devices between two pauses: less than a millisecond."""
 
 IN_PLACE = 500
-"""So many changes are made in the sets that there are; more of them make new ones."""
+"""Up to so many changes are made in the existing sets; for more changes new sets are made."""
 
 _HEALTHY = Health.HEALTHY.value
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ NO_CHANGE = ListChange()
 class ListPlan:
     """One list, and what it changes. `steps` works it out; then `change` is not None.
 
-    `devices` is None where nothing or only `gone` and `come` has to be exchanged in place.
+    `devices` is None if nothing changes, or if only `gone` and `come` are exchanged in place.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class ListPlan:
         return appeared, changed, moved
 
     def let_go(self) -> Generator[None, None, None]:
-        """Give what was before back in slices: at one go it takes as long as making it."""
+        """Free the old objects in slices: freeing all at once takes as long as making them."""
         before = [*self._before, *self._known.values()]
         self._before, self._known = (), {}
         while before:

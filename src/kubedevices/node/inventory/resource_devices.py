@@ -110,7 +110,7 @@ class ResourceDevices:
         return plan
 
     def replace(self, listed: Sequence[ReportedDevice], plan: ListPlan | None = None) -> ListChange:
-        """Take a whole new list, as planned; without a plan that is good still, at one go."""
+        """Take a new list by its plan; without a valid plan the list is compared in one step."""
         if plan is None or plan.change is None or plan.is_stale():
             plan = self.plan(listed)
             for _ in plan.steps():

@@ -2,8 +2,8 @@
 
 The store of a real node. The file itself is `ledger_file`; this is the thread that writes it, and
 what happens when it is missing (a kubelet's checkpoint is moved in) or damaged (put aside, and the
-checkpoint again). Nothing waits here on the event loop's own time. What comes while the disk is
-busy shares the next transaction.
+checkpoint again). The event loop never waits for the disk. Changes that come while the disk is busy
+share the next transaction.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ LEDGER_NAME = "ledger.db"
 
 _CHANGES_PER_LOG = 400
 _LONG_LOG = 4 * 1024 * 1024
-"""What that many changes make; moving it into the main file takes a few milliseconds."""
+"""Bytes of so many changes; to move them into the main file takes a few milliseconds."""
 
 
 class _Change(NamedTuple):
-    """What is to be done in the file, and what is done when it is safe or has failed."""
+    """A change of the file, and the future that gets its success or its error."""
 
     make: Callable[[LedgerFile], None]
     done: asyncio.Future[None]
@@ -122,7 +122,7 @@ class Ledger:
         return change.done
 
     def _write_next(self) -> None:
-        """Let the thread write all that waits, unless it is writing: then that comes first."""
+        """Give all waiting changes to the thread, unless it is still writing."""
         if self._waiting and not self._is_writing and self._thread and self._file:
             changes, self._waiting, self._is_writing = self._waiting, [], True
             loop = asyncio.get_running_loop()

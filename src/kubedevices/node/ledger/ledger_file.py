@@ -79,7 +79,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LedgerFile:
-    """An open ledger. Of `open` and `create` one makes it."""
+    """An open ledger, made by `open` or by `create`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
@@ -203,7 +203,7 @@ class LedgerFile:
             )
 
     def log_size(self) -> int:
-        """Return the length of the log, of which the end may be from before it began anew."""
+        """Return the size of the log file, whose end may be older than its last restart."""
         try:
             return Path(f"{self.path}-wal").stat().st_size
         except OSError:

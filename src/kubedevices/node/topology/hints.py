@@ -22,7 +22,7 @@ ALL_SUBSETS_LIMIT = 12
 """Up to this many NUMA nodes with devices every set of them is looked at."""
 
 HINT_LIMIT = 1024
-"""With more nodes it is the small sets, as many sizes as fit in here, and the set of all."""
+"""With more nodes only the small sets, up to this number, and the set of all nodes."""
 
 
 class TopologyHint(NamedTuple):

@@ -139,7 +139,7 @@ class TopologyManager:
         return self._decided.get(pod_uid, {}).get(container, NO_AFFINITY)
 
     def note_admitted(self, pod_uid: str) -> None:
-        """Count what was decided: it stands. One decision of many for a pod does."""
+        """Count the decisions, which are final now; in scope `pod` a pod has one decision."""
         if self.settings.policy == "single-numa-node":
             decided = self._decided.get(pod_uid, {})
             for _ in list(decided)[: 1 if self.settings.scope == "pod" else None]:

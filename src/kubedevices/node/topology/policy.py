@@ -146,7 +146,7 @@ def _merge(lists: Sequence[_List], everything: int, order: _Order) -> TopologyHi
 
 
 def _agreed(lists: Sequence[_List], everything: int) -> set[int]:
-    """Return the masks that all can have in common: every list prefers that very one, or any."""
+    """Return the preferred masks on which all agree: each list prefers the mask, or any mask."""
     strict = [each.preferred for each in lists if not each.any_preferred]
     if strict:
         common = reduce(frozenset.intersection, strict)
