@@ -328,3 +328,47 @@ def node_plugin(directory: Path) -> Iterator[None]:
 
         until_sync(is_listed, DEADLINE)
         yield
+
+
+def test_several_nodes_run_in_one_process(directory: Path) -> None:
+    """Each has its own directory and state, and its name before each of its lines."""
+    with running(
+        ["node", "--socket-dir", str(directory), "--count", "2", "-o", "json"],
+        log=directory.with_name("log"),
+    ) as process:
+        ready = [event(process), event(process)]
+        assert [(each["event"], each["node"]) for each in ready] == [
+            ("ready", "node-1"), ("ready", "node-2"),
+        ]  # fmt: skip
+        places = [directory / name for name in ("node-1", "node-2")]
+        assert [each["socket_dir"] for each in ready] == [str(place) for place in places]
+        with running(
+            ["simulate", "--socket-dir", str(places[1])], log=directory.with_name("plugin")
+        ):
+            resource = "example.com/simple-device"
+            assert (
+                run("wait", resource, "--allocatable", 2, "--socket-dir", places[1]).returncode == 0
+            )
+            registered = event(process)
+            assert (registered["event"], registered["node"]) == ("registered", "node-2")
+            listed = run("devices", "--socket-dir", places[0], "-o", "json")
+            assert resource not in listed.stdout
+        assert (directory / "node-2.state").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--count", "0"], "--count 0: from 1 to 100 nodes"),
+        (["--count", "2", "--metrics", "0"], "--metrics is of one node, leave it out with --count"),
+        (["--count", "2", "--state-dir", "/x"], "--state-dir is of one node"),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused(
+    options: list[str], message: str, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything starts; the kubelet's directory is never one of many."""
+    assert main(["node", "--socket-dir", str(directory), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["node", "--count", "2"]) == 2
+    assert "--count needs --socket-dir DIR" in capsys.readouterr().err

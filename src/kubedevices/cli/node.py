@@ -1,29 +1,39 @@
 """`kubedevices node`: run a node. Accepts plugins and prints one line per event until stopped.
 
 The keys of `-o json` are a promise: each line is an object with `time`, `event` and, as the event
-has them, `resource`, `pod` and the details of `kubedevices.node.events`.
+has them, `node` (with --count), `resource`, `pod` and the details of `kubedevices.node.events`.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import math
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kubedevices.cli.asking import add_node_arguments, state_directory
 from kubedevices.cli.log_lines import timestamp
 from kubedevices.cli.node_arguments import (
     add_service_arguments,
     check_directories,
+    node_places,
     topology_settings,
 )
 from kubedevices.host import service_manager
+from kubedevices.socket_paths import default_state_dir
 from kubedevices.unblocked_output import describe_dropped
 from kubedevices.words import counted
+
+if TYPE_CHECKING:
+    from kubedevices.metrics import Metrics
+    from kubedevices.node.device_manager import DeviceManager
+    from kubedevices.node.doors.control import ControlService
+    from kubedevices.node.events import NodeEvent
 
 NAME = "node"
 HELP = """\
@@ -36,6 +46,7 @@ EXAMPLES = """\
 examples:
   kubedevices node --socket-dir /tmp/kd
   kubedevices node --socket-dir /tmp/kd -o json | jq .
+  kubedevices node --socket-dir /tmp/kd --count 3          /tmp/kd/node-1 and so on
   kubedevices devices --socket-dir /tmp/kd                 in another terminal
 """
 
@@ -45,6 +56,13 @@ _SHOWN = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of this verb."""
     add_node_arguments(parser)
+    parser.add_argument(
+        "--count",
+        type=int,
+        metavar="N",
+        help="run N nodes in this process, each in a directory of its own below --socket-dir: "
+        "node-1, node-2 and so on",
+    )
     parser.add_argument(
         "--grace-period",
         type=_seconds,
@@ -92,30 +110,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+Show = Callable[[Mapping[str, Any], str], None]
+"""Shows an event of a node, which has an empty name if there is only one."""
+
+
+class _Node(NamedTuple):
+    """A node of this process; `name` is empty if it is the only one."""
+
+    name: str
+    directory: Path
+    manager: "DeviceManager"
+    control: "ControlService"
+    events: "AsyncIterator[NodeEvent]"
+
+
 async def _serve(args: argparse.Namespace) -> None:
-    from kubedevices.cli.node_services import node_services
     from kubedevices.metrics import NO_METRICS, NODE_BEGINNINGS, PrometheusMetrics
-    from kubedevices.node.device_manager import DeviceManager
-    from kubedevices.node.doors.control import ControlService
-    from kubedevices.node.settings import NodeSettings
 
     metrics = PrometheusMetrics(NODE_BEGINNINGS) if args.metrics else NO_METRICS
-    settings = NodeSettings(
-        grace_period=args.grace_period,
-        admission_wait=args.admission_wait,
-        topology=topology_settings(args),
-    )
-    state_dir = state_directory(args)
-    manager = DeviceManager(
-        args.socket_dir, state_dir=state_dir, settings=settings, metrics=metrics
-    )
+    nodes = _make_nodes(args, metrics)
     line_of = _json_line if args.output == "json" else _text_line
 
-    def show(event: Mapping[str, Any]) -> None:
-        print(line_of(event), flush=True)
+    def show(event: Mapping[str, Any], node: str) -> None:
+        print(line_of({"node": node, **event} if node else event), flush=True)
 
     describe_dropped(sys.stdout, lambda lines: line_of({"event": "missed", "events": lines}))
-    events = manager.subscribe()
     printing = asyncio.current_task()
     loop = asyncio.get_running_loop()
     stopping = False
@@ -128,30 +147,79 @@ async def _serve(args: argparse.Namespace) -> None:
         if printing is not None:
             printing.cancel()
 
-    control = ControlService(manager, state_dir)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)  # before the start: that may take a while
     try:
-        async with manager, node_services(args, manager, metrics) as places:
-            await control.start()
-            try:
-                for service, place in places.items():
-                    show({"event": "serving", "service": service, "at": place})
-                show({"event": "ready", "socket_dir": str(args.socket_dir)})
-                service_manager.notify(service_manager.READY)
-                for pod in (await control.pods({}))["pods"]:
-                    if reason := pod["left_behind"]:
-                        name = f"{pod['namespace']}/{pod['name']}" if pod["name"] else pod["uid"]
-                        show({"event": "left behind", "pod": name, "reason": reason})
-                async for event in events:
-                    show(event.as_dict())
-            finally:
-                service_manager.notify(service_manager.STOPPING)
-                await control.stop()
+        async with _running(args, nodes, metrics) as places:
+            for service, place in places.items():
+                show({"event": "serving", "service": service, "at": place}, "")
+            for node in nodes:
+                show({"event": "ready", "socket_dir": str(node.directory)}, node.name)
+            service_manager.notify(service_manager.READY)
+            await _print_all(nodes, show)
     except asyncio.CancelledError:
         if not stopping:
             raise
-    show({"event": "stopped"})
+    show({"event": "stopped"}, "")
+
+
+def _make_nodes(args: argparse.Namespace, metrics: "Metrics") -> list[_Node]:
+    """Return the node of `--socket-dir`, or those of `--count`, each in a directory below it."""
+    from kubedevices.node.device_manager import DeviceManager
+    from kubedevices.node.doors.control import ControlService
+    from kubedevices.node.settings import NodeSettings
+
+    settings = NodeSettings(
+        grace_period=args.grace_period,
+        admission_wait=args.admission_wait,
+        topology=topology_settings(args),
+    )
+    nodes = []
+    for name, directory in node_places(args).items():
+        state_dir = default_state_dir(directory) if name else state_directory(args)
+        manager = DeviceManager(directory, state_dir=state_dir, settings=settings, metrics=metrics)
+        control = ControlService(manager, state_dir)
+        nodes.append(_Node(name, directory, manager, control, manager.subscribe()))
+    return nodes
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    args: argparse.Namespace, nodes: Sequence[_Node], metrics: "Metrics"
+) -> "AsyncIterator[dict[str, str]]":
+    """Run the nodes and what is beside them; yields what to say about the latter."""
+    from kubedevices.cli.node_services import node_services
+
+    async with contextlib.AsyncExitStack() as running:
+        for node in nodes:
+            await running.enter_async_context(node.manager)
+        places = await running.enter_async_context(node_services(args, nodes[0].manager, metrics))
+        for node in nodes:
+            await node.control.start()
+            running.push_async_callback(node.control.stop)
+        running.callback(service_manager.notify, service_manager.STOPPING)
+        yield places
+
+
+async def _print_all(
+    nodes: Sequence[_Node], show: Callable[[Mapping[str, Any], str], None]
+) -> None:
+    if len(nodes) == 1:
+        await _print(nodes[0], show)
+        return
+    async with asyncio.TaskGroup() as printers:
+        for node in nodes:
+            printers.create_task(_print(node, show), name=f"events of {node.name}")
+
+
+async def _print(node: _Node, show: Show) -> None:
+    """Show what was left behind, then every event, until cancelled."""
+    for pod in (await node.control.pods({}))["pods"]:
+        if reason := pod["left_behind"]:
+            name = f"{pod['namespace']}/{pod['name']}" if pod["name"] else pod["uid"]
+            show({"event": "left behind", "pod": name, "reason": reason}, node.name)
+    async for event in node.events:
+        show(event.as_dict(), node.name)
 
 
 def _json_line(event: Mapping[str, Any]) -> str:
@@ -159,7 +227,8 @@ def _json_line(event: Mapping[str, Any]) -> str:
 
 
 def _text_line(event: Mapping[str, Any]) -> str:
-    return f"{time.strftime('%H:%M:%S')} {describe(event)}"
+    node = f"{event['node']} " if "node" in event else ""
+    return f"{time.strftime('%H:%M:%S')} {node}{describe(event)}"
 
 
 def describe(event: Mapping[str, Any]) -> str:

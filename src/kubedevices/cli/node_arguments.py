@@ -1,12 +1,17 @@
 """Arguments of `kubedevices node` beyond where it is: topology, services beside kubelet.sock."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubedevices.cli.asking import absolute_path
+from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
     from kubedevices.node.topology.options import TopologySettings
+
+
+_MOST_NODES = 100
 
 
 def add_service_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,10 +110,27 @@ def topology_settings(args: argparse.Namespace) -> "TopologySettings":
         raise UsageError(f"{error} ({hint})" if hint else str(error)) from error
 
 
+def node_places(args: argparse.Namespace) -> dict[str, Path]:
+    """Return the directory of each node by its name; a node without `--count` has none."""
+    if args.count is None:
+        return {"": args.socket_dir}
+    return {f"node-{i}": args.socket_dir / f"node-{i}" for i in range(1, args.count + 1)}
+
+
 def check_directories(args: argparse.Namespace) -> None:
-    """Refuse one directory for two purposes; raises `UsageError`."""
+    """Refuse one directory or service for two purposes; raises `UsageError`."""
     from kubedevices.errors import UsageError
 
+    if args.count is not None:
+        if not 1 <= args.count <= _MOST_NODES:
+            raise UsageError(f"--count {args.count}: from 1 to {_MOST_NODES} nodes")
+        for option in ("--state-dir", "--plugin-registry", "--pod-resources", "--metrics"):
+            if getattr(args, option.removeprefix("--").replace("-", "_")) is not None:
+                raise UsageError(f"{option} is of one node, leave it out with --count")
+        if args.socket_dir == DEVICE_PLUGIN_DIR:
+            raise UsageError("--count needs --socket-dir DIR")
+        for directory in node_places(args).values():
+            directory.mkdir(parents=True, exist_ok=True)
     for option, other in (
         ("--state-dir", args.state_dir),
         ("--plugin-registry", args.plugin_registry),
