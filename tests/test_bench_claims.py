@@ -80,6 +80,19 @@ class Broken(Widgets, kd.Allocator):
         raise RuntimeError("the widget is on fire")
 
 
+def test_the_first_that_is_available_is_taken(bench: Bench, scanner: Widgets) -> None:
+    """The driver knows the request by its name, whichever subrequest was chosen."""
+    bench.start(scanner, domain=DRIVER, mode="dra")
+    bench.claim("other", {WIDGET: 1})
+    choices = [
+        {"name": name, "deviceClassName": f"widget.{DRIVER}", "count": count}
+        for name, count in (("many", 3), ("some", 2))
+    ]
+    claim = bench.claim("pod", [{"name": "it", "firstAvailable": choices}])
+    assert claim.by_request == {"it": ("w-1", "w-2")}
+    assert claim.options_of["it"].env == {"W1": "1", "W2": "2"}
+
+
 def test_a_driver_that_refuses_is_quoted(bench: Bench) -> None:
     """With the words that the event of the pod would have."""
     bench.start(Broken(kd.Device("w")), domain=DRIVER, mode="dra")

@@ -233,6 +233,7 @@ async def test_an_ability_that_has_no_place_is_refused(rig: Rig) -> None:
         ({"domain": "x" * 60 + ".com"}, InvalidResourceName),
         ({"node_name": "Node 1"}, UsageError),
         ({"allocate_timeout": 0}, UsageError),
+        ({"unhealthy_effect": "no-schedule"}, UsageError),
         ({"kubelet_dir": Path("/" + "x" * 90)}, SocketPathTooLong),
     ],
     ids=str,

@@ -64,6 +64,25 @@ def test_a_client_certificate_is_loaded(
     assert len(context.get_ca_certs()) == 1
 
 
+def test_a_ca_that_was_replaced_counts_for_the_next_connection(
+    key_pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A cluster puts the new CA beside the old one for a while."""
+    authority = tmp_path / "ca"
+    access = ApiAccess("https://api", ca=authority)
+    certificate = key_pair[0].read_text()
+    counts = []
+    for name in ("one", "two"):
+        command = f"openssl req -x509 -key {key_pair[1]} -subj /CN={name} -out {tmp_path / name}"
+        subprocess.run(command.split(), check=True, capture_output=True, timeout=60)
+        certificate += (tmp_path / name).read_text()
+        authority.write_text(certificate)
+        context = access.tls()
+        assert context is not None
+        counts.append(len(context.get_ca_certs()))
+    assert counts == [2, 3]
+
+
 def test_a_key_that_does_not_belong_to_the_certificate_is_refused(
     key_pair: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -63,6 +63,15 @@ def test_an_unhealthy_device_is_tainted() -> None:
     assert made["taints"] == [{"key": "example.com/unhealthy", "effect": "NoSchedule"}]
 
 
+@pytest.mark.parametrize("effect", ["NoExecute", "None"])
+def test_the_taint_has_the_effect_that_was_chosen(effect: str) -> None:
+    """And goes with the health."""
+    tree = tree_of(Device("a", health=Health.UNHEALTHY), Device("b"))
+    sick, well = offer_of(tree, DRIVER, effect).objects
+    assert [each["effect"] for each in sick["taints"]] == [effect]
+    assert "taints" not in well
+
+
 @pytest.mark.parametrize(
     ("count", "unhealthy", "sizes"),
     [

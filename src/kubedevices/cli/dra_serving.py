@@ -25,9 +25,10 @@ _OF_PLUGINS = {
 }
 """Options that mean nothing to a DRA driver, and their values if they are not given."""
 
-_OF_DRA = ("kubelet_dir", "kubeconfig", "kube_node", "prepare_timeout")
-OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node")
-"""Of them, those that any driver has."""
+OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node", "unhealthy_effect")
+"""Options of every driver, None if they are not given."""
+
+_OF_DRA = (*OF_DRIVERS, "prepare_timeout")
 
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
@@ -95,6 +96,12 @@ def add_driver_arguments(
         help=f"{when}: the name of this node in the API (default: the variable "
         "NODE_NAME, then the host's name)",
     )
+    group.add_argument(
+        "--unhealthy-effect",
+        choices=("NoSchedule", "NoExecute", "None"),
+        help=f"{when}: effect of the taint of an unhealthy device; NoExecute ends the pods that "
+        "have it (default: NoSchedule)",
+    )
 
 
 def check_mode(args: argparse.Namespace) -> None:
@@ -126,6 +133,8 @@ def driver_options(args: argparse.Namespace) -> "DraOptions":
         options["kubeconfig"] = args.kubeconfig
     if args.kube_node is not None:
         options["node_name"] = args.kube_node
+    if args.unhealthy_effect is not None:
+        options["unhealthy_effect"] = args.unhealthy_effect
     if getattr(args, "prepare_timeout", None) is not None:
         options["prepare_timeout"] = args.prepare_timeout
     return options

@@ -247,7 +247,8 @@ class DraDriver:
         """Offer a new tree to claims, to the kubelet and to the API server."""
         for device_type in tree:
             self._hooks_of(device_type)
-        offer = offer_of(await hook_threads.call(lookup.complete, tree), self.domain)
+        found = await hook_threads.call(lookup.complete, tree)
+        offer = offer_of(found, self.domain, self.settings.unhealthy_effect)
         for line in describe_refused(dict(offer.refused.items() - self._refused.items())):
             _log.error("%s", line)
         self._refused = offer.refused

@@ -28,7 +28,7 @@ _SEMVER = re.compile(
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
-_EFFECTS = ("None", "NoSchedule", "NoExecute")
+EFFECTS = ("None", "NoSchedule", "NoExecute")
 
 
 def device_problem(device: Mapping[str, Any]) -> str:
@@ -53,8 +53,8 @@ def _problems(device: Mapping[str, Any]) -> Iterator[str]:
     if len(taints) > _TAINTS:
         yield f"{len(taints)} taints, at most {_TAINTS} are allowed"
     for taint in taints:
-        if taint["effect"] not in _EFFECTS:
-            yield f"the effect {taint['effect']!r} of a taint is none of {', '.join(_EFFECTS)}"
+        if taint["effect"] not in EFFECTS:
+            yield f"the effect {taint['effect']!r} of a taint is none of {', '.join(EFFECTS)}"
 
 
 def _name_problem(name: str) -> str:

@@ -5,10 +5,11 @@ import os
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from kubedevices.cdi.names import SUBDOMAIN
 from kubedevices.dra.guard import GuardTiming
+from kubedevices.dra.limits import EFFECTS
 from kubedevices.errors import SocketPathTooLong, UsageError
 from kubedevices.plugin.cdi_files import CDI_DIR
 from kubedevices.plugin.options import new_instance
@@ -30,6 +31,8 @@ class DraOptions(TypedDict, total=False):
     cdi_dir: where the CDI files of claims are written (default: /var/run/cdi).
     allocate_timeout, pre_start_timeout, prepare_timeout: seconds that a hook may take, at most 20
         (default: 10, 20, 20).
+    unhealthy_effect: that of the taint of an unhealthy device: "NoSchedule" (default), "None", or
+        "NoExecute", which ends the pods that have the device.
     guard_timing: how often the kubelet is asked which devices its device plugins have, for tests.
     timing: every waiting time, for tests.
     """
@@ -43,6 +46,7 @@ class DraOptions(TypedDict, total=False):
     allocate_timeout: float
     pre_start_timeout: float
     prepare_timeout: float
+    unhealthy_effect: Literal["NoSchedule", "NoExecute", "None"]
     guard_timing: GuardTiming
     timing: Timing
 
@@ -60,6 +64,7 @@ class DraSettings:
     allocate_timeout: float = HookTimeouts().allocate
     pre_start_timeout: float = HookTimeouts().pre_start
     prepare_timeout: float = HookTimeouts().prepare
+    unhealthy_effect: str = "NoSchedule"
     guard_timing: GuardTiming = field(default_factory=GuardTiming)
     timing: Timing = field(default_factory=lambda: Timing(exit_grace=25.0))
     instance: str = field(default_factory=new_instance, init=False)
@@ -70,6 +75,11 @@ class DraSettings:
         if len(name) > 253 or not SUBDOMAIN.fullmatch(name):
             raise UsageError(f"{name!r} cannot be the name of a node")
         object.__setattr__(self, "node_name", name)
+        if self.unhealthy_effect not in EFFECTS:
+            allowed = ", ".join(EFFECTS)
+            raise UsageError(
+                f"unhealthy_effect must be one of {allowed}, not {self.unhealthy_effect!r}"
+            )
         for path in ("kubelet_dir", "cdi_dir"):
             object.__setattr__(self, path, Path(getattr(self, path)).absolute())
         for option in ("allocate_timeout", "pre_start_timeout", "prepare_timeout"):

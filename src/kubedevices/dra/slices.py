@@ -63,15 +63,18 @@ class Offer:
         return self.devices[label].device_type, self.devices[label].device.id
 
 
-def offer_of(tree: DeviceTree, driver: str) -> Offer:
-    """Return what `driver` offers of `tree`; one bad device takes no other device away."""
+def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer:
+    """Return what `driver` offers of `tree`; one bad device takes no other device away.
+
+    `effect` is that of the taint of an unhealthy device.
+    """
     devices: dict[str, Offered] = {}
     objects: list[DeviceObject] = []
     refused: dict[DeviceKey, str] = {}
     for key, label in device_labels(tree).items():
         device_type, device_id = key
         device = tree.devices(device_type)[device_id]
-        made = _device_object(label, device_type, device, driver)
+        made = _device_object(label, device_type, device, driver, effect)
         problem = made if isinstance(made, str) else device_problem(made)
         if problem or label in devices:
             refused[key] = problem or f"another device has the name {label!r} already"
@@ -82,7 +85,9 @@ def offer_of(tree: DeviceTree, driver: str) -> Offer:
     return Offer(devices, tuple(objects), refused)
 
 
-def _device_object(label: str, device_type: str, device: Device, driver: str) -> DeviceObject | str:
+def _device_object(
+    label: str, device_type: str, device: Device, driver: str, effect: str
+) -> DeviceObject | str:
     """Return the device as an object of the API, or what is wrong with it."""
     attributes: dict[str, Any] = {"type": {"string": device_type}}
     if len(device.id.encode()) <= limits.TEXT_LIMIT:
@@ -100,7 +105,7 @@ def _device_object(label: str, device_type: str, device: Device, driver: str) ->
     if device.capacity:
         made["capacity"] = {name: {"value": str(size)} for name, size in device.capacity.items()}
     if not device.is_healthy:
-        made["taints"] = [{"key": f"{driver}/unhealthy", "effect": "NoSchedule"}]
+        made["taints"] = [{"key": f"{driver}/unhealthy", "effect": effect}]
     return made
 
 
