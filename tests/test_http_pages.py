@@ -258,7 +258,7 @@ async def test_an_address_that_is_taken_is_told(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "reason"), [("a..b", "that is no name of a host"), ("192.0.2.1", "Cannot assign")]
+    ("host", "reason"), [("a..b", "this is not a host name"), ("192.0.2.1", "Cannot assign")]
 )
 async def test_a_host_that_is_not_here_is_told(host: str, reason: str) -> None:
     """As the resolver or the kernel puts it, in one line."""

@@ -57,7 +57,10 @@ def test_both_count_an_allocation() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"listen": "9400", "mode": "dra", "pod_resources": Path("/x")}, "pod_resources means"),
+        (
+            {"listen": "9400", "pod_resources": Path("/x"), "mode": "dra"},
+            "pod_resources has no effect",
+        ),
         ({"pod_resources": Path("/x")}, "pod_resources needs listen"),
         ({"listen": "here"}, "is no address"),
     ],

@@ -55,7 +55,7 @@ def parse_address(text: str) -> Address:
     ):
         raise UsageError(
             f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9400, [::1]:9400, or "
-            "*:9400 for everybody"
+            "*:9400 for all addresses"
         )
     return Address((host[1:-1] if is_bracketed else host) or "127.0.0.1", int(port))
 
@@ -99,7 +99,7 @@ class PageServer:
                     self._accept, host, port, limit=REQUEST_LIMIT
                 )
         except UnicodeError as error:  # of the encoding for host names
-            raise CannotAsk(f"cannot listen on {host}:{port}: that is no name of a host") from error
+            raise CannotAsk(f"cannot listen on {host}:{port}: this is not a host name") from error
         except OSError as error:
             raise CannotAsk(f"cannot listen on {host}:{port}: {_reason(error)}") from error
 

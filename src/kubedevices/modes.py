@@ -188,7 +188,9 @@ def _pages(
 
     is_driver = mode == "dra" and not _is_followed(options)
     if is_driver and pod_resources is not None:
-        raise UsageError("pod_resources means nothing with mode='dra': claims are told anyway")
+        raise UsageError(
+            "pod_resources has no effect with mode='dra': the pages have the claims anyway"
+        )
     pages = PluginPages(listen, scanner, pod_resources=pod_resources)
     if mode != "device-plugin" or _is_followed(options):
         from kubedevices.driver_pages import pages_beside  # noqa: PLC0415 - half of the memory

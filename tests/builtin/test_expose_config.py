@@ -124,7 +124,7 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("  topology: yes", "resources[0].topology: must be text, not true or false (auto, none"),
         ("  topology: 0", "resources[0].topology: must be text, not a number (auto, none, or a"),
         ("  topology: any", "resources[0].topology: 'any' is not known, must be auto, none"),
-        ("  topology: [-1]", "resources[0].topology[0]: -1 is negative, a NUMA node cannot be"),
+        ("  topology: [-1]", "resources[0].topology[0]: -1 is negative; a NUMA node is 0 or more"),
         ("  topology: [a]", "resources[0].topology[0]: must be a whole number, not text"),
         ("  allocation: pack", "allocation: 'pack' is not known, did you mean 'packed'?"),
         ("  renameShared: 1", "resources[0].renameShared: must be true or false, not a number"),
@@ -135,12 +135,12 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("  health: {file: /x, command: [a]}", "health: use only one of file and command"),
         ("  health: {command: []}", "resources[0].health.command: this list is empty (a list: the"),
         ("  health: {command: [a, '{x}']}", "health.command[1]: unknown placeholder {x}"),
-        ("  health: {command: [a], equals: b}", "health.equals: a command is judged by its exit"),
+        ("  health: {command: [a], equals: b}", "health.equals: only the exit code of a command"),
         ("  health: {file: x}", "resources[0].health.file: 'x' must be an absolute path"),
-        ("  health: {file: '/x{3}'}", "resources[0].health.file: {3} stands for nothing"),
+        ("  health: {file: '/x{3}'}", "resources[0].health.file: {3} has no value"),
         ("  health: {file: /x, failAfter: 0}", "health.failAfter: 0 must be between 1 and 1000"),
         ("  health: {file: /x, interval: 1ms}", "health.interval: shorter than 100ms"),
-        ("  env: {A: '{address}'}", "env.A: {address} stands for nothing: /dev/x* is a path"),
+        ("  env: {A: '{address}'}", "env.A: {address} has no value: /dev/x* is a path"),
         ("  permissions: rw", "resources[0].permissions: unknown key"),
         ("  exclude: [ttyUSB*]", "resources[0].exclude[0]: 'ttyUSB*' must be an absolute path"),
         ("  exclude: /dev/x9", "resources[0].exclude: must be a list, not text"),
@@ -157,15 +157,15 @@ def test_a_short_file_gets_the_defaults(tmp_path: Path) -> None:
         ("  env: {'': a}", "'' cannot name an environment variable"),
         ("  env: {'A{': b}", "resources[0].env.A{: a single '{': write it twice"),
         ("  env: {'A{b}': b}", "resources[0].env.A{b}: unknown placeholder {b}, known: {n}"),
-        ("  env: {'A{2}': b}", "resources[0].env.A{2}: {2} stands for nothing: /dev/x* has 1"),
+        ("  env: {'A{2}': b}", "resources[0].env.A{2}: {2} has no value: /dev/x* has 1"),
         ("  env: {A: 5}", 'resources[0].env.A: must be text, not a number (write "5" in quotes)'),
-        ("  env: {A: '{2}'}", "resources[0].env.A: {2} stands for nothing: /dev/x* has 1 wildcard"),
+        ("  env: {A: '{2}'}", "resources[0].env.A: {2} has no value: /dev/x* has 1 wildcard"),
         ("  mounts: [{host: run}]", "resources[0].mounts[0].host: 'run' must be an absolute path"),
         ("  mounts: [{container: /run}]", "resources[0].mounts[0].host: this key is missing"),
         ("  mounts: [/run]", "resources[0].mounts[0]: must be keys and values, not text"),
         ("  with: [/dev/y*]", "resources[0].with[0]: '/dev/y*': wildcards mean nothing here"),
         ("  with: ['/dev/y{index}']", "resources[0].with[0]: unknown placeholder {index}, known"),
-        ("  with: ['/dev/y{3}']", "resources[0].with[0]: {3} stands for nothing"),
+        ("  with: ['/dev/y{3}']", "resources[0].with[0]: {3} has no value"),
         ("  optional: 1", "resources[0].optional: must be true or false, not a number"),
         ("  replicas: 0", "resources[0].replicas: 0 must be between 1 and 1000"),
         ("  replicas: 1.5", "resources[0].replicas: must be a whole number, not a decimal"),
@@ -230,11 +230,11 @@ def test_the_head_of_the_file_is_checked(tmp_path: Path, old: str, new: str, exp
 
 
 def test_a_placeholder_needs_its_wildcard_in_every_match(tmp_path: Path) -> None:
-    """`{n}` of an exact path stands for nothing, wherever it is used."""
+    """`{n}` of an exact path has no value, wherever it is used."""
     text = RESOURCE.replace("[{path: /dev/x*}]", "[{path: /dev/x*}, {path: /dev/y}]") + (
         "  with: ['/dev/c{n}']\n  mounts: [{host: '/run/{n}'}]\n  container: {path: '/dev/{1}'}\n"
     )
-    nothing = "stands for nothing: /dev/y has no wildcard"
+    nothing = "has no value: /dev/y has no wildcard"
     assert mistakes(tmp_path, text) == [
         "host.yaml:6:10: resources[0].with[0]: {n} " + nothing,
         "host.yaml:7:19: resources[0].mounts[0].host: {n} " + nothing,
@@ -264,5 +264,5 @@ def test_a_renamed_resource_must_not_meet_another(tmp_path: Path) -> None:
     )
     (found,) = mistakes(tmp_path, text)
     assert found == (
-        "host.yaml:6:9: resources[1].name: 'x.shared' is what 'x.shared' is already called"
+        "host.yaml:6:9: resources[1].name: the resource 'x.shared' already has the name 'x.shared'"
     )

@@ -172,7 +172,7 @@ def test_a_file_that_comes_along_has_its_own_path_and_rights(host: PretendHost) 
     ("rule", "problem"),
     [
         ("{name: '{index}', match: [{path: /dev/x*}]}", "unknown placeholder {index}"),
-        ("{name: '{n}', match: [{path: /dev/x}]}", "{n} stands for nothing: /dev/x has no wild"),
+        ("{name: '{n}', match: [{path: /dev/x}]}", "{n} has no value: /dev/x has no wild"),
         ("{name: '{name}_', match: [{path: /dev/x}]}", "'x_'"),
         ("{name: x, match: [{path: /a, directory: /b}]}", "use only one of path and directory"),
         ("{name: x, match: [{path: /a}], with: [{container: /b}]}", "with[0].path: this key is"),

@@ -194,7 +194,7 @@ def test_a_mistake_in_the_file_names_its_place(tmp_path: Path) -> None:
         from_file(tmp_path, "numberDevicesOnNode: -2\nresourceName: foo\n", PLUGIN_NAME="/")
     assert [str(problem).removeprefix(f"{tmp_path}/") for problem in caught.value.problems] == [
         "simulate.yaml:2:15: resourceName: " + NO_RESOURCE,
-        "simulate.yaml:1:22: numberDevicesOnNode: -2 is negative, a number of devices cannot be",
+        "simulate.yaml:1:22: numberDevicesOnNode: -2 is negative; a number of devices is 0 or more",
         "environment: PLUGIN_NAME: '/' cannot be the name of a socket",
     ]
 

@@ -125,7 +125,7 @@ def test_without_a_node_it_says_how_to_start_one(
 def test_an_empty_directory_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """An unset variable of a script must not mean the current directory."""
     assert main(["devices", "--socket-dir", ""]) == 2
-    assert "--socket-dir: a path is needed" in capsys.readouterr().err
+    assert "--socket-dir: the path is empty" in capsys.readouterr().err
 
 
 def test_a_node_without_plugins_has_nothing_to_list(

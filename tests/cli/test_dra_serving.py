@@ -20,16 +20,16 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("--mode dra --socket-dir x", "--socket-dir means nothing with --mode dra"),
-        ("--mode dra --registration watch", "--registration means nothing with --mode dra"),
-        ("--mode=dra --pod-resources s", "--pod-resources means nothing with --mode dra"),
-        ("--kubelet-dir x", "--kubelet-dir means nothing with --mode device-plugin"),
-        ("--kube-node x", "--kube-node means nothing with --mode device-plugin"),
+        ("--mode dra --socket-dir x", "--socket-dir has no effect with --mode dra"),
+        ("--mode dra --registration watch", "--registration has no effect with --mode dra"),
+        ("--mode=dra --pod-resources s", "--pod-resources has no effect with --mode dra"),
+        ("--kubelet-dir x", "--kubelet-dir has no effect with --mode device-plugin"),
+        ("--kube-node x", "--kube-node has no effect with --mode device-plugin"),
         ("--dra-devices gpu", "--dra-devices needs --mode split, --mode-file or --mode-label"),
         ("--mode-file f --mode-label l --kubeconfig {d}/none", "in a file or in a label"),
-        ("--mode-label l", "nothing says where the API server is: give --kubeconfig FILE"),
+        ("--mode-label l", "the address of the API server is unknown: give --kubeconfig FILE"),
         ("--mode split --kubeconfig {d}/none", "mode split needs dra_devices"),
-        ("--mode dra", "nothing says where the API server is: give --kubeconfig FILE"),
+        ("--mode dra", "the address of the API server is unknown: give --kubeconfig FILE"),
         ("--mode dra --kube-node Node_1", "'Node_1' cannot be the name of a node"),
         ("--mode dra --kubeconfig {d}/none", "none"),
     ],
@@ -45,9 +45,9 @@ def test_what_does_not_go_together_is_refused(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ("--mode dra --listen 9400", "--listen means nothing with --mode dra"),
-        ("--kube-node x", "--kube-node means nothing with --mode device-plugin"),
-        ("--mode dra", "nothing says where the API server is: give --kubeconfig FILE"),
+        ("--mode dra --listen 9400", "--listen has no effect with --mode dra"),
+        ("--kube-node x", "--kube-node has no effect with --mode device-plugin"),
+        ("--mode dra", "the address of the API server is unknown: give --kubeconfig FILE"),
         ("--mode dra --kube-node Node_1", "'Node_1' cannot be the name of a node"),
     ],
 )

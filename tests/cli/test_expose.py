@@ -242,7 +242,7 @@ def test_an_invisible_socket_directory_is_an_error(directory: Path) -> None:
 def test_an_empty_path_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It comes from a variable that is not set, and does not mean the current directory."""
     assert main(["expose", "--config", "serial.yaml", "--socket-dir", "s", option, ""]) == 2
-    message = f"kubedevices: argument {option}: a path is needed, this is empty (see kubedevices "
+    message = f"kubedevices: argument {option}: the path is empty (see kubedevices "
     assert capsys.readouterr().err.startswith(message)
 
 

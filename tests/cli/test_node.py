@@ -221,7 +221,7 @@ def test_a_second_node_is_refused_with_the_first_named(directory: Path) -> None:
         (["--socket-dir", "/dev/null/x"], 3, "cannot create /dev/null/x"),
         (["--socket-dir", "/proc/x"], 3, "cannot create /proc/x"),
         (["--socket-dir", "/tmp/" + "x" * 100], 3, "Linux allows 107"),
-        (["--socket-dir", ""], 2, "--socket-dir: a path is needed"),
+        (["--socket-dir", ""], 2, "--socket-dir: the path is empty"),
         (["--grace-period", "-1"], 2, "'-1' is not a number of seconds"),
         (["--grace-period", "nan"], 2, "'nan' is not a number of seconds"),
         (["--grace-period", "five"], 2, "'five' is not a number of seconds"),

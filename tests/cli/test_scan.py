@@ -166,7 +166,7 @@ def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["scanners.py:Widgets", "--timeout", "-1"], 2, "--timeout -1 must be a number of seconds"),
         (["scanners.py:Widgets", "--timeout", "nan"], 2, "--timeout nan must be a number of"),
         (["--config", "host.yaml", "--dev-root", "nope"], 3, "cannot read nope: this is no direct"),
-        (["--config", ""], 2, "argument --config: a path is needed, this is empty"),
+        (["--config", ""], 2, "argument --config: the path is empty"),
         ([], 2, "scan needs either MODULE:CLASS or --config FILE"),
         (["a:B", "--config", "x"], 2, "scan needs either MODULE:CLASS or --config FILE"),
         (["--config", "host.yaml", "--arg", "a=b"], 2, "--arg is for MODULE:CLASS"),

@@ -95,7 +95,7 @@ def test_a_device_that_no_server_takes_is_told(capsys: pytest.CaptureFixture[str
         (["--mode", "dra"], "--mode dra needs --domain"),
         (["--mode", "dra", "--domain", "x" * 61 + ".de"], "at most 63 characters"),
         (["--mode", "dra", "--domain", "a.com", "--kube-node", "N 1"], "cannot be the name of a"),
-        (["--kube-node", "n1"], "--kube-node means nothing without --mode dra"),
+        (["--kube-node", "n1"], "--kube-node has no effect without --mode dra"),
     ],
 )
 def test_a_mistake_is_one_line(

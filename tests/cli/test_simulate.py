@@ -90,7 +90,7 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
     ("arguments", "code", "messages"),
     [
         (["--number-devices", "-1"], 2,
-         ["kubedevices: command line: --number-devices: -1 is negative, a number of"]),
+         ["kubedevices: command line: --number-devices: -1 is negative; a number of"]),
         (["--resource-name", "foo"], 2,
          ["kubedevices: command line: --resource-name: 'foo' is no resource name: it"]),
         (["--plugin-name", "../x", "--device-path-style", "x"], 2,
@@ -103,7 +103,7 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
         (["--cdi", "--resource-name", "a.com/3d"], 2,
          ["kubedevices: command line: --cdi: no CDI device can be called a.com/3d=...: the class"]),
         (["--config", "negative.yaml"], 2,
-         ["kubedevices: negative.yaml:1:22: numberDevicesOnNode: -2 is negative, a number of"]),
+         ["kubedevices: negative.yaml:1:22: numberDevicesOnNode: -2 is negative; a number of"]),
         (["--config", "steps.yaml"], 2,
          ["kubedevices: steps.yaml:1:41: timeline[0].resource: there is no resource 'x', only s"]),
         (["--config", "nope.yaml"], 3,

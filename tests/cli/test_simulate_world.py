@@ -197,7 +197,7 @@ async def test_the_preset_is_served_with_fewer_devices(directory: Path) -> None:
         (["--preset", "eight-gpus", "--config", "x"], 2, "not allowed with argument"),
         (["--tell", "{count: 1}"], 2, "--tell needs --control-socket PATH"),
         (["--tell", "[", "--control-socket", "x"], 2, "--tell: not valid YAML"),
-        (["--tell", "count", "--control-socket", "x"], 2, "--tell: 'count' is no step"),
+        (["--tell", "count", "--control-socket", "x"], 2, "--tell: 'count' is not a step"),
         (["--tell", "{count: 1}", "--control-socket", "x"], 3, "cannot connect to x"),
     ],
 )

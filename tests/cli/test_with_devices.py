@@ -264,7 +264,7 @@ def test_the_format_follows_from_the_command(command: str, wanted: str | None, k
     [
         ("", "no command"),
         ("podman run image", "say where podman gets its arguments: podman run {} IMAGE"),
-        ("wrapper {} image", "wrapper is no runtime that is known: say --format"),
+        ("wrapper {} image", "wrapper is not a known runtime: give --format"),
         ("podman run -d {} image", "leave -d out"),
         ("podman run -itd {} image", "leave -itd out"),
         ("podman run {} --detach image", "leave --detach out"),

@@ -172,7 +172,7 @@ def test_the_pod_understands_its_arguments(
         arguments = [each.replace("/etc/kubedevices/", f"{short_dir}/") for each in arguments]
     arguments = [each.replace("/host/dev", "/dev") for each in arguments]
     assert main(arguments) in (2, 3)
-    assert "nothing says where the API server is" in capsys.readouterr().err
+    assert "the address of the API server is unknown" in capsys.readouterr().err
 
 
 def test_an_author_names_the_device_types(capsys: pytest.CaptureFixture[str]) -> None:

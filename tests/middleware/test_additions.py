@@ -94,7 +94,7 @@ def test_the_rule_wins_against_the_plugin() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        ({"env": {"A": "{path}"}}, r"\{path\} stands for nothing, there are \{id\}, \{index\}"),
+        ({"env": {"A": "{path}"}}, r"\{path\} has no value, there are \{id\}, \{index\}"),
         ({"env": {"A": "{id"}}, "a single '{'"),
         ({"env": {"A=B": "1"}}, "'A=B' cannot be a name"),
         ({"mounts": (kd.Mount("run", "/run"),)}, "'run' must be absolute"),

@@ -161,7 +161,7 @@ def test_without_maintenance_it_is_out_until_its_time_or_a_restart() -> None:
 
 def test_a_check_has_placeholders_of_its_device_only() -> None:
     """Another would be found out by a thread, later."""
-    with pytest.raises(ValueError, match=r"\{name\} stands for nothing"):
+    with pytest.raises(ValueError, match=r"\{name\} has no value"):
         HealthRule(recover=Check(command=("test", "{name}")))
 
 

@@ -46,7 +46,7 @@ def test_the_number_may_depend_on_the_device_and_the_type_may_get_a_new_name() -
 
 def test_a_negative_number_is_refused() -> None:
     """With the device's name."""
-    with pytest.raises(UsageError, match="card: -1 replicas of card-0 cannot be"):
+    with pytest.raises(UsageError, match="card: card-0 cannot have -1 replicas"):
         replicate(DeviceTree({"card": [WELL]}), -1)
 
 

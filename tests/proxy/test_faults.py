@@ -62,7 +62,7 @@ async def test_streams_are_dropped(short_dir: Path) -> None:
     [
         ("faults: {failAllocateEvery: 0}", "failAllocateEvery: must be 1 or more"),
         ("faults: {timeline: [{at: 1s, health: Sick}]}", "must be Healthy or Unhealthy"),
-        ("health: {checks: [{file: '/x/{name}'}]}", "{name} stands for nothing; known: {id} and"),
+        ("health: {checks: [{file: '/x/{name}'}]}", "{name} has no value; known: {id} and"),
         ("health: {checks: [{command: ['{']}]}", "a single '{'"),
         ("health: {checks: [{sysfs: ../../x}]}", "write a name below /sys/bus/pci/devices"),
         ("health: {checks: [{sysfs: enable, file: /x}]}", "use only one of"),

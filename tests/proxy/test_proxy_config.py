@@ -135,7 +135,7 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
         ("resources:\n  a.com/b: {shared: {}}", "2:13: resources.a.com/b.shared: unknown key"),
         ("resources:\n  gpu: {hold: 5m}", "2:3: resources.gpu: it needs a domain"),
         ("resources:\n  a.com/*: {rename: 'b/c/d'}", "2:21: resources.a.com/*.rename: it must"),
-        ("resources:\n  a.com/*: {rename: 'b.com/{id}'}", "{id} stands for nothing"),
+        ("resources:\n  a.com/*: {rename: 'b.com/{id}'}", "{id} has no value"),
         ("resources:\n  a.com/b: {share: {replicas: 0}}", "must be from 1 to 1000"),
         ("resources:\n  a.com/b: {hold: 5}", "must be text, not a number"),
         ("resources:\n  a.com/b: {allocateWait: 5s}", "2:27: resources.a.com/b.allocateWait"),

@@ -171,7 +171,7 @@ def cdi_kind(resource_name: str) -> str:
 def numa_node(number: int) -> str:
     """Check the number of a NUMA node."""
     if number < 0:
-        return f"{number} is negative, a NUMA node cannot be"
+        return f"{number} is negative; a NUMA node is 0 or more"
     return "" if number <= _LAST_NUMA_NODE else f"{number}: NUMA nodes go up to {_LAST_NUMA_NODE}"
 
 

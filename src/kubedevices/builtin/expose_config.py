@@ -127,7 +127,7 @@ class HealthRule(Check):
         if values.get("command", ("x",))[0] == "":
             complain(("command", 0), "this text is empty", "the program's name comes first")
         if "equals" in values and "command" in values:
-            complain(("equals",), "a command is judged by its exit code alone", "remove 'equals'")
+            complain(("equals",), "only the exit code of a command counts", "remove 'equals'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +246,7 @@ class ResourceRule:
             values.get("name", "x"), values.get("rename_shared", False), values.get("replicas", 1)
         )
         if problem := checks.resource_template(device_type):
-            complain(("renameShared",), f"it would be called {device_type!r}: {problem}", "")
+            complain(("renameShared",), f"the name would be {device_type!r}: {problem}", "")
         matches = values.get("match", ())
         if not matches:
             return
@@ -257,9 +257,9 @@ class ResourceRule:
                 number = 1 if name == "n" else int(name) if name.isdecimal() else 0
                 if number > fewest.wildcards:
                     count = f"{fewest.wildcards or 'no'} wildcard{'s' * (fewest.wildcards > 1)}"
-                    complain(path, f"{{{name}}} stands for nothing: {fewest.text} has {count}", "")
+                    complain(path, f"{{{name}}} has no value: {fewest.text} has {count}", "")
                 elif name == "address" and by_path:
-                    complain(path, f"{{address}} stands for nothing: {by_path.text} is a path", "")
+                    complain(path, f"{{address}} has no value: {by_path.text} is a path", "")
 
 
 def _device_type(name: str, rename_shared: bool, replicas: int) -> str:
@@ -337,7 +337,7 @@ class ExposeConfig:
                 complain(("resources", i, "inject"), problem, "only 'nodes' is possible")
             other = first.setdefault(rule.device_type, rule.name)
             if other != rule.name:
-                text = f"{rule.device_type!r} is what {other!r} is already called"
+                text = f"the resource {other!r} already has the name {rule.device_type!r}"
                 complain(("resources", i, "name"), text, "")
 
 

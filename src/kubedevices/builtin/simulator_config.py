@@ -54,5 +54,5 @@ class SimulatorConfig:
 def check_count(count: int) -> str:
     """Check a number of devices."""
     if count < 0:
-        return f"{count} is negative, a number of devices cannot be"
+        return f"{count} is negative; a number of devices is 0 or more"
     return "" if count <= DEVICE_LIMIT else f"{count} is more than any list holds"

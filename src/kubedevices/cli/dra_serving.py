@@ -113,7 +113,7 @@ def check_mode(args: argparse.Namespace) -> None:
     else:
         wrong = [name for name in _OF_DRA if getattr(args, name)]
     if wrong:
-        raise UsageError(f"--{wrong[0].replace('_', '-')} means nothing with --mode {args.mode}")
+        raise UsageError(f"--{wrong[0].replace('_', '-')} has no effect with --mode {args.mode}")
 
 
 def has_both_apis(args: argparse.Namespace) -> bool:

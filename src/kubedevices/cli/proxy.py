@@ -216,10 +216,10 @@ def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
     dra = None
     if args.mode == "dra":
         if args.listen is not None:
-            raise UsageError("--listen means nothing with --mode dra")
+            raise UsageError("--listen has no effect with --mode dra")
         dra = driver_options(args)
     elif wrong := [each for each in OF_DRIVERS if getattr(args, each) is not None]:
-        raise UsageError(f"--{wrong[0].replace('_', '-')} means nothing with --mode device-plugin")
+        raise UsageError(f"--{wrong[0].replace('_', '-')} has no effect with --mode device-plugin")
     if args.listen is not None:
         from kubedevices.plugin_pages import PluginPages
 

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.timeout > 0:
         raise UsageError(f"--timeout {args.timeout:g} must be a number of seconds above 0")
     if args.kube_node is not None and args.mode != "dra":
-        raise UsageError("--kube-node means nothing without --mode dra")
+        raise UsageError("--kube-node has no effect without --mode dra")
     scanner, domain = _choose_scanner(args)
     tree = asyncio.run(scan_once(scanner, args.timeout, dev_root=args.dev_root))
     check_tree(tree, domain)

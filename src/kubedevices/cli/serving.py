@@ -39,7 +39,7 @@ _USUAL_INJECT = {
 def some_path(text: str) -> Path:
     """Take a path from the command line; an empty one is a shell's variable that is not set."""
     if not text:
-        raise argparse.ArgumentTypeError("a path is needed, this is empty")
+        raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
 
 

@@ -191,7 +191,7 @@ def tell_simulator(args: argparse.Namespace) -> int:
     except yaml.YAMLError as error:
         raise UsageError(f"--tell: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(step, dict):
-        raise UsageError(f"--tell: {args.tell!r} is no step, write '{{count: 4}}' or the like")
+        raise UsageError(f"--tell: {args.tell!r} is not a step; an example: '{{count: 4}}'")
     concerned = asyncio.run(tell(args.control_socket, step))
     print(counted(concerned, "device"))
     return 0 if concerned else 1

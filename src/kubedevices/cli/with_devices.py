@@ -118,7 +118,7 @@ def chosen_format(command: Sequence[str], wanted: str | None) -> str:
     kind = wanted or (found[0] if found else "env")
     if kind == "env":
         if PLACE in command and wanted is None:
-            raise UsageError(f"{command[0]} is no runtime that is known: say --format for {PLACE}")
+            raise UsageError(f"{command[0]} is not a known runtime: give --format for {PLACE}")
         return kind
     if PLACE not in command:
         raise UsageError(
@@ -130,7 +130,7 @@ def chosen_format(command: Sequence[str], wanted: str | None) -> str:
     if detached := next((word for word in options if _DETACHED.fullmatch(word)), None):
         raise UsageError(
             f"leave {detached} out: the devices are given back when the command ends, and a "
-            "detached container would go on with them"
+            "detached container would continue to use the devices"
         )
     return kind
 

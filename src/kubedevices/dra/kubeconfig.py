@@ -89,7 +89,7 @@ def find_access(
         return read_kubeconfig(kubeconfig)
     host, port = (environment.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
     if not host or not (account_dir / "token").exists():
-        raise UsageError(f"nothing says where the API server is: {HOW}")
+        raise UsageError(f"the address of the API server is unknown: {HOW}")
     host = f"[{host}]" if ":" in host else host
     return ApiAccess(
         f"https://{host}:{port or 443}", ca=account_dir / "ca.crt", token=account_dir / "token"

@@ -76,7 +76,7 @@ def _check_kind(kind: Any, name: str) -> None:
         or (isinstance(kind, type) and issubclass(kind, enum.Enum))
     ):
         raise UsageError(
-            f"{name}: a claim cannot say a {kind!r} (use str, int, float, bool, Literal, Enum, "
+            f"{name}: a claim cannot contain a {kind!r} (use str, int, float, bool, Literal, Enum, "
             "list[…], dict[str, …], another dataclass, or one of several of these)"
         )
 

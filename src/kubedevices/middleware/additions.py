@@ -165,5 +165,5 @@ def _over(parts: list[_Part], more: list[_Part]) -> tuple[list[_Part], list[str]
 def _placeholder_problem(error: Exception) -> str:
     if isinstance(error, KeyError):
         known = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        return f"{{{error.args[0]}}} stands for nothing, there are {known}"
+        return f"{{{error.args[0]}}} has no value, there are {known}"
     return str(error)

@@ -51,9 +51,7 @@ class HealthRule(DampingRule):
         super().__post_init__()
         names = {name for text in self.texts for name in placeholders(text)}
         if unknown := names - {"id", "address"}:
-            raise ValueError(
-                f"{{{unknown.pop()}}} stands for nothing in a check: {{id}}, {{address}}"
-            )
+            raise ValueError(f"{{{unknown.pop()}}} has no value in a check: {{id}}, {{address}}")
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def replicate(
         for device in tree.devices(device_type).values():
             shares = count if isinstance(count, int) else count(device)
             if shares < 0:
-                raise UsageError(f"{device_type}: {shares} replicas of {device.id} cannot be")
+                raise UsageError(f"{device_type}: {device.id} cannot have {shares} replicas")
             for replica in replicas_of(device, range(shares)):
                 replicated.add(name, replica)
     return replicated

@@ -50,7 +50,7 @@ def _new_name(text: str) -> str:
     """Check a resource name with placeholders."""
     for name in _PLACEHOLDER.findall(text):
         if name not in {"name", "domain"}:
-            return f"{{{name}}} stands for nothing; known: {{name}} and {{domain}}"
+            return f"{{{name}}} has no value; known: {{name}} and {{domain}}"
     return explain_resource_name(_PLACEHOLDER.sub("x", text))
 
 
@@ -110,7 +110,7 @@ class ResourceRule:
             for name in ("allocateWait", "holdOverReboot"):
                 field = "allocate_wait" if name == "allocateWait" else "hold_over_reboot"
                 if field in values:
-                    complain((name,), "it means nothing without hold", "write 'hold: 5m', too")
+                    complain((name,), "no effect without hold", "write 'hold: 5m', too")
 
 
 _PLAIN = ResourceRule()

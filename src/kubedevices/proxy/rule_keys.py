@@ -51,7 +51,7 @@ def _absolute(text: str) -> str:
 def _of_device(text: str) -> str:
     """Check the placeholders of a text about one device."""
     unknown = [name for name in placeholders(text) if name not in {"id", "address"}]
-    return f"{{{unknown[0]}}} stands for nothing; known: {{id}} and {{address}}" if unknown else ""
+    return f"{{{unknown[0]}}} has no value; known: {{id}} and {{address}}" if unknown else ""
 
 
 def _below(text: str) -> str:
