@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from kubedevices.errors import CannotAsk, UsageError
 
+# Bytes of a request's head.
 REQUEST_LIMIT = 8192
 DEADLINE = 10.0
 CONNECTION_LIMIT = 64
@@ -116,6 +117,7 @@ class PageServer:
             if not self._silent:
                 writer.transport.abort()
                 return
+            # A client that connects and says nothing must not keep a scrape out.
             oldest = next(iter(self._silent))
             self._forget(oldest)
             oldest.cancel()

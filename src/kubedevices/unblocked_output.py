@@ -134,6 +134,8 @@ class UnblockedStream(io.TextIOBase):
         if not self._can_refuse:
             return 0
         try:
+            # RWF_NOWAIT is about this one write: O_NONBLOCK would change the description for every
+            # process that has the same terminal or pipe.
             return os.pwritev(self._descriptor, [data], -1, os.RWF_NOWAIT)
         except BlockingIOError:
             return 0
@@ -190,6 +192,8 @@ class UnblockedStream(io.TextIOBase):
             item = self._waiting.popleft()
             size = 0 if isinstance(item, int) else len(item)
             self._size -= size
+            # From here to the next call the thread may hang in the write; `wait_written` must know
+            # of it.
             self._is_writing = True
             return item
 

@@ -27,6 +27,7 @@ WATCH_SECONDS = 300
 """After so long the server ends a watch."""
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+# Far more than the slices of a node; a server that sends without end must not fill the memory.
 _LIMIT = 64 * 2**20
 _CHUNK = 65536
 
@@ -96,6 +97,7 @@ class ApiClient:
     async def delete_slice(self, found: Object) -> None:
         """Delete just this version of a slice."""
         metadata = found["metadata"]
+        # Somebody may have written the slice since it was listed: then it has to be judged anew.
         body = {"preconditions": {key: metadata[key] for key in ("uid", "resourceVersion")}}
         path = f"{_SLICES}/{quote(metadata['name'])}"
         await self._do(_Call("DELETE", path, "delete", "resourceslices", body=body))
@@ -116,6 +118,8 @@ class ApiClient:
             async with self._answer(call) as parts:
                 while True:
                     async with asyncio.timeout(WATCH_SECONDS + self._timeout):
+                        # A server that is asked for `timeoutSeconds` ends the watch itself: longer
+                        # silence is a dead peer.
                         part = await anext(parts, b"")
                     if not part:
                         return
@@ -148,6 +152,8 @@ class ApiClient:
         self.requests[call.verb, call.resource] += 1
         body = b"" if call.body is None else json.dumps(call.body).encode()
         headers = [("Host", self._authority), ("Accept", "application/json")]
+        # `headers()` reads the token file at each call: a kubelet replaces the token about once an
+        # hour.
         headers += [("User-Agent", "kubedevices"), ("Connection", "close"), *self._access.headers()]
         headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         query = f"?{urlencode(call.query)}" if call.query else ""
@@ -169,6 +175,7 @@ class ApiClient:
                 raise _refusal(call, response, await _joined(parts))
             yield parts
         finally:
+            # Not close(): that would wait for TLS to say goodbye, and nothing more is wanted.
             writer.transport.abort()
 
 

@@ -52,6 +52,8 @@ class AuthorCalls:
     ) -> None:
         self._driver, self._hooks_of = driver, hooks_of
         self._dev_root, self.timeouts, self._longest = dev_root, timeouts, longest
+        # By claim: calls that went on after their deadline. While there is one, nothing else is
+        # done with the claim, because both could change the device.
         self._late: dict[str, asyncio.Task[Any]] = {}
         self._told: set[tuple[str, str]] = set()
 
@@ -98,6 +100,8 @@ class AuthorCalls:
             else:
                 self._warn_of_annotations(device_type, answer)
                 empty = edits_of_answer(AllocateResponse())
+                # One Allocate answer is about all devices together: given with each of them it
+                # would be doubled.
                 given |= dict.fromkeys(members, empty) | {members[0]: edits_of_answer(answer)}
         return {each: given[each] for each in results}
 
@@ -120,12 +124,15 @@ class AuthorCalls:
 
     async def unprepare(self, claim: ClaimReference, groups: Iterable[Group]) -> None:
         """Let the author undo it, the last group first."""
+        # The last first: a group may rely on those that were prepared before it.
         for group in reversed(tuple(groups)):
             hooks = self._hooks_of(group.device_type)
             try:
                 parameters = _parameters_of(hooks, claim, group)
             except ClaimRefused as error:
                 _log.warning("%s: given back without what it configured", error)
+                # A claim must be given back even if its configuration is no longer understood, for
+                # example after an update of the driver.
                 parameters = None
             await self._finish(hooks.unprepare_claim, _claimed(claim, group, parameters))
 
@@ -154,6 +161,8 @@ class AuthorCalls:
         await asyncio.wait({task}, timeout=seconds)
         if task.done():
             return task.result()
+        # Not cancelled: a change of a device that is cut off half-way would be worse than a late
+        # one.
         self._late[uid] = task
         task.add_done_callback(lambda _: self._late.pop(uid))
         task.add_done_callback(_tell)

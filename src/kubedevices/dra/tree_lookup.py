@@ -37,6 +37,7 @@ class TreeLookup:
     def complete(self, tree: DeviceTree) -> DeviceTree:
         """Return `tree` with the places of its devices; blocks while it reads /sys."""
         tree = self._numa.complete(tree)
+        # Only devices of this tree stay: a device that comes back may be in another slot.
         before, self._known = self._known, {}
         for device_type in tree:
             for name, device in tree.devices(device_type).items():

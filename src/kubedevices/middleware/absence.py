@@ -37,6 +37,7 @@ class Absence:
     def begin(self, now: float) -> None:
         """The plugin left. A call that still waits has not noticed that it was back meanwhile."""
         if self.since is None:
+            # A call that waits since the absence before begins its wait anew.
             self.since = self._waiting_since = now
             self._waited = 0.0
 

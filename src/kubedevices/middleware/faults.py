@@ -112,6 +112,7 @@ class Faulty(RuledMiddleware[FaultRule]):
         self._control = control
         self._set: dict[tuple[str, str], Health] = {}
         self._tree = DeviceTree()
+        # Ends a timeline that is being played.
         self._new_rules = asyncio.Event()
 
     def line(self) -> str:
@@ -269,6 +270,8 @@ class FaultyRelay(Relay):
                 if any(fnmatch.fnmatchcase(device_id, glob) for glob in rule.refuse):
                     self._faulty.count("refused", self.device_type)
                     raise RpcError(StatusCode.INTERNAL, f"simulated refusal of {device_id}")
+        # The plugin is asked first: its state must be that of a real call, whatever becomes of the
+        # answer.
         answer = await super().allocate(request)
         self._allocations += 1
         await asyncio.sleep(rule.allocate_delay)

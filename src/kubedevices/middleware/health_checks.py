@@ -105,6 +105,7 @@ class HealthChecks:
 
     def _run(self, key: Key, checked: _Checked, values: Mapping[str, str]) -> None:
         problem = look(checked.rule, values, self._here)
+        # In the thread of the check: from here on the next check may start.
         checked.started = None
         self._take(key, checked, problem)
 
@@ -119,6 +120,7 @@ class HealthChecks:
         with self._lock:
             before = checked.gate.health("")
             after = checked.gate.observe("", not problem)
+            # A thread may return after its check was replaced by another rule.
             is_current = self._checked.get(key) is checked
         checked.has_result.set()
         if before is after or not is_current:
@@ -166,6 +168,7 @@ def _run_command(command: list[str], timeout: float) -> str:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
+                # The whole group: a shell that is killed alone would leave its command behind.
                 os.killpg(process.pid, signal.SIGKILL)
             return f"{command[0]} was still running after {timeout:g} s"
     return "" if code == 0 else f"{command[0]} ended with exit code {code}"

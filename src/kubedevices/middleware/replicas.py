@@ -55,6 +55,7 @@ def replica_id(device_id: str, number: int) -> str:
 
 def device_of(device_id: str) -> str:
     """Return the ID of the device that `device_id` is a replica of; itself if it is none."""
+    # From the right: an ID of a plugin may have `::` in it already.
     device, separator, number = device_id.rpartition(SEPARATOR)
     return device if separator and number.isdecimal() else device_id
 
@@ -140,6 +141,7 @@ def prefer(
 
     def rank(device: str) -> tuple[int, int]:
         if spreading == "pack":
+            # `min` takes the smallest rank, so that the most used device is the most negative.
             return -used[device] - picks[device], 0
         return picks[device], used[device]
 
@@ -155,6 +157,8 @@ def prefer(
         else:
             taken = tied
         for device in taken:
+            # The lowest number, so that few numbers are in use when a rule gives fewer replicas
+            # later.
             lowest = min(free[device], key=number_of)
             free[device].remove(lowest)
             chosen.append(lowest)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
+# Events that a slow listener may be behind: a bound, because nobody waits for a listener.
 BACKLOG = 10_000
 
 
@@ -81,6 +82,7 @@ class EventStream:
         return self
 
     async def __anext__(self) -> NodeEvent:
+        # Asked before `_closed`: what has arrived is still given out after the end.
         while not self.backlog:
             if self._closed:
                 raise StopAsyncIteration
@@ -116,6 +118,7 @@ class EventSource:
 
     def publish(self, event: NodeEvent) -> None:
         """Give `event` to every stream that is open now."""
+        # A copy: a listener may end its own listening while it is called.
         for listener in [*self._listeners]:
             listener(event)
         for stream in self._streams:

@@ -68,13 +68,17 @@ class ConfigFollower(Generic[Config]):
         with FileWatch() as watch, watch.subscribe(self._file, event=self._changed):
             while True:
                 await self._changed.wait()
+                # Before the event is cleared: further steps of the same change are part of one
+                # look.
                 await asyncio.sleep(SETTLE)
                 self._changed.clear()
                 await self._look()
 
     async def _look(self) -> None:
+        # Before the reading: a request that comes during it causes another look.
         is_asked, self._is_asked = self._is_asked, False
         content = await hook_threads.call(_content_of, self._file)
+        # File events tell of more than changes of the content.
         if content == self._content and not is_asked:
             return
         self._content = content

@@ -74,6 +74,7 @@ class DeviceListBuilder:
             return DeviceList(devices, sent)
         changed = {each.id: _entry(each) for each in changed_devices(self._given, devices)}
         known, order, given_order = self._entries, list(self._entries), list(devices)
+        # The same IDs as before: the order is known, and no ID has to be compared with others.
         if order == given_order or known.keys() == devices.keys():
             entries = {**known, **changed}
         else:

@@ -76,6 +76,7 @@ class Hooks:
         # Known once: a call of a pod in front of another plugin passes through many of these.
         self._is_awaited = inspect.iscoroutinefunction(self._allocate)
         self._post_allocate = methods.get("post_allocate")
+        # Go plugins' PostAllocate takes the response alone; ours may take the request, too.
         self._post_arguments = 2
         if self._post_allocate is not None:
             self._post_arguments = _count_arguments(self._post_allocate)
@@ -172,6 +173,7 @@ class Hooks:
         if self._prepare is None:
             return None
         answer: object = await hook_threads.call(self._prepare, claimed)
+        # Told by an attribute, because to import the class would load all of CDI.
         if answer is not None and not hasattr(answer, "device_nodes"):
             raise BadHookAnswer(self.name, "prepare_claim", "ContainerEdits or None", answer)
         return cast("ContainerEdits | None", answer)

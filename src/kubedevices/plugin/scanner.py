@@ -128,6 +128,7 @@ class PolledScanner(Scanner):
         self.last_scan_seconds = loop.time() - started
         if not isinstance(tree, DeviceTree):
             raise NotADeviceTree(f"{type(self).__name__}.list_devices()", tree)
+        # For `on_error="empty"`: a type must stay in the tree, or its resource would be given up.
         self._types = tuple(tree)
         # Comparing two large trees takes a while too.
         await hook_threads.call(notifier.notify, tree)

@@ -24,6 +24,8 @@ async def scan(scanner: Scanner, notifier: Notifier) -> None:
     try:
         await hook_threads.call(scanner.scan, notifier)  # in a thread, should it be a plain `def`
     except Exception as error:
+        # An invalid device is a mistake of the author's code; other errors of ours have their own
+        # words.
         if isinstance(error, KubedevicesError) and not isinstance(error, InvalidDevice):
             raise
         name = scanner.scanner_name

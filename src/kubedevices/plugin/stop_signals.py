@@ -64,6 +64,7 @@ class StopSignals:
     def _take(self, number: int, _frame: FrameType | None) -> None:
         if self._watchdog is not None:
             self._exit(128 + number)
+        # A thread of its own, because what has to be watched is the event loop in the main thread.
         self._watchdog = threading.Timer(self._grace, self._give_up)
         self._watchdog.daemon = True
         self._watchdog.name = "stop watchdog"

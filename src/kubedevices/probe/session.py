@@ -89,6 +89,7 @@ class Stream:
             self.end = str(error)
         finally:
             await messages.aclose()
+            # Later, when this task counts as done: waiters look at `is_open`.
             loop.call_soon(self._change_signal.notify)
 
 
@@ -152,6 +153,7 @@ class PluginSession:
 
     async def close(self) -> None:
         """Hang up, as a kubelet does when it ends: without cancelling anything before."""
+        # The connection before the stream: a kubelet that dies cancels no call.
         await self.channel.close()
         if self.stream:
             await self.stream.cancel()

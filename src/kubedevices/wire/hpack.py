@@ -144,7 +144,7 @@ class Decoder:
             if room < 0:
                 text = f"header list above {self._max_list_size} bytes"
                 raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
-        # `is_pure`: the block neither used up nor changed the dynamic table.
+        # `is_pure`: the dynamic table is as before, so the same bytes mean the same again.
         return tuple(fields), is_pure
 
     def _field(self, index: int) -> Field:

@@ -49,6 +49,8 @@ class ControlService:
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
         self._being_admitted: list[Pod] = []
+        # A queue of its own, around that of the manager: here a turn ends only after a failed start
+        # was released again.
         self._pod_queue = PodQueue()
         self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME, SHORTER_STATE_DIR)
         self._server = GrpcServer(
@@ -93,6 +95,8 @@ class ControlService:
             yield await self._node_now(resource)
             async for _ in changes:
                 await asyncio.sleep(_WATCH_PAUSE)
+                # Before the node is described: a change during the description brings one more
+                # round.
                 changes.clear()
                 yield await self._node_now(resource)
 
@@ -133,6 +137,8 @@ class ControlService:
             return {"admitted": False, "reason": error.reason, "message": error.message}
         except BaseException:
             if not was_admitted:
+                # Shielded: the caller may hang up once more, and the devices must not stay with
+                # nobody.
                 await asyncio.shield(self._manager.release(pod.uid))
             raise
         return {"admitted": True} | describe_pod(self._manager, pod, options)

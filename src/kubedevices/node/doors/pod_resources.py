@@ -59,6 +59,8 @@ class PodResourcesServer:
         self._node, self.socket = node, socket
         self._count = count
         self._bucket = TokenBucket(CALLS_PER_SECOND, BURST)
+        # By pod uid, its answer in bytes and the change of its holdings from which it was made: at
+        # most questions, most pods are as they were before.
         self._encoded: dict[str, tuple[Pod, int, bytes]] = {}
         self._server = GrpcServer(pod_resources_methods(self), name="podresources")
 

@@ -68,8 +68,11 @@ class PodDevices:
 
     def __init__(self, reservations: Reservations | None = None) -> None:
         self._pods: dict[str, dict[str, dict[str, HeldDevices]]] = {}
+        # The same the other way round: by resource and device. A list, because an app container may
+        # reuse the device of a plain init container.
         self._holders: dict[str, dict[str, list[Holder]]] = {}
         self._reservations = reservations
+        # One counter for all pods: a pod that is released and comes back never gets an old number.
         self._changes, self._last_changes = 0, dict[str, int]()
 
     def __repr__(self) -> str:
@@ -137,6 +140,8 @@ class PodDevices:
 
     def insert(self, pod_uid: str, container: str, resource: str, held: HeldDevices) -> None:
         """Let the container hold `held`, instead of what it held of the resource before."""
+        # The reservations are counted, so a second insert without this would keep a device for
+        # ever.
         self.remove(pod_uid, container, resource)
         self._changes += 1
         self._last_changes[pod_uid] = self._changes
