@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kubedevices.builtin.expose_profiles import combined_text
 from kubedevices.cli import main
 from kubedevices.cli.manifests import default_name
 
@@ -254,6 +255,29 @@ def test_a_simulator_brings_its_file(capsys: pytest.CaptureFixture[str], short_d
     assert "/var/run/cdi" in {each["mountPath"] for each in container["volumeMounts"]}
 
 
+def test_a_profile_is_deployed_without_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Several as one configuration, with its comments, under a domain of the user."""
+    chosen = ["--profile", "fuse", "--profile", "serial", "--domain", "edge.example.com"]
+    documents = printed(capsys, "expose", *chosen)
+    (config_map,) = [each for each in documents if each["kind"] == "ConfigMap"]
+    text = config_map["data"]["config.yaml"]
+    assert text == combined_text(["fuse", "serial"], "edge.example.com")
+    (container,) = pod_of(documents)["containers"]
+    assert container["args"][:3] == ["expose", "--config", "/etc/kubedevices/config.yaml"]
+
+
+def test_a_name_for_each_match_has_no_device_class(
+    capsys: pytest.CaptureFixture[str], short_dir: Path
+) -> None:
+    """Nobody knows the names here; a device plugin needs none."""
+    file = short_dir / "devices.yaml"
+    rule = '{name: "{name}", match: [{path: /dev/ttyUSB*}]}'
+    file.write_text(f"version: 1\nnamespace: a.example\nresources:\n- {rule}\n")
+    assert main(["manifests", "expose", "--config", str(file), "--mode", "dra"]) == 2
+    assert "a.example/{name}: a DeviceClass needs a name" in capsys.readouterr().err
+    assert main(["manifests", "expose", "--config", str(file)]) == 0
+
+
 def test_a_preset_may_have_fewer_devices(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +360,10 @@ def test_printed_arguments_are_those_of_the_verbs(capsys: pytest.CaptureFixture[
         (["simulate", "--dev-dir", "/dev/x"], 2, "--dev-dir goes with expose only"),
         (["expose", "--preset", "x"], 2, "--preset goes with simulate only"),
         (["simulate", "--preset", "x"], 2, "eight-gpus"),
+        (["simulate", "--profile", "x"], 2, "--profile goes with expose only"),
+        (["expose", "--profile", "kmv"], 2, "there is no profile 'kmv', did you mean 'kvm'?"),
+        (["expose", "--profile", "kvm", "--config", "x"], 2, "use one of them"),
+        (["expose", "--domain", "a.example"], 2, "--domain goes with run, and with expose --prof"),
         (["simulate", "--preset", "eight-gpus", "--config", "x"], 2, "use one of them"),
         (["simulate", "--namespace", "My_Lab"], 2, "'My_Lab' is no name of a namespace"),
         (["simulate", "--image", "a b"], 2, "--image 'a b' is no name of an image"),

@@ -17,6 +17,7 @@ _OF_A_POD = (
     "dev_dir",
     "selinux",
     "preset",
+    "profile",
     "patch",
     "mode",
     "mode_file",

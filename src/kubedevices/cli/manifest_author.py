@@ -19,7 +19,9 @@ def add_author_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scanner", metavar="MODULE:CLASS", nargs="?", help="run: the scanner in the image"
     )
-    parser.add_argument("--domain", help="run: the part of the resource names before the slash")
+    parser.add_argument(
+        "--domain", help="run, expose --profile: the part of the resource names before the slash"
+    )
     parser.add_argument(
         "--arg",
         action="append",

@@ -72,6 +72,9 @@ def with_mode(
     if args.dra_devices and mode != "split" and not args.mode_file:
         raise UsageError("--dra-devices needs --mode split or --mode-file")
     Selector.of(args.dra_devices)
+    resources = [*resources]
+    if template := next((name for name in resources if "{" in name), None):
+        raise UsageError(f"{template}: a DeviceClass needs a name without placeholders")
     domains = {name.partition("/")[0] for name in resources}
     if len(domains) != 1:
         raise UsageError(

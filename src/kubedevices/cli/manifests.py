@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kubedevices import __version__, socket_paths
 from kubedevices.cli.manifest_author import OPTIONS, add_author_arguments, with_author
+from kubedevices.cli.manifest_expose import text_of, with_expose
 from kubedevices.cli.manifest_modes import OPTIONS as MODE_OPTIONS
 from kubedevices.cli.manifest_modes import add_mode_arguments, author_resources, with_mode
 from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
 from kubedevices.cli.serving import some_path
-from kubedevices.errors import CannotAsk, CannotRead, ConfigError, UsageError
+from kubedevices.errors import CannotAsk, ConfigError, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ KUBELET_DIR = str(DEVICE_PLUGIN_DIR.parent)
 _GO_WITH = {
     "config": ("simulate", "expose", "proxy"),
     "preset": ("simulate",),
+    "profile": ("expose",),
     "cdi": ("expose",),
     "dev-dir": ("expose",),
     "metrics": ("simulate", "expose", "run"),
@@ -44,6 +46,7 @@ _GO_WITH = {
     "systemd": ("simulate", "expose", "proxy", "node"),
     "patch": ("proxy",),
     **dict.fromkeys(OPTIONS, ("run",)),
+    "domain": ("expose", "run"),
     **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
     "device-type": ("run",),
 }
@@ -63,6 +66,7 @@ examples:
   RESOURCE_NAME=example.com/gpu NUMBER_DEVICES=8 kubedevices manifests simulate | kubectl apply -f -
   kubedevices manifests simulate --preset eight-gpus | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --metrics | kubectl apply -f -
+  kubedevices manifests expose --profile fuse --profile kvm | kubectl apply -f -
   kubedevices manifests simulate --mode dra | kubectl apply -f -
   kubedevices manifests expose --config host-devices.yaml --mode-file configmap
   kubedevices manifests node | podman kube play -
@@ -130,6 +134,12 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
         help="simulate, expose, proxy: configuration file (expose without a file: an example)",
     )
     parser.add_argument("--preset", metavar="NAME", help="simulate: name of a ready configuration")
+    parser.add_argument(
+        "--profile",
+        action="append",
+        metavar="NAME",
+        help="expose: name of a ready configuration; may be given several times",
+    )
     parser.add_argument(
         "--cdi", action="store_true", help="expose: give containers devices only by CDI"
     )
@@ -249,7 +259,7 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
     elif args.what == "simulate":
         found, serves = _with_simulator(deployment, args)
     else:
-        found, serves = _with_expose(deployment, args)
+        found, serves = with_expose(deployment, args)
     return replace(
         found, name=plugin_name(args.name) if args.name else default_name(args.what, serves)
     )
@@ -300,7 +310,7 @@ def _with_simulator(deployment: "Deployment", args: argparse.Namespace) -> "tupl
     found = replace(
         deployment,
         env=env,
-        config=None if file is None else _text(file),
+        config=None if file is None else text_of(file),
         writes_cdi=any(config.cdi for config in configs),
         devices=devices,
     )
@@ -316,50 +326,13 @@ def _with_proxy(deployment: "Deployment", args: argparse.Namespace) -> "Deployme
         return deployment
     for warning in load_proxy_config(args.config)[1].warnings:
         print(f"kubedevices: {warning}", file=sys.stderr)
-    return replace(deployment, config=_text(args.config))
+    return replace(deployment, config=text_of(args.config))
 
 
 def _refuse_device_files(settings: "FileSettings") -> NoReturn:
     problem = "the pod could not make these files: it has no capabilities, and no such mount"
     places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
     raise ConfigError([place._replace(problem=problem) for place in places if place is not None])
-
-
-def _with_expose(deployment: "Deployment", args: argparse.Namespace) -> "tuple[Deployment, str]":
-    """Add a file that expose accepts and the directories that it looks into; say its domain."""
-    from kubedevices.builtin.expose_config import load_expose_config
-    from kubedevices.cli.manifest_mounts import dev_directories, host_directories, programs
-    from kubedevices.manifests.deployment import DEV, EXAMPLE_DOMAIN
-
-    if args.config is None:
-        found = replace(deployment, cdi=args.cdi, dev_dirs=tuple(args.dev_dir) or (DEV,))
-        return with_mode(found, args, [f"{EXAMPLE_DOMAIN}/null"]), EXAMPLE_DOMAIN
-    config, report = load_expose_config(args.config)
-    for warning in report.warnings:
-        print(f"kubedevices: {warning}", file=sys.stderr)
-    for resource, program in programs(config):
-        print(
-            f"kubedevices: {args.config}: {resource}: its health command runs in the container: "
-            f"{deployment.image} must have {program}",
-            file=sys.stderr,
-        )
-    found = replace(
-        deployment,
-        config=_text(args.config),
-        cdi=args.cdi,
-        writes_cdi=any(rule.inject in ("cdi", "both") for rule in config.resources),
-        dev_dirs=dev_directories(config, args.dev_dir),
-        host_dirs=host_directories(config),
-    )
-    resources = [f"{config.namespace}/{rule.device_type}" for rule in config.resources]
-    return with_mode(found, args, resources), config.namespace
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise CannotRead(str(file), error.strerror or str(error)) from error
 
 
 def as_yaml(documents: list[dict[str, Any]]) -> str:
