@@ -119,6 +119,8 @@ class Message(Generic[T]):
             for each in self.by_number
         ]
         self._readers = [(each.tag, each.read) for each in fields]
+        has_texts_only = all(each.kind == "text" for each in fields)
+        self._places = {each.tag: i for i, each in enumerate(fields)} if has_texts_only else None
         self._tags = frozenset([each.tag for each in fields])
         self._blocks = frozenset([tag for tag in self._tags if tag & 7 == _BLOCK and tag < 128])
 
@@ -143,10 +145,25 @@ class Message(Generic[T]):
 
     def value(self, *parts: bytes) -> T:
         """Return what messages say together; raises `ValueError` or `IndexError`."""
+        places = self._places if len(parts) == 1 else None
+        if places is not None and (quick := self._short_texts(parts[0], places)) is not None:
+            return self._make(*quick, b"") if self._keeps_unknown else self._make(*quick)
         found, unknown = self.split(*parts)
         take = found.get
         values = [read(take(tag, ())) for tag, read in self._readers]
         return self._make(*values, unknown) if self._keeps_unknown else self._make(*values)
+
+    def _short_texts(self, data: bytes, places: Mapping[int, int]) -> list[str] | None:
+        """Return the texts of a message of short texts; None for any other message."""
+        values = [""] * len(places)
+        at, end = 0, len(data)
+        while at < end:
+            place, size = places.get(data[at]), data[at + 1]
+            at += 2 + size
+            if place is None or size > 127 or at > end:
+                return None
+            values[place] = data[at - size : at].decode()
+        return values
 
     def split(self, *parts: bytes) -> tuple[dict[int, list[Any]], bytes]:
         """Return by tag the content of the known fields, and the bytes of the others."""
@@ -198,16 +215,7 @@ def _whole(bits: int) -> Callable[[Sequence[int]], int]:
 
 
 def _text_map(found: Sequence[bytes]) -> dict[str, str]:
-    return dict(sorted(dict(map(_entry, found)).items())) if found else {}
-
-
-def _entry(data: bytes) -> tuple[str, str]:
-    """Return key and value; where both are short, as every library writes them."""
-    if len(data) > 3 and data[0] == _KEY and (middle := 2 + data[1]) + 1 < len(data):
-        is_plain = data[middle] == _VALUE and middle + 2 + data[middle + 1] == len(data)
-        if is_plain and data[1] < 128 > data[middle + 1]:
-            return data[2:middle].decode(), data[middle + 2 :].decode()
-    return _ENTRY.value(data)
+    return dict(sorted(dict(map(_ENTRY.value, found)).items())) if found else {}
 
 
 _PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[int, Any], bytes]]] = {
@@ -242,7 +250,6 @@ def _of_messages(
 _ENTRY: Message[tuple[str, str]] = Message(
     "map entry", lambda *pair: pair, Field(1, "", "text"), Field(2, "", "text")
 )
-_KEY, _VALUE = 1 << 3 | _BLOCK, 2 << 3 | _BLOCK
 
 
 # ---------------------------------------------------------------- unknown fields, field by field
