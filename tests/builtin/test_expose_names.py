@@ -7,6 +7,7 @@ import pytest
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import ExposeConfig, load_expose_config
 from kubedevices.builtin.expose_names import name_of
+from kubedevices.builtin.expose_tree import MOST_NAMES
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import ConfigError
 
@@ -194,3 +195,16 @@ def test_two_rules_may_name_their_matches_alike(host: PretendHost) -> None:
         "- {name: '{name}', match: [{path: '/dev/b*'}]}\n"
     )
     assert ids(host.look(rules)) == {"a1": ["a1::0", "a1::1"], "b1": ["b1"]}
+
+
+def test_names_of_devices_that_are_gone_do_not_pile_up(host: PretendHost) -> None:
+    """A device with a new serial number at each plug does not make sockets without end."""
+    rules = "- {name: '{name}', match: [{path: '/dev/a*'}]}\n"
+    host.add("b", *(f"a{number}" for number in range(MOST_NAMES + 20)))
+    assert len(ids(host.look(rules))) == MOST_NAMES + 20
+    for number in range(10, MOST_NAMES + 20):
+        (host.dev / f"a{number}").unlink()
+    host.add("anew")
+    found = ids(host.look(rules))
+    assert len(found) == MOST_NAMES
+    assert {f"a{number}" for number in range(10)} | {"anew"} <= found.keys()

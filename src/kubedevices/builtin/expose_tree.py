@@ -36,6 +36,7 @@ from kubedevices.errors import InvalidDevice
 from kubedevices.middleware.replicas import replica_id
 
 ID_LIMIT = 63
+MOST_NAMES = 100
 _HASH_DIGITS = 10
 
 
@@ -128,7 +129,8 @@ Names = dict[Hashable, dict[str, None]]
 def expand(config: ExposeConfig, host: Host, seen: Names) -> ExposeConfig:
     """Return `config` with a resource for each name that a template makes of the host's matches.
 
-    `seen` has what was made before; a name stays, with no device, when its device vanishes.
+    `seen` has what was made before; a name stays, with no device, when its device vanishes. Of more
+    than `MOST_NAMES`, those without a device go, the oldest first: each is a socket.
     A name that another resource has already is left to that resource.
     """
     taken = {rule.device_type for rule in config.resources if not rule.is_template}
@@ -138,8 +140,11 @@ def expand(config: ExposeConfig, host: Host, seen: Names) -> ExposeConfig:
             rules.append(rule)
             continue
         names = seen.setdefault((rule.name, rule.match), {})
-        for found in _matches(rule, host):
-            names.setdefault(name_of(rule.name, found.placeholders))
+        here = {name_of(rule.name, found.placeholders) for found in _matches(rule, host)}
+        names |= dict.fromkeys(sorted(here - names.keys(), key=natural_key))
+        gone = [name for name in names if name not in here]
+        for name in gone[: max(0, len(names) - MOST_NAMES)]:
+            del names[name]
         for each in (named(rule, name) for name in names if name):
             if each.device_type not in taken:
                 taken.add(each.device_type)
