@@ -1,6 +1,8 @@
-"""A node to ask, and logging as it was: every command configures it."""
+"""A node to ask; logging and modules as they were: commands configure the one and load others."""
 
 import logging
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,17 @@ def logging_as_before() -> Iterator[None]:
             root.removeHandler(handler)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def modules_as_before() -> Iterator[None]:
+    """Forget the scanners of a test: the next one has others in a file of the same name."""
+    path = [*sys.path]
+    yield
+    sys.path[:] = path
+    for name, module in [*sys.modules.items()]:
+        if (getattr(module, "__file__", None) or "").startswith(f"{tempfile.gettempdir()}/"):
+            del sys.modules[name]
 
 
 @pytest.fixture
