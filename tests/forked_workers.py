@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 import warnings
-from multiprocessing import Pipe
+from multiprocessing import Pipe, Semaphore
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -85,6 +85,7 @@ class Crew:
     def run(self) -> None:
         """Run all tests, or until somebody wants to stop."""
         self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        _share_second_tries(self._config)
         gc.collect()
         gc.freeze()  # a collection in a worker would copy the pages of all that is loaded
         try:
@@ -277,6 +278,15 @@ class Worker:
         told = warnings.WarningMessage(plain, UserWarning, nodeid, 0)
         content = {"warning_message": told, "when": when, "nodeid": nodeid, "location": None}
         self._told.append(("warning", content))
+
+
+def _share_second_tries(config: pytest.Config) -> None:
+    """Let `--max-suite-reruns` count for all workers together, not for each."""
+    most = config.getoption("max_suite_reruns", None)
+    if most is not None:
+        left, counter = Semaphore(most), config.failures_db  # type: ignore[attr-defined]
+        counter.try_increment_suite_reruns = lambda _: left.acquire(block=False)
+        counter.get_suite_reruns = lambda: most - left.get_value()
 
 
 def _described(item: pytest.Item) -> Planned:

@@ -50,15 +50,12 @@ def test_succeeds_in_the_second_try(of_the_file):
 """
 
 
-def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path: Path) -> None:
-    """With the settings of this project, in two workers."""
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_some.py").write_text(TESTS)
-    (tmp_path / "test_other.py").write_text(OTHER_TESTS)
+def run(directory: Path, *options: str) -> str:
+    """Run the tests of a directory in two workers; return what is printed."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-n", "2", "--reruns=1", "-p", "no:cacheprovider"),
-            *("-c", ROOT / "pyproject.toml", "--rootdir", ROOT, tmp_path),
+            *("-c", f"{ROOT}/pyproject.toml", f"--rootdir={ROOT}", *options, str(directory)),
         ],
         cwd=ROOT,
         env={name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ},
@@ -67,13 +64,33 @@ def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path:
         timeout=100,
         check=False,
     )
-    last = done.stdout.splitlines()[-1]
-    assert re.search(r"\b3 failed, 14 passed, [12] errors?, 3 rerun in", last), done.stdout
-    assert "INTERNALERROR" not in done.stdout
-    summary = done.stdout.partition("short test summary")[2]
+    return done.stdout
+
+
+def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path: Path) -> None:
+    """With the settings of this project, in two workers."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "test_other.py").write_text(OTHER_TESTS)
+    printed = run(tmp_path)
+    last = printed.splitlines()[-1]
+    assert re.search(r"\b3 failed, 14 passed, [12] errors?, 3 rerun in", last), printed
+    assert "INTERNALERROR" not in printed
+    summary = printed.partition("short test summary")[2]
     for name in ("waits_for_a_lock", "waits_for_an_event", "ends_its_worker"):
         assert f"test_some.py::test_{name}" in summary
     assert "ERROR test_other.py::" in summary
-    assert "RuntimeError: at the end of the file" in done.stdout
-    assert "in the worker" not in done.stdout.partition("= ERRORS")[0]
-    assert "the worker died in this test: exit code 3" in done.stdout
+    assert "RuntimeError: at the end of the file" in printed
+    assert "in the worker" not in printed.partition("= ERRORS")[0]
+    assert "the worker died in this test: exit code 3" in printed
+
+
+def test_the_workers_share_the_second_tries(tmp_path: Path) -> None:
+    """As many as `--max-suite-reruns` says, however many workers there are."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for name in "ab":
+        (tmp_path / f"test_{name}.py").write_text(
+            "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_fails(n): assert 0\n"
+        )
+    printed = run(tmp_path, "--max-suite-reruns=3")
+    assert re.search(r"\b8 failed, 3 rerun in", printed.splitlines()[-1]), printed
