@@ -66,7 +66,7 @@ class Board:
         )
 
     def died(self, check: Check, resource: str, evidence: str, story: str, count: int) -> None:
-        """Let `check` be the one failure that tells of ends which nobody asked for."""
+        """Let `check` be the only failure that tells of unexpected ends of the plugin."""
         known = [each for each in self.results if each.check.id == check.id]
         self.results = [each for each in self.results if each.check.id != check.id]
         more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""

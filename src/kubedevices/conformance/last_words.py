@@ -62,7 +62,7 @@ def _of_go(crash: Sequence[str]) -> list[str]:
 
 
 def _is_its_own(function: str) -> bool:
-    """Tell a function of a program or its modules from one of Go: those have no dot up front."""
+    """Whether a function is the program's or its modules': packages of Go have no dot in front."""
     first = function.partition("/")[0] if "/" in function else ""
     return function.startswith("main.") or ("." in first and not function.startswith(_LOGGING))
 

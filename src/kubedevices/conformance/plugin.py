@@ -136,7 +136,7 @@ class Plugin:
         return known[self.resource]
 
     async def some_ids(self) -> list[str]:
-        """Return several IDs that may be asked for together, or one where several are refused."""
+        """Return several IDs that may be asked for together, or one ID if several are refused."""
         ids = (await self.healthy_ids())[:SEVERAL]
         try:
             await self.allocate(ids)

@@ -154,7 +154,7 @@ class _Run:
     async def _open_beside(self, main: Line, stack: AsyncExitStack) -> Stage | None:
         """Return a second stage if a second plugin can run beside the first; both may need a port.
 
-        Where it cannot, the first is started afresh: who knows what the second did to it.
+        If it cannot, the first is started afresh, because the second may have harmed it.
         """
         if main.is_lost or not main.stage.is_connected():
             return None

@@ -88,7 +88,7 @@ class Changes:
         return {*ids} - self._touched
 
     def next(self) -> Call:
-        """Return the next run; its number is one more than the last one's."""
+        """Return the next run; the runs are numbered from 1."""
         self.runs += 1
         self._open.append(self.runs)
         return Call(self.trigger.command, self.runs)

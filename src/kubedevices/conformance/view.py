@@ -139,7 +139,7 @@ class View:
     binds: Sequence[Bind] = ()
 
     def outside(self, path: str) -> Path:
-        """Return our path for one of the plugin's."""
+        """Return our path for a path of the plugin."""
         # The last bind lies on top of those before.
         for bind in reversed(self.binds):
             for inside in {bind.inside, os.path.realpath(bind.inside)}:

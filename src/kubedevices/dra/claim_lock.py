@@ -38,7 +38,7 @@ class ClaimLock:
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        """Let the next one in."""
+        """Release the lock for the next call."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

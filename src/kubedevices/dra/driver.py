@@ -278,7 +278,7 @@ class DraDriver:
         self._hooks.clear()
 
     def _hooks_of(self, device_type: str) -> Hooks:
-        """Return what the author can do for a type, also for one that is gone by now."""
+        """Return the hooks of a device type, also of a type that is gone by now."""
         if device_type not in self._hooks:
             self._hooks[device_type] = self._checked_hooks(device_type)
         return self._hooks[device_type]
@@ -311,7 +311,7 @@ class DraDriver:
             self.publisher.forget()
 
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:
-        """Write CDI files again that somebody removed: containers are started again by them."""
+        """Write removed CDI files again: containers are restarted by them."""
         with watch.subscribe(self.settings.cdi_dir) as directory:
             while True:
                 await directory.changed()

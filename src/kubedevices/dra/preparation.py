@@ -105,7 +105,7 @@ class Preparation:
     def ready(
         self, claim: ClaimReference, results: tuple[Result, ...]
     ) -> tuple[ClaimDevice, ...] | None:
-        """Return the answer for a claim that is ready, None for another one."""
+        """Return the answer for a claim that is ready; None for any other claim."""
         known = self._claims.get(claim.uid)
         if known and known.is_ready and self._is_of_now(known) and known.results == results:
             # A kubelet asks again after its restart and after a reboot, when /var/run is empty: an

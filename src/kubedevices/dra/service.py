@@ -113,7 +113,7 @@ class ClaimService:
     # ------------------------------------------------------------ what a kubelet calls
 
     async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
-        """Prepare each claim; one that fails costs no other claim."""
+        """Prepare each claim; the failure of a claim does not touch the others."""
         answers = await asyncio.gather(*(self._answer(each, self._prepare) for each in claims))
         return {claim.uid: answer for claim, answer in zip(claims, answers, strict=True)}
 

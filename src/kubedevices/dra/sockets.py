@@ -128,7 +128,7 @@ class DriverSockets:
         return False
 
     async def _relieve(self) -> NoReturn:
-        """Let the older ones leave when a kubelet has us."""
+        """Ask the older instances to leave when a kubelet has registered us."""
         while True:
             if self.is_registered and self._siblings.are_to_leave:
                 await self._siblings.relieve()

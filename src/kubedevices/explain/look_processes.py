@@ -42,7 +42,7 @@ def processes(proc_root: Path = PROC_ROOT) -> Iterator[Process]:
 
 
 def process(pid: int, proc_root: Path = PROC_ROOT) -> Process | None:
-    """Return the process with this number; None for one that is not there for us."""
+    """Return the process with this number; None if we do not see it."""
     name = read_text(proc_root / str(pid) / "comm")
     return Process(pid, name.strip()) if pid > 0 and name is not None else None
 

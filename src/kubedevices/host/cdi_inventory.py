@@ -29,7 +29,7 @@ _Identity = tuple[int, int, int]
 
 @dataclass
 class _Kind:
-    """What is to be known about one kind, and the file that says so."""
+    """The state of one kind, and its file."""
 
     path: Path
     devices: tuple[CdiDevice, ...] = ()
@@ -192,7 +192,7 @@ class CdiInventory:
             _claim(kind)
 
     def _choose_path(self, kind: str) -> Path:
-        """Return the file of `kind`, beside one of the same name that is about another kind."""
+        """Return the file of `kind`; another name if the usual file is about another kind."""
         plain, other = (self._directory / name for name in cdi_specs.permanent_names(kind))
         taken = {each.path for each in self._kinds.values()}
         if other.exists() or plain in taken:
@@ -256,7 +256,7 @@ class CdiInventory:
 
 
 def _belongs_to(path: Path, vendors: Collection[str]) -> bool:
-    """Whether a file is about a kind of these vendors; a broken one is judged by its name."""
+    """Whether a file is about a kind of these vendors; a broken file is judged by its name."""
     kind = cdi_specs.read_spec_file(path).kind
     if not kind:
         return any(path.name.startswith(f"{cdi_specs.PREFIX}{vendor}-") for vendor in vendors)

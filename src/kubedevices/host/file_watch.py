@@ -23,7 +23,7 @@ LOOK_INTERVAL = 1.0
 
 
 class _Signature(NamedTuple):
-    """What tells one state of a file from another; a file system may reuse an inode at once."""
+    """The numbers that tell two states of a file apart: the inode alone may be reused at once."""
 
     device: int
     inode: int
@@ -41,7 +41,7 @@ class _Signature(NamedTuple):
 
 
 class _Watched(NamedTuple):
-    """A directory or file under watch, and which one it was when the watch was added."""
+    """A directory or file under watch, and its identity when the watch was added."""
 
     watch: int
     mask: int
@@ -49,7 +49,7 @@ class _Watched(NamedTuple):
 
 
 class Subscription:
-    """What one consumer wants to hear of; made by `FileWatch.subscribe`."""
+    """The paths of one consumer, and its event; made by `FileWatch.subscribe`."""
 
     def __init__(self, paths: tuple[Path, ...], event: asyncio.Event) -> None:
         self.paths = paths

@@ -55,7 +55,7 @@ class Inotify:
             raise OSError(f"no inotify here: {error}") from error
 
     def add(self, path: Path, mask: int) -> int:
-        """Watch `path`; return the number of the watch, the old one if it is watched already."""
+        """Watch `path`; return the number of the watch, the old number if it is watched already."""
         return self._checked(self._add(self.fd, os.fsencode(path), mask))
 
     def remove(self, watch: int) -> None:

@@ -97,7 +97,7 @@ class Damper:
             device.turns.clear()
 
     def next_at(self) -> float | None:
-        """Return when a word that nobody contradicts would change what is reported."""
+        """Return when the reported health would change if no other word came."""
         times = (
             self._turns_at(each) if each.out_since is None else self._recovers_at(each)
             for each in self._devices.values()

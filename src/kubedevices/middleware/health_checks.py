@@ -67,7 +67,7 @@ class HealthChecks:
         self._lock = threading.Lock()
 
     def update(self, subjects: Mapping[Key, Subject]) -> None:
-        """Take what is to be checked; returns once new ones have a result, or a bit later."""
+        """Take the subjects; returns when new subjects have a result, or after `first_look`."""
         now = self._clock()
         with self._lock:
             for key in self._checked.keys() - subjects.keys():

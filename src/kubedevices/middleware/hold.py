@@ -91,7 +91,7 @@ class Held(Middleware):
     # ------------------------------------------------------------ lists
 
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
-        """Return the last list while the plugin is away, and after that one without health."""
+        """Return the last list while the plugin is away; after `hold`, with Unhealthy devices."""
         absence = self.absence
         until = absence.holds_until()
         if until is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 
 class Presence:
-    """Whether the other is there, and who wants to hear of it."""
+    """Whether the other is there, and the listeners for changes."""
 
     def __init__(self, *, is_away: bool = True) -> None:
         self._here, self._away = asyncio.Event(), asyncio.Event()
@@ -26,7 +26,7 @@ class Presence:
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody would answer."""
+        """Whether the other is away."""
         return not self._here.is_set()
 
     def leave(self) -> None:
@@ -66,7 +66,7 @@ class Presence:
 
 
 def presence_of(scanner: Any) -> Presence | None:
-    """Return the presence of whom `scanner` speaks for; None for a scanner that speaks for itself.
+    """Return the presence of the plugin behind `scanner`; None for a scanner of its own devices.
 
     A middleware has its inner scanner as `scanner`.
     """

@@ -192,7 +192,7 @@ class Shared(RuledMiddleware[ShareRule]):
         return {name: len(each.replicas) for name, each in served.items()}
 
     def surplus(self, device_type: str, ids: Iterable[str]) -> list[str]:
-        """Return the replicas that nobody may be given any more, because the rule has changed."""
+        """Return the replicas that must not be given away any more, since the rule has changed."""
         rule, served = self.rule_of(device_type), self._served.get(device_type, {})
         if rule is None:
             return []
@@ -225,7 +225,7 @@ class Shared(RuledMiddleware[ShareRule]):
                 del held[device]
 
     def note_free(self, device_type: str, ids: Iterable[str]) -> None:
-        """Note that the kubelet calls these replicas available; surplus ones go from the list."""
+        """Note that the kubelet calls these replicas available; surplus replicas are not listed."""
         held = self._held.get(device_type)
         if not held:
             return

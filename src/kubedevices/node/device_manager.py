@@ -228,7 +228,7 @@ class DeviceManager(NodeView):
     async def allocate(self, pod: Pod) -> Allocation:
         """Give every container of `pod` its devices, or nothing: raises `AdmissionRejected`.
 
-        A pod that has its devices gets the same ones, without a call to a plugin.
+        A pod that has its devices keeps them, without a call to a plugin.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -102,7 +102,7 @@ class EventStream:
 
 
 class EventSource:
-    """Hands every event to every open stream, and wakes whoever waits for a change."""
+    """Hands every event to every open stream, and calls every listener."""
 
     def __init__(self) -> None:
         self._streams: set[EventStream] = set()

@@ -69,7 +69,7 @@ def default_response(
 
 
 def checked(response: AllocateResponse, request: AllocateRequest, author: str) -> AllocateResponse:
-    """Return `response`; raises `RpcError` for one that no container could be started with."""
+    """Return `response`; raises `RpcError` if no container could be started with it."""
     if len(response.containers) < len(request.containers):
         # A kubelet fails the pod for it and keeps the devices; an error gives them back.
         raise RpcError(

@@ -105,7 +105,7 @@ def _balanced(shares: _Shares, count: int) -> list[str]:
 
 
 def _packed(shares: _Shares, count: int) -> list[str]:
-    """From one physical device until it has none left, then from the next in natural order."""
+    """Take from a physical device until it is used up, then from the next in natural order."""
     return [device_id for free in shares.free.values() for device_id in free][:count]
 
 
@@ -149,7 +149,7 @@ class PolicyAllocator(PreferredAllocator):
         return physical_device(device_id)
 
     def count_shares(self) -> Mapping[str, int]:
-        """Return the number of shares per physical device, held ones too; for `distributed`."""
+        """Return the number of shares per physical device, held shares too; for `distributed`."""
         return {}
 
     def get_preferred_allocation(

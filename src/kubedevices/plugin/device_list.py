@@ -103,7 +103,7 @@ class DeviceListBuilder:
     def _those_of_before(
         self, entries: Mapping[str, bytes], devices: Mapping[str, Device]
     ) -> dict[str, bytes]:
-        """Return what the list before had and is still there.
+        """Return the entries of the list before whose devices are still there.
 
         If even that is too much now (`Unhealthy` is longer than `Healthy`), as many as there is
         room for, the healthy ones first.

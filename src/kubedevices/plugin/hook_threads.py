@@ -140,7 +140,7 @@ class _Job:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Call the function; whatever it raises is kept for the one who waits."""
+        """Call the function; any error is kept for the caller."""
         try:
             self._answer = self._context.run(self._function, *self._args)
         except BaseException as error:  # it is the author's code: anything may come
@@ -179,7 +179,7 @@ class _Job:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Name a method after the class of its object: the author's, not one of ours above it."""
+    """Name a method after its object's class: after the author's class, not after a middleware."""
     if inspect.ismethod(function):
         owner = function.__self__
         name = getattr(owner, "stands_for", type(owner).__name__)  # see `capabilities.StandIn`

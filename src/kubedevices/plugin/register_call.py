@@ -98,5 +98,5 @@ class RegisterCall:
 
 
 def is_known_already(problem: WireError) -> bool:
-    """Whether a kubelet that tells instances apart has this one, and refuses it a second time."""
+    """Whether the kubelet tells instances apart and has this instance already."""
     return isinstance(problem, RpcError) and problem.message.startswith(_ALREADY_CONNECTED)

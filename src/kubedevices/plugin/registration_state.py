@@ -24,7 +24,7 @@ class RegistrationState:
     def observe(self, opened: int, open_now: int, now: float) -> None:
         """Note how many streams this registration ever had and how many are open.
 
-        Both, because one may open and end between two observations.
+        Both, because a stream may open and end between two observations.
         """
         if opened and self._opened_at is None:
             self._opened_at = now

@@ -38,7 +38,7 @@ class Scanner(ABC):
 
     @property
     def scanner_name(self) -> str:
-        """What messages call it: the class of whoever finds the devices."""
+        """The name for messages: the class that finds the devices."""
         return type(self).__name__
 
     def abilities_of(self, device_type: str) -> object:

@@ -215,7 +215,7 @@ class ServedType:
 async def run_together(*named: tuple[str, Coroutine[Any, Any, object]]) -> None:
     """Run coroutines until the first one ends; cancel the others; raise what the first raised.
 
-    Unlike a task group, the end of one is the end of all, and its error comes plain.
+    Unlike in a task group, the first end cancels the others, and errors are not grouped.
     """
     tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in named]
     try:

@@ -77,7 +77,7 @@ class OpenStreams:
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
-        """Count one more while the context lasts."""
+        """Count one more open stream while the context lasts."""
         self.opened += 1
         number = self.opened
         self._open.add(number)
@@ -191,7 +191,7 @@ class PluginServer:
         return self._hooks.options
 
     async def list_and_watch(self) -> AsyncIterator[bytes]:
-        """Send the current list at once, then each newer one, skipping those in between."""
+        """Send the current list at once, then the newest list after each change."""
         lists = self._lists()
         wrapped = self._wrap_lists(self.resource, lists) if self._wrap_lists else lists
         # Not by the garbage collector: the registrar must hear at once that a stream ended.
@@ -235,7 +235,7 @@ class PluginServer:
             return checked(self._default(request, devices), request, self._hooks.name)
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
-        """Answer with the plugin's own response or with the default one."""
+        """Answer with the plugin's own response, or with the default response."""
         devices = self._list.devices
         deadline = self._deadline("allocate", self._timeouts.allocate)
         with self._counted_allocation(request):

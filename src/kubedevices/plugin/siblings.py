@@ -49,7 +49,7 @@ class _Newer:
 
 
 class Siblings:
-    """The other instances of the plugin at `socket`; none for a socket of another name.
+    """The other instances of the plugin at `socket`; none if the name tells no instance.
 
     `leave` is called when a newer one takes the resource over; it returns whether a kubelet had
     devices from us. `on_change` is called when one of the newer ones comes, goes or takes over.
@@ -83,7 +83,7 @@ class Siblings:
 
     @property
     def are_to_leave(self) -> bool:
-        """Whether there are older ones that were not asked to leave so far."""
+        """Whether there are older instances that were not asked to leave so far."""
         return bool(self._older)
 
     def is_stranger(self, other: InstanceSocket) -> bool:
@@ -91,7 +91,7 @@ class Siblings:
         return self._name is not None and other.stem != self._name.stem
 
     def say(self, *, registered: bool) -> None:
-        """Let the older ones know whether a kubelet has the devices from us."""
+        """Tell the older instances whether a kubelet has the devices from us."""
         if registered != self._is_registered:
             self._is_registered = registered
             self._wake()

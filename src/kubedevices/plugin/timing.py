@@ -91,8 +91,8 @@ class Timing(NamedTuple):
 class HookTimeouts(NamedTuple):
     """How long the author's code may take for one answer, in seconds.
 
-    A kubelet admits one pod after the other and waits for ever on the first two; on the third it
-    waits for 30 s, and tells nobody who was late.
+    A kubelet admits one pod after the other. It waits for ever for `allocate` and `preferred`, and
+    30 s for `pre_start`, and does not report which plugin was late.
     """
 
     allocate: float = 10.0

@@ -20,7 +20,7 @@ class TreeUpdates:
         self.notifier = Notifier(self._wake, self._stopped.wait)
 
     async def next(self) -> tuple[DeviceTree, TreeChange]:
-        """Wait until the latest tree differs from the last one returned here; return both.
+        """Wait until the tree differs from the tree returned last; return the tree and the change.
 
         The first tree counts as news even if it is empty: there may be something to tidy up.
 

@@ -160,7 +160,7 @@ class PluginScanner(Scanner):
         slices: LoopSlices,
         message: bytes,
     ) -> bool:
-        """Take a list; one of an instance that was replaced is not listened to."""
+        """Take a list; the lists of replaced instances are ignored."""
         del slices
         if not self._is_news_from(endpoint):
             return False

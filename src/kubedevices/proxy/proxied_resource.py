@@ -53,7 +53,7 @@ class ProxiedResource:
         self._again.set()
 
     def use(self, rule: ResourceRule | None) -> None:
-        """Go on with another rule, None for not at all; one that is the same is not noticed."""
+        """Go on with another rule, None to stop serving; an equal rule changes nothing."""
         before = self.chain.rule if self.chain is not None else None
         # Layers that can take a new rule do so: a new chain means new sockets and a new
         # registration.

@@ -185,7 +185,7 @@ class ApiSwitch:
             self._woken.set()
 
     def _check_abilities(self, device_type: str) -> None:
-        """Refuse at once what only one of the modes could do."""
+        """Refuse at once an ability that only one of the modes has."""
         if device_type not in self._checked:
             hooks = Hooks(self._scanner.abilities_of(device_type))
             if PostAllocator in hooks.offered:
@@ -233,7 +233,7 @@ class ApiSwitch:
         )
 
     def _tree_of_plugin(self, tree: DeviceTree) -> DeviceTree:
-        """Return what is offered, and without devices each type of which a pod holds one.
+        """Return the offered devices, and as empty types those of which a pod holds a device.
 
         A kubelet starts a container of such a pod again only while it knows a plugin of the name.
         """

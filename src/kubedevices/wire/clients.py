@@ -42,7 +42,7 @@ class DevicePluginClient:
         return self.channel.stream(services.LIST_AND_WATCH, convert.EMPTY)
 
     async def list_and_watch(self) -> AsyncGenerator[tuple[ReportedDevice, ...], None]:
-        """Do the same with lists that are read at one go."""
+        """Do the same, with each list decoded in one step."""
         async with aclosing(self.list_messages()) as lists:
             async for each in lists:
                 yield device_list_from_wire(each)

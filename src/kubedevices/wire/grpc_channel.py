@@ -249,7 +249,7 @@ class GrpcChannel:
             _leave(link, call)
 
     async def _link_for_calls(self, deadline: float) -> _ClientLink:
-        """Return the connection that takes calls; if there is none, the old one will say why."""
+        """Return the connection for new calls; without any, the old connection tells the reason."""
         if self._must_move():
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline), self._moving:

@@ -22,7 +22,7 @@ MAX_OUTPUT = 262144
 
 
 class GrpcConnection(Http2Session[Call]):
-    """One end of one connection."""
+    """One end of a connection, for both roles."""
 
     def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
         super().__init__(clock=clock, limits=limits or Limits())

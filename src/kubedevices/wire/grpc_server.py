@@ -41,7 +41,7 @@ STOP_TIME, STOP_STEPS = 0.08, 4
 
 
 class UnaryMethod:
-    """One message in, one out; at once, or by a task where the handler has to wait."""
+    """One request, one answer: at once, or by a task if the handler has to wait."""
 
     __slots__ = ("handler",)
 
@@ -294,7 +294,7 @@ class GrpcServer:
         return self._identity
 
     def owns_socket(self) -> bool:
-        """Whether the file at our path is still the one we made."""
+        """Whether the file at our path is still our socket."""
         return (
             self._path is not None
             and self._identity is not None
@@ -318,7 +318,7 @@ class GrpcServer:
         return _ServerLink(self, ServerConnection(clock=loop.time, limits=self._limits))
 
     async def stop(self, grace: float = 0) -> None:
-        """Take no more calls, give open ones `grace` seconds, then end everything within 100 ms.
+        """Take no more calls, give open calls `grace` seconds, end everything within 100 ms.
 
         The socket file goes only if it is still ours.
         """
@@ -372,7 +372,7 @@ class GrpcServer:
         return True
 
     def _make_room(self, now: float) -> bool:
-        """End the connection that has been idle for longest; say whether there is one."""
+        """Close the connection that is idle for longest; return whether there was any."""
         idle = [link for link in self._links if link.is_idle]
         if now - self._told_at >= _TELL_AGAIN:
             self._told_at = now

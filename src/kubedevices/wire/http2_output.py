@@ -27,7 +27,7 @@ MAX_REMEMBERED = 1024
 
 
 class Stream:
-    """What a session knows of a stream; `grpc_events.Call` is one."""
+    """The state of a stream in a session; base of `grpc_events.Call`."""
 
     __slots__ = ("has_headers", "is_closed", "is_ended", "promised", "room", "stream_id", "window")
 

@@ -53,7 +53,7 @@ class FileIdentity:
 
     @property
     def place(self) -> str:
-        """A path that leads to this very file, whoever has its name by now; needs /proc."""
+        """A path to this very file, even if another file has its name by now; needs /proc."""
         place = f"/proc/self/fd/{self._held}"
         return place if os.path.lexists(place) else str(self._path)
 
@@ -121,7 +121,7 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
 
 
 def give_name(first: Path, path: Path) -> None:
-    """Let what is at `first` appear at `path`, as a bind does: whoever watches sees a new file.
+    """Let the file `first` appear at `path`, as a bind does: file events tell of a new file.
 
     Where there is a stale file, or no file can have two names, it is replaced by a rename.
     """
@@ -182,7 +182,7 @@ def unlink_if_dead(path: Path, *, min_age: float) -> bool:
 
 
 def _remove_stale(path: Path) -> None:
-    """Make room at `path`: unlink a socket that refuses, raise for one that answers."""
+    """Make room at `path`: unlink a socket that refuses, raise if a socket answers."""
     unlink_own(path, _check_free(path))
 
 

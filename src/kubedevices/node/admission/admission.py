@@ -270,7 +270,7 @@ def rejected(error: KubedevicesError) -> AdmissionRejected:
 
 
 class Reservation:
-    """What one pod is about to get: taken at once, then committed or given back as a whole.
+    """The devices that a pod is about to get: reserved at once, then held or given back together.
 
     The admission awaits plugins in between. Whatever else happens meanwhile, the devices stay
     reserved, and a pod that fails leaves nothing behind.
@@ -319,7 +319,7 @@ class Reservation:
     def commit(
         self, responses: Mapping[ContainerResource, ContainerAllocateResponse]
     ) -> tuple[Holding, ...]:
-        """Let the pod hold what was taken, with one response per part; return the new entries."""
+        """Let the pod hold the reserved devices, with a response per part; return the entries."""
         holdings = tuple(
             Holding(
                 self.pod.uid,

@@ -147,9 +147,9 @@ class AfterRestart:
     async def verify_start(self, pod: Pod, container: str) -> None:
         """Return once the container's devices were vouched for since our start.
 
-        Returns at once for one that runs, and for a pod admitted since. Raises `PluginNotBack`, or
-        `DevicesNoLongerHealthy` when the plugin is back without them, both after the longest wait:
-        some plugins begin with an empty list.
+        Returns at once for a running container, and for a pod admitted since. Raises
+        `PluginNotBack`, or `DevicesNoLongerHealthy` when the plugin is back without them,
+        both after the longest wait: some plugins begin with an empty list.
         """
         if not self.concerns(pod.uid):
             return
@@ -221,7 +221,7 @@ class _Restored(NamedTuple):
 
 
 class RestartGate:
-    """The rule: what may be believed of the time before our start. Keeps the unverified pods.
+    """The rule for pods from before our start. Keeps the pods that are not verified yet.
 
     A pod from before holds its devices, but nobody has vouched for them since. Its running
     containers are left alone whatever their plugins do. A container that is to start gets its

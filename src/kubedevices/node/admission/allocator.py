@@ -193,13 +193,13 @@ class NumaSplit:
         self._wanted = None if affinity is None or not any(masks) else mask_of(tuple(affinity))
 
     def is_aligned(self, mask: int) -> bool:
-        """On at least one of the wanted nodes."""
+        """Whether devices of this mask are on at least one wanted node."""
         return self._wanted is not None and bool(mask & self._wanted)
 
     def is_unaligned(self, mask: int) -> bool:
-        """On other nodes only."""
+        """Whether devices of this mask are on other nodes only."""
         return self._wanted is not None and mask != 0 and not mask & self._wanted
 
     def is_without_numa(self, mask: int) -> bool:
-        """On no node, or nothing is to be aligned."""
+        """Whether devices of this mask are on no node, or nothing is to be aligned."""
         return self._wanted is None or mask == 0

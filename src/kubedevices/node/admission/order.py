@@ -142,10 +142,10 @@ class UnderWay:
         return any(wanted & names for names in self._open.values())
 
     async def may_free(self, resources: Collection[str]) -> bool:
-        """Wait until devices of `resources` may have become free; False when nobody is at them.
+        """Wait until devices of `resources` may be free; False if no work on them is under way.
 
-        Returns when some were given back, or nothing is under way any more; those who waited
-        longest go on first.
+        Returns when devices were given back, or when no work is under way any more. Callers go on
+        in the order in which they came.
         """
         wanted = frozenset(resources)
         if not self._concerns(wanted):

@@ -99,7 +99,7 @@ class Endpoint:
     """A plugin instance that answered the dial and said what it can do.
 
     Two instances may share resource and socket path, so each gets a `generation` of its own from
-    whoever keeps the table of them.
+    the endpoint table.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class Endpoint:
     # ------------------------------------------------------------ calls
 
     async def allocate(self, device_ids: tuple[str, ...]) -> ContainerAllocateResponse:
-        """Tell the plugin that one container gets `device_ids`; return what comes along."""
+        """Tell the plugin that a container gets `device_ids`; return its answer."""
         request = AllocateRequest((ContainerAllocateRequest(device_ids),))
         response = await self.relay_allocate(request)
         if not response.containers:

@@ -85,7 +85,7 @@ class EndpointTable:
     async def connect(self, resource: str, socket: Path) -> None:
         """Connect to a plugin that registered; raises `RegistrationError`.
 
-        Nothing changes for the instance before until this one has answered.
+        Nothing changes for the older instance until the new instance has answered.
         """
         connections = len(self._endpoints) + self._connecting
         # A known resource passes: its plugin restarts, and the connection before goes.

@@ -37,7 +37,8 @@ def claim_plugin_directory(
 ) -> None:
     """Create the directory of `socket_path`; raises `CannotAsk`, `SocketInUse` if it is served.
 
-    `server` is who serves it then, unless it is a kubelet; `option` is what names the directory.
+    For the error, `server` is another possible server besides a kubelet, `option` the option that
+    names the directory.
     """
     make_directory(socket_path.parent, 0o750)
     if accepts_connections(socket_path):
@@ -46,7 +47,7 @@ def claim_plugin_directory(
 
 
 def make_directory(directory: Path, mode: int) -> None:
-    """Create `directory` and its parents; one that exists keeps its mode."""
+    """Create `directory` and its parents; an existing directory keeps its mode."""
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         try:

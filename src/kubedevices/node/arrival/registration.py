@@ -178,7 +178,7 @@ def _cut(text: str) -> str:
 
 
 def registration_socket(socket_dir: Path) -> Path:
-    """Return the path of kubelet.sock in `socket_dir`; raises `CannotAsk` for an impossible one."""
+    """Return the path of kubelet.sock in `socket_dir`; raises `CannotAsk` if it is impossible."""
     path = socket_dir / KUBELET_SOCKET_NAME
     if not path.is_absolute():
         raise BadSocketPath(str(path))

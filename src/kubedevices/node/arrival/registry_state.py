@@ -23,7 +23,7 @@ class RegisteredPlugin(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done now; at most one thing per path."""
+    """The operations to begin now; at most one operation per path."""
 
     unregister: tuple[Path, ...]
     register: tuple[Path, ...]
@@ -85,7 +85,7 @@ class RegistryState:
         return pause
 
     def unregistered(self, path: Path) -> RegisteredPlugin | None:
-        """Take note that the plugin at `path` was let go; return which one it was."""
+        """Take note that the plugin at `path` was disconnected; return the plugin."""
         socket = self._sockets[path]
         plugin, socket.plugin, socket.actual = socket.plugin, None, None
         # A new file is a new plugin: the failures of the one before do not delay it.

@@ -35,7 +35,7 @@ class _Content(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes one file for as long as it is started. `keep_resources` is told what has a list."""
+    """Writes the file from `start` to `stop`. `keep_resources` gets the resources with a list."""
 
     def __init__(
         self,

@@ -112,8 +112,8 @@ class ControlService:
     async def allocate(self, request: dict[str, Any]) -> dict[str, Any]:
         """Admit the pod of a manifest and return what each container starts with.
 
-        A pod that was not there before is released again when a container's options fail: whoever
-        is told no must not keep devices. Who asks for the same pod meanwhile comes after that.
+        A new pod is released again when the options of a container fail: a refused caller must not
+        keep devices. Another call for the same pod waits until then.
         """
         pod = parse_pod(request.get("pod"))
         self._being_admitted.append(pod)
@@ -220,7 +220,7 @@ Answer = TypeVar("Answer", bound=JsonAnswer)
 def _checked(
     method: Callable[[dict[str, Any]], Awaitable[Answer]],
 ) -> Callable[[dict[str, Any]], Awaitable[Answer]]:
-    """Send what the caller did wrong and what the node refuses as two different codes."""
+    """Send the caller's mistakes and the node's refusals with different status codes."""
 
     async def answer(request: dict[str, Any]) -> Answer:
         try:

@@ -115,7 +115,7 @@ class ControlClient:
 
 
 def _as_asked(error: RpcError) -> KubedevicesError:
-    """Return `error` as what it means to the one who asked."""
+    """Return the error that `error` means to the caller."""
     if error.code is StatusCode.INVALID_ARGUMENT:
         return UsageError(error.message)
     if error.code in (StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION):

@@ -117,7 +117,7 @@ class PodResourcesServer:
         self._count(method, version, False)
 
     def _encode_all(self) -> list[bytes]:
-        """Return every pod encoded; one that holds what it held before is not encoded again."""
+        """Return every pod encoded; a pod whose devices are the same is not encoded again."""
         encoded: dict[str, tuple[Pod, int, bytes]] = {}
         for pod in self._node.pods():
             change = self._node.pod_devices.last_change(pod.uid)

@@ -138,7 +138,7 @@ class Inventory:
         return self._devices(resource).healthy
 
     def health(self, resource: str, device_id: str) -> str:
-        """Return Healthy, Unhealthy, or Unknown for a device that nobody vouches for."""
+        """Return Healthy, Unhealthy, or Unknown for a device that no plugin lists now."""
         return self._devices(resource).health(device_id)
 
     def per_numa(self, resource: str, device_ids: Iterable[str]) -> dict[int, list[str]]:
@@ -306,7 +306,7 @@ class Inventory:
             record.devices.block(first)
 
     def unreserve(self, resource: str, device_ids: Iterable[str]) -> None:
-        """Take one such reason back; a device without any is free again."""
+        """Take one reason back; a device without a reason is free again."""
         reasons = self._reserved.get(resource, {})
         freed = []
         for device_id in device_ids:

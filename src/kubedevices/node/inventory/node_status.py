@@ -11,7 +11,7 @@ from kubedevices.node.pods.pod_devices import PodDevices
 
 
 class ResourceHealth(NamedTuple):
-    """One device and how it is: Healthy, Unhealthy, or Unknown when nobody vouches for it."""
+    """A device and its health: Healthy, Unhealthy, or Unknown if no plugin lists it now."""
 
     device_id: str
     health: str

@@ -57,7 +57,7 @@ class ResourceDevices:
         return Health.HEALTHY if device_id in self.healthy else Health.UNHEALTHY
 
     def per_numa(self, device_ids: Iterable[str]) -> dict[int, list[str]]:
-        """Return `device_ids` by NUMA node; one on several nodes is listed under each."""
+        """Return `device_ids` by NUMA node; a device on several nodes is listed under each."""
         by_node: dict[int, list[str]] = {}
         for device_id in device_ids:
             device = self.devices.get(device_id)

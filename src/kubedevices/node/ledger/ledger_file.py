@@ -340,7 +340,7 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _not_opened(path: Path, error: BaseException) -> BaseException:
-    """Return what `error` means to whoever wanted to know what the ledger says."""
+    """Return the error to raise when `error` kept the ledger from being read."""
     if isinstance(error, LedgerDamaged | LedgerUnusable) or not isinstance(error, Exception):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -352,7 +352,7 @@ def _not_opened(path: Path, error: BaseException) -> BaseException:
 
 
 def _checksum(fields: Iterable[str | bytes]) -> int:
-    """Return a checksum of the fields one by one, so that no two can trade a character."""
+    """Return a checksum with the lengths of fields, so that no character can change its field."""
     checksum = 0
     for field in fields:
         data = field if isinstance(field, bytes) else field.encode()

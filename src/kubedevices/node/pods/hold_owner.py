@@ -159,7 +159,7 @@ def _lock_of_all() -> bytes:
 
 
 def _is_locked(file: int) -> bool:
-    """Ask without locking: nobody is refused because somebody looks."""
+    """Whether the file is locked; asks without locking, so no `claim` fails because of it."""
     answer: bytes = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock_of_all())
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 

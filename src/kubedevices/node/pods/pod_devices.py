@@ -93,7 +93,7 @@ class PodDevices:
         return self._pods.keys()
 
     def last_change(self, pod_uid: str) -> int:
-        """Return a number that is another one after every change of what the pod holds."""
+        """Return a number that differs after every change of the pod's devices."""
         return self._last_changes.get(pod_uid, 0)
 
     def holdings(self, pod_uid: str) -> Iterator[Holding]:
@@ -124,7 +124,7 @@ class PodDevices:
         }
 
     def holders(self, resource: str, device_id: str) -> tuple[Holder, ...]:
-        """Return who holds the device: several only when an init container's was reused."""
+        """Return the holders; several only if the device of an init container was reused."""
         return tuple(self._holders.get(resource, {}).get(device_id, ()))
 
     def owners(self, resource: str, device_ids: Iterable[str]) -> set[str]:

@@ -26,7 +26,7 @@ HINT_LIMIT = 1024
 
 
 class TopologyHint(NamedTuple):
-    """A set of NUMA nodes that would do, None for any; `preferred` when no smaller one could."""
+    """A sufficient set of NUMA nodes, None for any; `preferred` if no smaller set could do."""
 
     numa_nodes: NumaNodes | None
     preferred: bool

@@ -29,7 +29,7 @@ Reusable = Callable[[str], Collection[str]]
 
 
 class HintProvider(Protocol):
-    """Somebody else who gives a container what lives on NUMA nodes; CPUs, for instance."""
+    """Another provider of resources on NUMA nodes, of CPUs for example."""
 
     def container_hints(self, pod: Pod, container: Container) -> ProviderHints:
         """Return hints by resource for one container."""

@@ -78,7 +78,7 @@ class _List(NamedTuple):
 
     @classmethod
     def of(cls, hints: Sequence[TopologyHint]) -> "_List":
-        """Sort a list of hints; one that is there several times counts once."""
+        """Sort a list of hints; equal hints count once."""
         masks: tuple[set[int], set[int]] = (set(), set())
         anything = [False, False]
         for numa_nodes, preferred in hints:
@@ -114,7 +114,7 @@ class _Order:
         self._distances = settings.distances if closest else None
 
     def preferred(self, mask: int) -> tuple[int, ...]:
-        """Narrower is better; of two as narrow the closer one, then the lower one."""
+        """Order by size, smaller first; then by distance, then by the number of the mask."""
         return (mask.bit_count(), self._distance(mask), mask)
 
     def possible(self, mask: int) -> tuple[int, ...]:
