@@ -69,3 +69,5 @@ def test_a_name_that_cannot_be_is_an_error(names: str | dict[str, str], text: st
         with pytest.raises(UsageError, match=text):
             give(names)
     assert scanner.line() == "calls gpu card"
+    scanner = kd.Renamed(Widgets(), {"gpu": "card"}, domain="b.com")
+    assert scanner.line() == "calls gpu b.com/card"

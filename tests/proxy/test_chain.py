@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -70,6 +71,23 @@ async def test_all_of_them_together(short_dir: Path) -> None:
         await rig.kubelet.wait_for("new.com/my-big", {"B1::0": "Unhealthy", "B1::1": "Unhealthy"})
         with pytest.raises(RpcError):
             await allocate(rest, "a::0", "a::1")
+
+
+async def test_each_rule_says_at_the_start_what_it_does(
+    short_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a line, with the plugin's resource: a proxy may have many."""
+    caplog.set_level(logging.INFO)
+    async with proxied(short_dir, rules=rules(short_dir, EVERYTHING)) as rig:
+        await rig.plugin(*healthy("a", "bad"))
+        await rig.kubelet.wait_for("new.com/my-widget", 2)
+    for line in (
+        "leaves out devices bad",
+        "splits widget into big (B*), the rest stays",
+        "calls devices new.com/my-{name}",
+        "shares devices 2 ways, different devices per container, spread",
+    ):
+        assert f"{RESOURCE}: {line}" in caplog.messages
 
 
 async def test_a_held_list_stays_while_the_plugin_restarts(short_dir: Path) -> None:

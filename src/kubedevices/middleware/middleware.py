@@ -117,6 +117,9 @@ class Middleware(Scanner):
         if not isinstance(scanner, Scanner):
             raise UsageError(f"{type(self).__name__} needs a Scanner object, not {scanner!r}")
         self.scanner = scanner
+        self.subject = ""
+        """What the line of the start speaks of, where there are several scanners in a process."""
+
         self.counts: Counter[tuple[str, str]] = Counter()
         # For `change`, which is called by the scanner's thread and by the thread of a look.
         self._lock = threading.Lock()
@@ -203,7 +206,7 @@ class Middleware(Scanner):
         """Run the inner scanner; ends when it ends."""
         self._loop = loop = asyncio.get_running_loop()
         if line := self.line():
-            _log.info("%s", line)
+            _log.info("%s%s", f"{self.subject}: " if self.subject else "", line)
 
         def pass_on() -> None:
             with self._lock:

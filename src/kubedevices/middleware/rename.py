@@ -52,13 +52,17 @@ class Renamed(RuledMiddleware[str]):
     """Lists the same devices under another type: `Renamed(scanner, {"gpu": "card"})`.
 
     A text for all types has the placeholder `{name}`, as in `shared-{name}`. The domain of a
-    resource is not part of a type: it belongs to the runner. Raises `UsageError` for a name that no
+    resource is not part of a type: it belongs to the runner; `domain` only completes what is said
+    about the names. Raises `UsageError` for a name that no
     resource can have, and for two types with one name. Events: `renamed`, for every type that is
     listed under a new name.
     """
 
-    def __init__(self, scanner: Scanner, names: str | Mapping[str, str]) -> None:
+    def __init__(
+        self, scanner: Scanner, names: str | Mapping[str, str], *, domain: str = ""
+    ) -> None:
         super().__init__(scanner, names)
+        self._said_domain = f"{domain}/" if domain else ""
         self._names = TypeNames("rename")
         _check(names)
 
@@ -69,7 +73,7 @@ class Renamed(RuledMiddleware[str]):
 
     def line(self) -> str:
         """Return what is called how."""
-        lines = [f"{name} {text}" for name, text in self.named_rules()]
+        lines = [f"{name} {self._said_domain}{text}" for name, text in self.named_rules()]
         return f"calls {'; '.join(lines)}" if lines else ""
 
     def inner_type(self, device_type: str) -> str:

@@ -110,6 +110,7 @@ def make_chain(
         value = layer.value(rule)
         if value is not None:
             made = scanner = layers[layer.name] = layer.make(scanner, value, place)
+            made.subject = str(inside)
             if isinstance(made, RuledMiddleware):
                 made.with_place = partial(with_place, layer.name)
     return Chain(scanner, domain, rule, layers)
@@ -185,7 +186,8 @@ def _make_renamed(scanner: Scanner, name: str, place: Place) -> Renamed:
     """Rename types; the domain is the runner's."""
     inside = place.inside
     text = name.replace("{domain}", inside.domain).partition("/")[2]
-    return Renamed(scanner, text if "{name}" in text else {inside.device_type: text})
+    names = text if "{name}" in text else {inside.device_type: text}
+    return Renamed(scanner, names, domain=place.domain)
 
 
 def _filled(text: str, inside: ResourceName) -> str:
