@@ -74,6 +74,36 @@ def test_a_killed_driver_comes_back(cluster: Cluster, driver: Driver, namespace:
     cluster.wait("two claims", lambda: len(driver.cdi_files()) == 2)
 
 
+def test_pods_notice_nothing_of_a_rolling_update(
+    cluster: Cluster, driver: Driver, namespace: str
+) -> None:
+    """The kubelet has the newer instance before the older ends; claims of one end at the other."""
+
+    def registered() -> list[str]:
+        directory = cluster.kubelet_dir / "plugins_registry"
+        return sorted(path.name for path in directory.glob(f"{DRIVER}-reg.*"))
+
+    create_pod(cluster, namespace, "before")
+    held = widgets_of(cluster, namespace, "before")
+    (old,) = registered()
+    newer = Driver(cluster, 2)
+    newer.control = newer.control.with_name("newer.sock")
+    newer.start()
+    try:
+        cluster.wait("the newer alone", lambda: len(registered()) == 1 and registered() != [old])
+        create_pod(cluster, namespace, "between")
+        assert widgets_of(cluster, namespace, "between") != held
+        driver.stop()
+        cluster.kubectl("delete", "pod", "before", f"--namespace={namespace}", "--now")
+        create_pod(cluster, namespace, "after")
+        assert widgets_of(cluster, namespace, "after") == held
+        driver.start()
+        cluster.wait("the third", lambda: len(registered()) == 1)
+    finally:
+        newer.stop()
+    assert len(driver.published()) == 2
+
+
 def test_a_reboot_keeps_pods_and_devices_together(
     cluster: Cluster, driver: Driver, namespace: str
 ) -> None:
