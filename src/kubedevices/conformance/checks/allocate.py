@@ -236,7 +236,7 @@ async def _allocate(session: PluginSession, name: str, timeout: float) -> Alloca
     mend="Release locks and bookkeeping of a call also when it is cancelled.",
 )
 async def hang_up(plugin: Plugin) -> str:
-    """A client that hangs up in the middle of Allocate harms nobody."""
+    """A client that ends its Allocate call early does no harm to other clients."""
     ids = (await plugin.healthy_ids())[:1]
     request = AllocateRequest((ContainerAllocateRequest(tuple(ids)),))
     for pause in (0, 0.001, 0.002, 0.004, 0.008, 0.016):

@@ -47,7 +47,7 @@ async def paths(plugin: Plugin) -> str:
 @theme.check(
     "permissions",
     FAIL,
-    suffers="The runtime refuses the container, or gives rights nobody meant.",
+    suffers="The runtime refuses the container, or gives unwanted rights.",
     source="device plugin API: one or more of r, w, m",
     mend='Use "rw", or "mrw" where the container has to make nodes.',
 )
@@ -65,7 +65,7 @@ async def permissions(plugin: Plugin) -> str:
 @theme.check(
     "container-paths",
     FAIL,
-    suffers="Of two entries for one place the kubelet keeps the first and drops the others.",
+    suffers="Of several entries for one path the kubelet keeps the first and drops the others.",
     source="kubelet 1.32: the first entry for a container path wins",
     mend="Collect by container path before answering; give each node its own place.",
 )
@@ -114,7 +114,7 @@ async def host_paths(plugin: Plugin) -> str:
     seen="simple-device-plugin (device IDs with - in names)",
 )
 async def env_names(plugin: Plugin) -> str:
-    """Names of environment variables are such that a shell can use them."""
+    """A shell can use the names of environment variables."""
     names = {name for answer in await plugin.answers() for name in answer.env}
     if not names:
         raise NotTried("it sets no environment variable")

@@ -25,7 +25,7 @@ theme = Theme(
     seen="Intel's framework (a second or more after a kubelet restart: send on closed channel)",
 )
 async def dies(stage: Stage) -> str:
-    """Its process does not end by itself, some seconds after a kubelet restart for instance."""
+    """The process does not end unasked, for example seconds after a kubelet restart."""
     await restart_once(stage, 1)
     await stage.pause(stage.timing.watch)
     process = stage.process

@@ -127,7 +127,7 @@ async def descriptors(stage: Stage) -> str:
 @theme.check(
     "threads",
     WARN,
-    suffers="Threads and what they hold pile up with every restart.",
+    suffers="Threads and their memory pile up with every restart.",
     source="every kubelet restart ends streams; what served them must end",
     mend="End the thread of a stream with its stream.",
     seen="SR-IOV (a probe goroutine more per restart)",

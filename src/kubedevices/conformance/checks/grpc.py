@@ -24,7 +24,7 @@ first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",))
     mend="Do not check :authority, or accept localhost.",
 )
 async def authority(plugin: Plugin) -> str:
-    """It answers calls with :authority localhost."""
+    """The plugin answers calls with :authority localhost."""
     if other := plugin.arrival.needs_other_authority:
         raise Broken(
             f"{plugin.arrival.options_problem}; answered with :authority {other}",
@@ -43,7 +43,7 @@ theme = Theme("grpc", needs=("registration.options",))
     mend="Leave unknown methods to the gRPC library.",
 )
 async def unknown_method(plugin: Plugin) -> str:
-    """An unknown method is UNIMPLEMENTED."""
+    """The plugin answers an unknown method with UNIMPLEMENTED."""
     method = "/v1beta1.DevicePlugin/KubedevicesCheck"
     try:
         channel = plugin.session.channel
@@ -63,7 +63,7 @@ async def unknown_method(plugin: Plugin) -> str:
     mend="Leave PING to the HTTP/2 library; do not block its event loop.",
 )
 async def ping(plugin: Plugin) -> str:
-    """A PING is answered."""
+    """The plugin answers a PING."""
     began = asyncio.get_running_loop().time()
     try:
         await plugin.ask(lambda limit: plugin.session.channel.ping(timeout=limit))
@@ -83,7 +83,7 @@ async def ping(plugin: Plugin) -> str:
     mend="Treat a broken connection as the end of its calls, nothing else.",
 )
 async def broken_connection(plugin: Plugin) -> str:
-    """A connection that breaks in the middle of a frame or stream harms nobody."""
+    """A connection that breaks in a frame or a stream does no harm to other clients."""
     ids = (await plugin.healthy_ids())[:1]
     request = ALLOCATE_REQUEST.to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
     for _ in range(3):
@@ -103,12 +103,12 @@ async def broken_connection(plugin: Plugin) -> str:
     track=DISTURBING,
     disturbs=True,
     needs=("list.abandoned-stream",),
-    suffers="Whoever connects and says nothing, a probe for instance, locks the kubelet out.",
+    suffers="A client that connects without a request, such as a probe, locks the kubelet out.",
     source="liveness probes and tools connect to sockets without speaking",
     mend="Accept connections independently of what happens on others.",
 )
 async def idle_connection(plugin: Plugin) -> str:
-    """Connections that say nothing harm nobody."""
+    """Connections without a request do no harm to other clients."""
     await plugin.device_list()
     silent = []
     try:

@@ -58,7 +58,7 @@ theme = Theme("list", needs=("registration.options",))
     seen="Intel device plugins (an empty list, then the devices)",
 )
 async def complete(plugin: Plugin) -> str:
-    """The first list is complete, not an empty one that is replaced at once."""
+    """The first list is complete, not an empty list that is replaced at once."""
     await plugin.device_list()
     lists = plugin.session.lists
     if not lists[0].devices:

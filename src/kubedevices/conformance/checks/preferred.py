@@ -37,7 +37,7 @@ async def _prefer(
     mend="Answer with an empty list when there is no preference; never with an error.",
 )
 async def answers(plugin: Plugin) -> str:
-    """Where GetPreferredAllocation is offered, it answers with available devices."""
+    """GetPreferredAllocation, if offered, answers with available devices."""
     _need_preference(plugin)
     available = (await plugin.healthy_ids())[:SEVERAL]
     chosen = await _prefer(plugin, available, [], 1)
@@ -53,13 +53,13 @@ preferred = Theme("preferred", needs=("registration.options", "preferred.answers
 @preferred.check(
     "must-include",
     WARN,
-    suffers="The advice is useless: the kubelet takes what must be, and fills up at random.",
+    suffers="The preference is useless: the kubelet takes must-include devices, then random ones.",
     source="device plugin API: the preferred devices include must_include_deviceIDs",
     mend="Begin with the devices that must be included.",
     seen="Intel gpu plugin with the balanced policy",
 )
 async def must_include(plugin: Plugin) -> str:
-    """The preferred devices include those that must be included."""
+    """The preferred devices contain the must-include devices."""
     _need_preference(plugin)
     available = (await plugin.healthy_ids())[:SEVERAL]
     if len(available) < 2:
@@ -79,7 +79,7 @@ async def must_include(plugin: Plugin) -> str:
     mend="Return exactly allocation_size devices, or none.",
 )
 async def size(plugin: Plugin) -> str:
-    """As many devices are preferred as were asked for."""
+    """The number of preferred devices is the requested number."""
     _need_preference(plugin)
     available = (await plugin.healthy_ids())[:SEVERAL]
     for count in range(1, len(available) + 1):
@@ -99,7 +99,7 @@ async def size(plugin: Plugin) -> str:
     mend="Answer INVALID_ARGUMENT when allocation_size exceeds the available devices.",
 )
 async def too_large(plugin: Plugin) -> str:
-    """Asking for more devices than are available is an error."""
+    """A request for more devices than available is an error."""
     _need_preference(plugin)
     available = (await plugin.healthy_ids())[:SEVERAL]
     try:
@@ -115,13 +115,13 @@ async def too_large(plugin: Plugin) -> str:
 @works.check(
     "not-offered",
     NOTE,
-    suffers="Whoever calls it takes the empty answer for a preference.",
+    suffers="A caller takes the empty answer for a preference.",
     source="gRPC: what is not offered is UNIMPLEMENTED",
     mend="Return UNIMPLEMENTED.",
     seen="generic, smarter, GCE, SR-IOV (OK without a container response)",
 )
 async def not_offered(plugin: Plugin) -> str:
-    """Where GetPreferredAllocation is not offered, calling it is an error."""
+    """GetPreferredAllocation, if not offered, answers with an error."""
     if plugin.session.options.get_preferred_allocation_available:
         raise NotTried("it is offered")
     ids = (await plugin.healthy_ids())[:1]
@@ -155,7 +155,7 @@ def _need_pre_start(plugin: Plugin) -> None:
     mend="Prepare faster, or earlier; raise an error only when the device is not usable.",
 )
 async def pre_start(plugin: Plugin) -> str:
-    """Where PreStartContainer is required, it succeeds within 30 s."""
+    """PreStartContainer, if required, succeeds within 30 s."""
     _need_pre_start(plugin)
     ids = await plugin.some_ids()
     began = asyncio.get_running_loop().time()
@@ -190,12 +190,12 @@ async def pre_start_unknown(plugin: Plugin) -> str:
 @start.check(
     "not-offered",
     NOTE,
-    suffers="Whoever calls it believes that the device was prepared.",
+    suffers="A caller believes that the device was prepared.",
     source="gRPC: what is not offered is UNIMPLEMENTED",
     mend="Return UNIMPLEMENTED.",
 )
 async def pre_start_not_offered(plugin: Plugin) -> str:
-    """Where PreStartContainer is not required, calling it is an error."""
+    """PreStartContainer, if not required, answers with an error."""
     if plugin.session.options.pre_start_required:
         raise NotTried("it is required")
     ids = (await plugin.healthy_ids())[:1]

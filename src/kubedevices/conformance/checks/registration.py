@@ -21,7 +21,7 @@ arrival = Theme("registration", phase=Phase.ARRIVAL)
     seen="GCE accelerators, when kubelet.sock appears after it",
 )
 async def registers(stage: Stage) -> str:
-    """The plugin registers at a kubelet that is there."""
+    """The plugin registers at a running kubelet."""
     if not stage.target.command:
         return ", ".join(stage.resources)
     first = min(each.at for each in stage.probe.arrivals if each.resource in stage.resources)
@@ -38,7 +38,7 @@ async def registers(stage: Stage) -> str:
     mend="Bind the socket, serve, and only then call Register.",
 )
 async def serves_first(plugin: Plugin) -> str:
-    """It serves on its socket before it calls Register."""
+    """The plugin serves on its socket before it calls Register."""
     found = plugin.arrival
     if found.session is None:
         raise Broken(
@@ -63,7 +63,7 @@ async def serves_first(plugin: Plugin) -> str:
     seen="k8s-dummy-device-plugin (v1alpha)",
 )
 async def version(plugin: Plugin) -> str:
-    """It registers with API version v1beta1."""
+    """The plugin registers with API version v1beta1."""
     _by_register(plugin)
     said = plugin.arrival.request.version
     if said != API_VERSION:
@@ -116,7 +116,7 @@ async def resource_name(plugin: Plugin) -> str:
     seen="kubevirt kvm and bridge plugins (nil answer, panic)",
 )
 async def options(plugin: Plugin) -> str:
-    """It answers GetDevicePluginOptions."""
+    """The plugin answers GetDevicePluginOptions."""
     if plugin.arrival.options_problem:
         raise Broken(plugin.arrival.options_problem)
     said = plugin.session.options
@@ -136,7 +136,7 @@ async def options(plugin: Plugin) -> str:
     mend="Fill both from one place.",
 )
 async def options_equal(plugin: Plugin) -> str:
-    """The options in Register are those of GetDevicePluginOptions."""
+    """Register has the same options as GetDevicePluginOptions."""
     _by_register(plugin)
     registered, answered = plugin.arrival.request.options, plugin.session.options
     if registered != answered:
@@ -161,7 +161,7 @@ quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.options",)
     mend="Register again only when a socket was replaced or the stream ended.",
 )
 async def once(plugin: Plugin) -> str:
-    """It registers once per kubelet."""
+    """The plugin registers once per kubelet."""
     await plugin.watch_quietly()
     count = plugin.times_registered()
     if count > 1:

@@ -201,7 +201,7 @@ def _is_back(plugin: Plugin) -> bool:
     seen="simple-device-plugin, fake-gpu-operator, Akri (never); ROCm, kubevirt (exit or panic)",
 )
 async def sockets_wiped(stage: Stage) -> Verdicts:
-    """After a kubelet restart that removed all sockets it registers again within 8 s."""
+    """After a kubelet restart that removed all sockets, the plugin registers within 8 s."""
     return await must_return(stage, lambda: stage.probe.restart(wipe="sockets"))
 
 
@@ -216,7 +216,7 @@ async def sockets_wiped(stage: Stage) -> Verdicts:
     "after 15 s)",
 )
 async def all_wiped(stage: Stage) -> Verdicts:
-    """After a kubelet restart that removed all files it registers again within 8 s."""
+    """After a kubelet restart that removed all files, the plugin registers within 8 s."""
     if not stage.may_wipe_everything():
         raise NotTried(f"{stage.probe.socket_dir} holds files that are no sockets")
     return await must_return(stage, lambda: stage.probe.restart(wipe="everything"))
@@ -231,7 +231,7 @@ async def all_wiped(stage: Stage) -> Verdicts:
     seen="simple, generic, Intel, SR-IOV (never)",
 )
 async def kubelet_socket_replaced(stage: Stage) -> Verdicts:
-    """When only kubelet.sock is replaced it registers again within 8 s."""
+    """If only kubelet.sock is replaced, the plugin registers again within 8 s."""
     return await must_return(stage, stage.probe.replace_socket)
 
 
@@ -246,7 +246,7 @@ async def kubelet_socket_replaced(stage: Stage) -> Verdicts:
     seen="all that were tried (ROCm exits, the others stay unregistered)",
 )
 async def stream_cancelled(stage: Stage) -> Verdicts:
-    """When the kubelet hangs up, every socket staying, it registers again."""
+    """If the kubelet closes the stream and all sockets stay, the plugin registers again."""
     if stage.notes.is_watched:
         raise NotTried("it registers by the plugin watcher, which comes back by itself")
     return await must_return(stage, stage.probe.cancel_streams, soon=stage.timing.noticed_soon)
@@ -262,7 +262,7 @@ async def stream_cancelled(stage: Stage) -> Verdicts:
     seen="simple, smarter, NVIDIA, ROCm (never)",
 )
 async def own_socket_removed(stage: Stage) -> Verdicts:
-    """When its own socket is removed it binds anew and registers."""
+    """If its own socket is removed, the plugin binds again and registers."""
 
     async def remove() -> None:
         stage.probe.remove_plugin_sockets()
@@ -280,7 +280,7 @@ async def own_socket_removed(stage: Stage) -> Verdicts:
     mend="Look before and after Register whether your socket file is still yours; else start over.",
 )
 async def wiped_before_register(stage: Stage) -> Verdicts:
-    """When its socket is removed between bind and Register it starts over."""
+    """If its socket is removed between bind and Register, the plugin begins again."""
     if stage.notes.is_watched:
         raise NotTried("it registers by the plugin watcher, whose directory is never wiped")
     left = {*stage.resources}
@@ -311,7 +311,7 @@ async def wiped_before_register(stage: Stage) -> Verdicts:
     seen="simple-device-plugin (never), GCE (exits 2), Intel and ROCm (exit 1), SR-IOV (exits 2)",
 )
 async def kubelet_away(stage: Stage) -> Verdicts:
-    """After a kubelet was away for 20 s it registers again."""
+    """After 20 s without a kubelet, the plugin registers again."""
     return await must_return(
         stage,
         lambda: stage.probe.restart(wipe="sockets", away=stage.timing.away),
@@ -328,7 +328,7 @@ async def kubelet_away(stage: Stage) -> Verdicts:
     seen="GCE (exits 2 in 5 of 10), host-device (1 of 2)",
 )
 async def refused_dial(stage: Stage) -> Verdicts:
-    """When kubelet.sock appears and refuses for 50 ms it registers as soon as it can."""
+    """If a new kubelet.sock refuses for 50 ms, the plugin registers after that."""
     if stage.notes.is_watched:
         raise NotTried("it registers by the plugin watcher and dials nobody")
     return await must_return(stage, lambda: stage.probe.restart(wipe="sockets", refusing=GAP))

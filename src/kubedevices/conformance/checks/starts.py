@@ -35,7 +35,7 @@ theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options"
     mend="Give Register a deadline of 30 s.",
 )
 async def slow_kubelet(stage: Stage) -> str:
-    """A kubelet that takes 7.5 s to answer Register is waited for."""
+    """The plugin waits for a kubelet that takes 7.5 s to answer Register."""
     _by_register(stage)
     delay = stage.timing.slow_register
     process = await stage.start_fresh(behavior=RegisterBehavior(delay=delay))
@@ -78,7 +78,7 @@ async def slow_kubelet(stage: Stage) -> str:
     seen="GCE (never registers), Intel (exits 1), SR-IOV (exits 2)",
 )
 async def absent_kubelet(stage: Stage) -> str:
-    """Started without a kubelet, it waits for one and registers."""
+    """Started without a kubelet, the plugin waits for a kubelet and registers."""
     process = await stage.start_fresh(kubelet=False)
     if await stage.until_ended(process, stage.timing.absent + 2 * stage.notes.usual_start):
         raise Fragile(f"ended without a kubelet: {process.how_it_ended()}", process.last_words())
@@ -97,7 +97,7 @@ async def absent_kubelet(stage: Stage) -> str:
     WARN,
     slow=True,
     suffers="A storm of registrations loads the kubelet; a plugin that stays up unregistered "
-    "looks healthy and serves nobody.",
+    "looks healthy and serves no pod.",
     source="device plugin API: a plugin that is refused should end",
     mend="Exit with an error and its text, or retry with a growing back-off.",
 )
@@ -146,7 +146,7 @@ def _by_register(stage: Stage) -> None:
     seen="simple-device-plugin (the first start panics), GCE (fatal within the same second)",
 )
 async def stale_socket(stage: Stage) -> str:
-    """It starts although the socket of a killed predecessor is in its place."""
+    """The plugin starts although a killed predecessor left its socket."""
     process = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
     await stage.supervisor.kill_all()
@@ -182,7 +182,7 @@ async def stale_socket(stage: Stage) -> str:
     seen="generic-device-plugin (waits for ever), GCE (exits 2)",
 )
 async def same_second(stage: Stage) -> str:
-    """Killed and started again within the same second, it registers."""
+    """Killed and started again within the same second, the plugin registers."""
     began = int(time.time())
     await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
@@ -243,14 +243,14 @@ async def unopened_stream(stage: Stage) -> str:
     "two-instances",
     FAIL,
     needs=("list.stays-open", "list.abandoned-stream"),
-    suffers="A rolling update, or a second copy by mistake, ends with nobody serving.",
+    suffers="After a rolling update, or a second copy by mistake, no instance serves.",
     source="rolling updates with surge start the new instance before the old one ends",
     mend="Look whether somebody accepts on your socket; remove only a socket that is still yours.",
     seen="simple-device-plugin (the second panics and unlinks the first's socket), NVIDIA (the "
     "first's exit unlinks the second's socket)",
 )
 async def two_instances(stage: Stage) -> str:
-    """Two instances at once do not end with nobody serving."""
+    """Of two instances at once, one still serves in the end."""
     first = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
     second = await stage.launch_another()
@@ -296,13 +296,13 @@ watched = Theme("registration", needs=("registration.options",))
 @watched.check(
     "watcher",
     FAIL,
-    suffers="The kubelet refuses the plugin, or takes it for another kind.",
+    suffers="The kubelet refuses the plugin, or takes it for another type of plugin.",
     source="pluginregistration API: GetInfo; kubelet 1.32: plugin watcher",
     mend='Answer GetInfo with type "DevicePlugin", the resource name, and versions ["v1beta1"]; '
     "then answer NotifyRegistrationStatus.",
 )
 async def watcher(stage: Stage) -> str:
-    """Found by the plugin watcher, it says what it is and takes note of its registration."""
+    """The plugin answers the plugin watcher: GetInfo, and the result of its registration."""
     for name in stage.resources:
         arrival = stage.last_arrival(name)
         if arrival.info is None:
@@ -324,12 +324,12 @@ async def watcher(stage: Stage) -> str:
     WARN,
     slow=True,
     track="registration.refused",
-    suffers="A plugin that stays up unregistered looks healthy and serves nobody.",
+    suffers="A plugin that runs without a registration looks healthy and serves no pod.",
     source="pluginregistration API: NotifyRegistrationStatus tells of a failure, too",
     mend="Exit with the error's text, or remove the socket and try again with a back-off.",
 )
 async def watcher_refused(stage: Stage) -> str:
-    """Told by the plugin watcher that it was refused, it answers and does not crash."""
+    """The plugin answers the plugin watcher after a refusal, and does not crash."""
     if not stage.notes.is_watched:
         raise NotTried("it registers by itself")
     process = await stage.start_fresh(behavior=RegisterBehavior(refusal="refused by the check"))

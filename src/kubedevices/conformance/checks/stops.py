@@ -76,7 +76,7 @@ async def _stop(stage: Stage, process: Process, servers: Collection[int] = ()) -
     mend="Handle SIGTERM: stop the server, end.",
 )
 async def stop_time(stage: Stage) -> str:
-    """It ends within 8 s after SIGTERM."""
+    """The plugin ends within 8 s after SIGTERM."""
     stop = await Stop.once(stage)
     if stop.process.running:
         raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
@@ -93,7 +93,7 @@ async def stop_time(stage: Stage) -> str:
     seen="GCE, Intel (no handler: killed by SIGTERM)",
 )
 async def stop_code(stage: Stage) -> str:
-    """Its exit code after SIGTERM is 0."""
+    """The exit code after SIGTERM is 0."""
     stop = await Stop.once(stage)
     stop.must_have_ended()
     if stop.process.code != 0:
@@ -105,13 +105,13 @@ async def stop_code(stage: Stage) -> str:
     "stop-socket",
     WARN,
     needs=("life.stop-time",),
-    suffers="Whoever finds the socket takes the plugin for running; its next start may stumble.",
+    suffers="Other programs take the plugin for running; its next start may fail.",
     source="a socket file outlives its process",
     mend="Unlink your socket when you end, if it is still yours.",
     seen="ROCm, GCE, Intel (left behind)",
 )
 async def stop_socket(stage: Stage) -> str:
-    """Its socket is gone after SIGTERM."""
+    """The socket is gone after SIGTERM."""
     stop = await Stop.once(stage)
     stop.must_have_ended()
     if stop.left:
@@ -129,7 +129,7 @@ async def stop_socket(stage: Stage) -> str:
     mend="Let calls in flight end, or end them with UNAVAILABLE; then exit.",
 )
 async def stop_in_allocate(stage: Stage) -> str:
-    """It ends cleanly on SIGTERM while Allocate calls come in."""
+    """The plugin ends cleanly on SIGTERM while Allocate calls arrive."""
     process = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
     await stage.calm()
@@ -179,7 +179,7 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
     mend="Handle SIGTERM from the first moment, also while waiting for kubelet.sock.",
 )
 async def stop_while_waiting(stage: Stage) -> str:
-    """It ends within 8 s after SIGTERM while it waits for a kubelet, too."""
+    """The plugin ends within 8 s after SIGTERM, also while it waits for a kubelet."""
     process = await stage.start_fresh(kubelet=False)
     if await stage.until_ended(process, stage.timing.settle + 2 * stage.notes.usual_start):
         return f"it does not wait: {process.how_it_ended()}"

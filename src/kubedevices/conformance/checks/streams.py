@@ -33,7 +33,7 @@ theme = Theme(
     seen="ROCm (exits 1 when its stream ends)",
 )
 async def abandoned_stream(plugin: Plugin) -> str:
-    """A client that cancels its stream harms nobody."""
+    """A client that cancels its stream does no harm to other clients."""
     await plugin.device_list()
     async with plugin.another_stream() as stream:
         await plugin.first(stream, plugin.timing.first_list)
@@ -74,7 +74,7 @@ async def second_stream(plugin: Plugin) -> str:
     mend="Hold no lock while sending; give every stream its own task and its own state.",
 )
 async def slow_reader(plugin: Plugin) -> str:
-    """A client that does not read its stream harms nobody."""
+    """A client that does not read its stream does no harm to other clients."""
     await plugin.device_list()
     connection = await plugin.raw_connection(window=1)
     try:
@@ -89,7 +89,7 @@ async def slow_reader(plugin: Plugin) -> str:
 @theme.check(
     "order",
     WARN,
-    suffers="Whoever compares two lists sees changes where there are none, and logs are noise.",
+    suffers="A program that compares two lists sees changes that did not happen.",
     source="kubelet 1.32: every message is a change; plugins compare lists themselves",
     mend="Sort by ID before sending.",
 )
@@ -144,7 +144,7 @@ async def stays_open(plugin: Plugin) -> str:
     seen="ROCm with -pulse (17 lists in 33 s), Intel npu and gpu with NUMA information (8)",
 )
 async def identical(plugin: Plugin) -> str:
-    """The same list is not sent again and again."""
+    """The plugin does not repeat the same list."""
     await plugin.watch_quietly()
     lists = plugin.session.lists
     same = sum(one.content == other.content for one, other in pairwise(lists))
