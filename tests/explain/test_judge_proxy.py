@@ -3,7 +3,7 @@
 import pytest
 
 from kubedevices.explain.finding import Outcome
-from kubedevices.explain.judge_proxy import judge_behind, judge_proxy
+from kubedevices.explain.judge_proxy import cordoned_of, judge_behind, judge_proxy
 from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 
 INSIDE, OUTSIDE = "vendor.example/card", "example.com/card"
@@ -84,3 +84,9 @@ def test_all_resources_have_a_line_per_plugin_behind_the_proxy() -> None:
     assert told.found == f"its plugin is not connected to the proxy; rules: {HIDDEN}"
     broken = AWAY._replace(rules=("not served, its log says why",), outside=())
     assert [each.result for each in judge_behind([broken], ())] == [Outcome.PROBLEM]
+
+
+def test_what_is_out_of_service_behind_the_proxy() -> None:
+    """Of the resource in question, by the names of the kubelet."""
+    cordoned = (CordonedDevice(OUTSIDE, "c1", "fan"), CordonedDevice("example.com/b", "c2", "x"))
+    assert cordoned_of(OUTSIDE, [PLUGIN._replace(cordoned=cordoned), AWAY]) == {"c1"}

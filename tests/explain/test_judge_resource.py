@@ -217,6 +217,17 @@ def test_health(devices: tuple[DeviceState, ...], result: Outcome, says: str) ->
     assert says in finding.found
 
 
+def test_a_device_out_of_service_is_no_trouble_of_the_plugins() -> None:
+    """Nor is a replica of such a device; others are."""
+    devices = (W0, DeviceState("w1::0", "Unhealthy"), DeviceState("w2", "Unhealthy"))
+    state = replace(STATE, devices=devices)
+    finding = only(judge_health(state, "node", cordoned=("w1", "w2")))
+    assert finding.result is Outcome.OK
+    assert finding.found == "1 of 3 devices are healthy; 2 out of service"
+    finding = only(judge_health(state, "node", cordoned=("w1",)))
+    assert (finding.result, finding.looked_at) == (Outcome.PROBLEM, "w2")
+
+
 @pytest.mark.parametrize("plugin", ["starting", "stopped", "missing"])
 def test_health_says_nothing_where_the_plugin_is_the_reason(plugin: str) -> None:
     """All devices of a plugin that went away are unhealthy: one fault is told once."""

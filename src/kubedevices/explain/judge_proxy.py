@@ -40,6 +40,12 @@ def judge_behind(proxied: Iterable[ProxiedPlugin], known: Collection[str]) -> It
                 yield from _judge_served(name, plugin)
 
 
+def cordoned_of(resource: str, proxied: Iterable[ProxiedPlugin]) -> frozenset[str]:
+    """Return the devices of `resource` that are out of service behind the proxy."""
+    cordoned = (each for plugin in proxied for each in plugin.cordoned)
+    return frozenset(each.id for each in cordoned if each.resource == resource)
+
+
 def _place(plugin: ProxiedPlugin) -> str:
     if not plugin.is_here:
         return "is not connected to the proxy"

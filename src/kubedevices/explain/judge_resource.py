@@ -1,11 +1,12 @@
 """One resource, from its name to who holds its devices: pure judgements over facts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kubedevices.device import Health
 from kubedevices.explain.commands import log_of
 from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
+from kubedevices.middleware.replicas import device_of
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
 from kubedevices.words import closest, counted, some_of
 
@@ -177,8 +178,17 @@ def _healthy_ids(plugin: Socket) -> set[str]:
 # ---------------------------------------------------------------- devices
 
 
-def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) -> list[Finding]:
-    """Say how many devices are well, and which are not; `was_asked` says that plugins were."""
+def judge_health(
+    state: ResourceState,
+    source: str,
+    *,
+    was_asked: bool = False,
+    cordoned: Collection[str] = (),
+) -> list[Finding]:
+    """Say how many devices are well, and which are not; `was_asked` says that plugins were.
+
+    Of devices that are `cordoned` it is known why they are Unhealthy; it is told elsewhere.
+    """
     devices = state.devices
     if state.plugin in ("starting", "stopped", "missing"):
         return []  # said by the registration
@@ -200,7 +210,14 @@ def judge_health(state: ResourceState, source: str, *, was_asked: bool = False) 
     if state.capacity is None:
         return _judge_half(state, len(healthy), source, was_asked)
     bad = [each for each in devices if each.health not in (Health.HEALTHY, "Unknown")]
-    if bad:
+    unexplained = [
+        each
+        for each in bad
+        if each.device_id not in cordoned and device_of(each.device_id) not in cordoned
+    ]
+    if out := len(bad) - len(unexplained):
+        found += f"; {out} out of service"
+    if bad := unexplained:
         return [
             problem(
                 Step.HEALTH,

@@ -31,7 +31,7 @@ from kubedevices.explain.judge_directory import (
     judge_registry,
 )
 from kubedevices.explain.judge_files import judge_answers, judge_cdi, judge_host_file, judge_inside
-from kubedevices.explain.judge_proxy import judge_behind, judge_proxy
+from kubedevices.explain.judge_proxy import cordoned_of, judge_behind, judge_proxy
 from kubedevices.explain.judge_resource import (
     judge_health,
     judge_held,
@@ -231,7 +231,9 @@ def _explain_resource(name: str, seen: _Seen) -> ResourceReport:
     findings += judge_registration(name, answers, plugins, state)
     if state is not None:
         source = answers.source or str(answers.checkpoint)
-        findings += judge_health(state, source, was_asked=any(each.answer for each in plugins))
+        was_asked = any(each.answer for each in plugins)
+        cordoned = cordoned_of(name, answers.proxied)
+        findings += judge_health(state, source, was_asked=was_asked, cordoned=cordoned)
         findings += judge_held(state, source)
         findings += judge_numa(state, answers.topology_policy)
     if name in answers.known:
