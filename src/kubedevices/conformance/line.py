@@ -76,6 +76,7 @@ class Line:
             return self._for_all(Verdict(Status.SKIP, self._why_lost))
         if blocked := self._blocked_everywhere(check):
             return blocked
+        # If the check before has told of a failure, a plugin that is lost now is no news.
         was_suspect = stage.is_suspect
         try:
             await self._prepare(check)
@@ -86,11 +87,13 @@ class Line:
             self._lose(str(error), told=was_suspect)
             return self._for_all(Verdict(Status.SKIP, self._why_lost))
         process = stage.process if check.phase is not Phase.PROCESS else None
+        # A process that had ended before is not this check's doing.
         was_running = process is not None and process.running
         began, changes = asyncio.get_running_loop().time(), stage.notes.changes.runs
         verdicts = await self._run(check)
         said = {verdict.status for verdict in verdicts.values()}
         tried = said != {Status.SKIP} or stage.spent(began) > AT_ONCE
+        # Some plugins die of a disturbance only a moment after it.
         if check.disturbs and tried:
             await stage.pause(stage.timing.linger)
         if process and was_running and not process.running:

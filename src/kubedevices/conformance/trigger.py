@@ -64,6 +64,7 @@ class Changes:
         self.steady = asyncio.Event()  # not set while devices change
         self.steady.set()
         self.withdrew = False  # a change took a whole resource away for a while
+        # Numbers of the runs that were not undone yet.
         self._open: list[int] = []
         self._touched: set[str] = set()
         self.is_known = True  # which devices are not as they were before the first change

@@ -56,6 +56,8 @@ def results_of(claim: Mapping[str, Any], wanted: ClaimReference, driver: str) ->
     devices = allocation.get("devices", {})
     results = tuple(
         Result(
+            # A claim with alternatives names `request/subrequest`; kubelets and containers know the
+            # request.
             each["request"].partition("/")[0],
             each["pool"],
             each["device"],
@@ -79,6 +81,7 @@ def configuration_of(claim: Mapping[str, Any], driver: str) -> Mapping[str, Conf
     """
     devices = claim["status"]["allocation"].get("devices", {})
     entries = [each for each in devices.get("config", []) if _driver_of(each) == driver]
+    # A stable sort: entries of the class first, each part in its own order, so that later ones win.
     entries.sort(key=lambda each: each.get("source") != "FromClass")
     found: dict[str, Configuration] = {}
     for each in devices.get("results", []):
@@ -112,6 +115,7 @@ def check_free(claim: ClaimReference, results: Iterable[Result], holders: Iterab
         if not result.is_shared
     }
     for result in results:
+        # The last line of defence: the scheduler should never give such a device away twice.
         if not result.is_shared and result.device in taken:
             raise ClaimRefused(
                 str(claim), f"the claim {taken[result.device]} still holds device {result.device}"

@@ -65,6 +65,7 @@ def _load_client(
     parts = [
         each.read_bytes() if isinstance(each, Path) else each or b"" for each in (certificate, key)
     ]
+    # The ssl module takes a certificate from a path only.
     memory = os.memfd_create("client certificate")
     try:
         os.write(memory, b"\n".join(parts))

@@ -35,6 +35,7 @@ def check_driver_name(domain: str) -> str:
 
 def device_label(device_id: str) -> str:
     """Return the label for a device ID: the ID itself if it is a label, else it gets a hash."""
+    # A hash of the whole ID: two IDs may become the same text when their letters are replaced.
     return device_id if LABEL.fullmatch(device_id) else _with_hash(device_id, device_id)
 
 

@@ -100,6 +100,7 @@ def _value(kind: Any, given: Any, path: str, problems: list[str]) -> Any:
             return kind(given)
         return _wrong(f"one of {', '.join(map(repr, allowed))}", given, path, problems)
     if origin is Literal:
+        # With the type: in Python True equals 1.
         if any(given == each and type(given) is type(each) for each in parts):
             return given
         return _wrong(f"one of {', '.join(map(repr, parts))}", given, path, problems)
@@ -121,6 +122,7 @@ def _first_of(kinds: tuple[Any, ...], given: Any, path: str, problems: list[str]
         if not found:
             return value
         tried.append(found)
+    # The mistake that lies deepest: that alternative fitted furthest, so it was most likely meant.
     nearest: list[str] = max(tried, key=lambda found: found[0].count("."))
     problems += nearest
     return _BROKEN
@@ -143,6 +145,7 @@ def _object(schema: type, given: Mapping[str, Any], path: str, problems: list[st
     if len(problems) > before:
         return _BROKEN
     try:
+        # The author's own checks in __post_init__ speak here.
         return schema(**values)
     except (ValueError, TypeError) as error:
         problems.append(f"{path}: {error}".removeprefix(": "))

@@ -54,6 +54,7 @@ class Offer:
         if withheld:
             objects = tuple(each for each in objects if self.key_of(each["name"]) not in withheld)
         tainted = any("taints" in each for each in objects)
+        # The API server takes fewer devices per slice once any device of it has a taint.
         size = limits.TAINTED_DEVICES_PER_SLICE if tainted else limits.DEVICES_PER_SLICE
         starts = range(0, max(1, len(objects)), size)
         return [objects[start : start + size] for start in starts]

@@ -36,6 +36,7 @@ def notify(state: str) -> None:
     address = "\0" + name[1:] if name.startswith("@") else name
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            # A manager that hangs must not keep us from serving.
             sender.settimeout(_PATIENCE)
             sender.sendto(state.encode(), address)
     except OSError as error:

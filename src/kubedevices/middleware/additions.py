@@ -29,6 +29,7 @@ def renumber(response: AllocateResponse, prefix: str) -> None:
     answer does not depend on the order in which devices were asked for.
     """
     for container in response.containers:
+        # Taken out before any is put in: new names may be among the old ones.
         matching = [name for name in container.env if name.startswith(prefix)]
         values = sorted((container.env.pop(name) for name in matching), key=natural_key)
         container.env.update({f"{prefix}{i}": value for i, value in enumerate(values)})
@@ -56,6 +57,8 @@ class InjectRule:
         try:
             for text in self.texts:
                 placeholders(text)
+            # Tried with a device that stands for any: so a mistake is told at the start and not by
+            # the first pod.
             added = additions(self, [Known("id", "0")])
         except (ValueError, KeyError) as error:
             raise UsageError(f"inject: {_placeholder_problem(error)}") from None
@@ -102,6 +105,7 @@ def additions(rule: InjectRule, devices: Iterable[Known]) -> ContainerAllocateRe
     mounts: dict[str, Mount] = {}
     specs: dict[str, DeviceSpec] = {}
     names: dict[str, None] = {}
+    # A set, because several replicas of one device may be in a container: it is numbered once.
     for index, device in enumerate(sorted(set(devices), key=lambda each: natural_key(each.id))):
         values = {"id": device.id, "index": str(index), "numa": device.numa}
         for texts, found in ((rule.env, env), (rule.annotations, annotations)):

@@ -54,6 +54,7 @@ class AnswerCdi:
         self.begin(device_type)
         kind = self._kind(device_type)
         edits = edits_of(devices=without_links(specs, dev_root=self._dev_root), mounts=mounts)
+        # Named by the content: equal answers need one entry, and a name never changes its meaning.
         digest = hashlib.sha256(repr(edits).encode(errors="surrogateescape")).hexdigest()
         device = CdiDevice(digest[:_HASH_DIGITS], container_edits=edits)
         name = str(CdiName.of(kind, device.name))
@@ -61,10 +62,12 @@ class AnswerCdi:
             known = self._devices[kind]
             if device.name not in known:
                 known[device.name] = device
+                # A bound, because no call says when a container and its name are gone.
                 for oldest in [*known][:-DEVICES_LIMIT]:
                     del known[oldest]
                 self._inventory.publish(self._published())
             try:
+                # Also for a known name: the file may have been removed meanwhile.
                 self._inventory.ensure([name])
             except CdiWriteFailed as error:
                 raise RpcError(StatusCode.INTERNAL, str(error)) from error

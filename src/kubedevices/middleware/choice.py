@@ -107,6 +107,7 @@ class UnusedGlobs:
         late, pending = list[str](), list[float]()
         for glob in dict.fromkeys(globs):
             key = device_type, glob
+            # Told once, or in use: a glob that fitted once is not misspelt.
             if key in self._done:
                 continue
             is_used = any(fnmatchcase(each, glob) for each in ids)

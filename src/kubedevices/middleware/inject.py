@@ -108,6 +108,7 @@ class Injected(RuledMiddleware[InjectRule]):
         return known
 
     def _plugins_id(self, device_type: str, device_id: str) -> str:
+        # From the outermost layer to the plugin: each translates its own IDs.
         for layer in layers(self.scanner):
             device_id = layer.inner_id(device_type, device_id)
             device_type = layer.inner_type(device_type)
@@ -125,6 +126,7 @@ class Injected(RuledMiddleware[InjectRule]):
         """Let a CDI device give what the container's device files and mounts give."""
         if container.devices or container.mounts:
             name = await hook_threads.call(self._name_for, device_type, container)
+            # The CDI device gives them now: the answer must not give them a second time.
             container.devices, container.mounts = [], []
             container.cdi_devices = [*container.cdi_devices, name]
 

@@ -123,7 +123,10 @@ def change_cordoned(
     """
     try:
         path.parent.mkdir(0o750, parents=True, exist_ok=True)
+        # A file of its own: the file itself is replaced, and a lock on the old one would lock
+        # nobody out.
         with _lock(path.with_name(f"{path.name}.lock"), patience):
+            # Read under the lock: the change of another writer must not be lost.
             before = read_cordoned(path)
             after = tuple(change(before))
             if after != before:
@@ -154,6 +157,7 @@ def add_cordoned(
         for resource, device_id in wanted:
             new = Cordoned(resource, device_id, clean_reason(reason), now)
             old = known.get((resource, device_id), new)
+            # It has been out since the first time, whatever the newest reason is.
             known[resource, device_id] = new._replace(since=old.since)
         return known.values()
 

@@ -85,6 +85,7 @@ class Recorded(Middleware):
     def change(self, tree: DeviceTree, now: float) -> DeviceTree:
         """Note every list; a disk is not touched here."""
         del now
+        # A resource that is withdrawn sends no list: the record has to say it.
         gone = self._types.difference(tree)
         for name in gone:
             self.file.add_list(f"{self.domain}/{name}", None)
@@ -130,6 +131,8 @@ class Recording(Relay):
     def __init__(self, record: Recorded, inner: Hooks, device_type: str, inner_type: str) -> None:
         super().__init__(inner, device_type, inner_type)
         self._record, self._resource = record, f"{record.domain}/{inner_type}"
+        # Requests whose answer the framework makes: it comes by `post_allocate`, with the same
+        # request.
         self._left_to_us: deque[tuple[AllocateRequest, int]] = deque(maxlen=_MOST_LEFT_TO_US)
 
     async def allocate(self, request: AllocateRequest) -> AllocateAnswer:
@@ -181,6 +184,7 @@ class Recording(Relay):
         try:
             return await asking
         except asyncio.CancelledError:
+            # What the plugin would have answered is unknown, which is not the same as an error.
             self._note(call, number, lambda: {"hungUp": True}, "kubelet")
             raise
         except Exception as error:

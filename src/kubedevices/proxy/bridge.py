@@ -38,6 +38,7 @@ class DomainScanner(Scanner):
 
     def __init__(self) -> None:
         self._trees: dict[Scanner, DeviceTree | None] = {}
+        # By device type, also of plugins that are gone: a claim of theirs may still be given back.
         self._types: dict[str, Scanner] = {}
         self._changed = asyncio.Event()
 
@@ -60,6 +61,8 @@ class DomainScanner(Scanner):
         """Report what all have, from when all were heard, but not later than `PATIENCE`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
+                # A tree that lacks a plugin would withdraw its slices for a moment: after our
+                # restart all plugins have `PATIENCE` to come back.
                 while not self._trees or None in self._trees.values():
                     self._changed.clear()
                     await self._changed.wait()
@@ -100,6 +103,7 @@ class Bridge:
         updates = TreeUpdates()
         whole.add(scanner)
         if domain in self.drivers:
+            # A new chain has relays of its own: those of the chain before must not be asked.
             self.drivers[domain].renew_abilities()
         try:
             await run_together(
@@ -171,6 +175,7 @@ class Bridge:
     def _note(self) -> None:
         try:
             self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            # Never shortened: a domain without plugins may still have claims or slices.
             known = sorted({*self._known(), *self._scanners})
             untrusted_files.replace(self._file, json.dumps(known).encode())
         except OSError as error:
