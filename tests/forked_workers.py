@@ -65,7 +65,7 @@ class Member:
         self.number, self.pid, self.connection = number, pid, connection
         self.ended = os.pidfd_open(pid)
         self.test: int | None = None
-        """What it runs."""
+        """What it runs, or ran last."""
         self.is_done = False
 
 
@@ -142,10 +142,11 @@ class Crew:
             else:
                 hook.pytest_warning_recorded.call_historic(kwargs=content)
         if asks:
-            member.test = self._schedule.next_for(member.number)
-            member.is_done = member.test is None
+            number = self._schedule.next_for(member.number)
+            member.is_done = number is None
+            member.test = member.test if number is None else number
             with contextlib.suppress(ConnectionError):  # it is dead: its descriptor says so
-                member.connection.send(member.test)
+                member.connection.send(number)
 
     def _bury(self, member: Member) -> None:
         """Let go of a worker that ended; another takes the place of one that died."""
@@ -156,9 +157,11 @@ class Crew:
         os.close(member.ended)
         if member.is_done and not status:
             return
+        how = f"exit code {status}" if status >= 0 else f"signal {-status}"
         if member.test is None:
-            raise RuntimeError(f"a worker ended without a test: exit code {status}")
-        how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
+            self._session.shouldfail = f"a worker died before its first test: {how}"
+            return
+        when = "after its last test, this one" if member.is_done else "in this test"
         item = self._session.items[member.test]
         self._config.hook.pytest_runtest_logreport(
             report=pytest.TestReport(
@@ -166,11 +169,12 @@ class Crew:
                 location=item.location,
                 keywords={},
                 outcome="failed",
-                longrepr=f"the worker died in this test: {how}",
+                longrepr=f"the worker died {when}: {how}",
                 when="call",
             )
         )
-        self._hire()
+        if not member.is_done:
+            self._hire()
 
     def _dismiss(self) -> None:
         """Wait for workers whose run was stopped: without orders, they leave after their test."""

@@ -50,6 +50,18 @@ def test_succeeds_in_the_second_try(of_the_file):
 """
 
 
+DIES_AT_ITS_END = """\
+import os, pytest
+
+@pytest.fixture(scope="session")
+def of_the_worker():
+    yield
+    os.kill(os.getpid(), 9)
+
+def test_works(of_the_worker): pass
+"""
+
+
 def run(directory: Path, *options: str) -> str:
     """Run the tests of a directory in two workers; return what is printed."""
     done = subprocess.run(
@@ -83,6 +95,17 @@ def test_a_hanging_test_and_a_dying_worker_are_named_and_the_rest_runs(tmp_path:
     assert "RuntimeError: at the end of the file" in printed
     assert "in the worker" not in printed.partition("= ERRORS")[0]
     assert "the worker died in this test: exit code 3" in printed
+
+
+def test_a_worker_that_dies_at_its_end_is_told(tmp_path: Path) -> None:
+    """With the name of its last test, among all other results."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_some.py").write_text(DIES_AT_ITS_END)
+    printed = run(tmp_path)
+    assert "INTERNALERROR" not in printed
+    assert re.search(r"\b1 failed, 1 passed in", printed.splitlines()[-1]), printed
+    assert "test_some.py::test_works" in printed.partition("short test summary")[2]
+    assert "the worker died after its last test, this one: signal 9" in printed
 
 
 def test_the_workers_share_the_second_tries(tmp_path: Path) -> None:
