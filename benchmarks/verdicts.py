@@ -49,6 +49,7 @@ def plugins(directory: Path) -> dict[str, Target]:
     if shutil.which("go"):
         command = (str(go_peer.binary()), "plugin", "{socket_dir}", str(directory))
         found["Go"] = replace(good, command=command)
+        found["Go, 10 s before Register"] = replace(good, command=(*command, "waits", "10s"))
     for name in MUTANTS:
         options = ("--mutation", name, *all_mutations()[name].options)
         found[name] = target(MUTANT, directory, options)

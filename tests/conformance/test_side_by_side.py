@@ -95,6 +95,14 @@ def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -
     assert [each.when for each in deaths_to_tell(notes, [passes, fails])] == whens[1:]
 
 
+def test_the_end_that_is_easiest_to_repeat_is_told() -> None:
+    """One after a single restart comes before one after many, whichever was seen first."""
+    notes = Notes(Changes(Trigger("true")))
+    notes.died(object(), "after 7 restarts", "panic")
+    notes.died(object(), "after a restart", "panic", first=True)
+    assert deaths_to_tell(notes, [])[0].when == "after a restart"
+
+
 def test_a_result_waits_for_those_it_needs() -> None:
     """What ended first is not said before it is sure that it means anything."""
     first, second = find("life.sockets-wiped"), find("life.dies")

@@ -41,10 +41,10 @@ class Notes:
     deaths: list[Death] = field(default_factory=list)
     logs: list[Log] = field(default_factory=list)
 
-    def died(self, process: object, when: str, words: str) -> None:
-        """Note an end that nobody asked for, once for each process."""
+    def died(self, process: object, when: str, words: str, *, first: bool = False) -> None:
+        """Note an end that nobody asked for, once for each process, `first` before others."""
         if process is None or all(each.process is not process for each in self.deaths):
-            self.deaths.append(Death(when, words, process))
+            self.deaths.insert(0 if first else len(self.deaths), Death(when, words, process))
 
     def blame_change(self, process: object) -> None:
         """Note of an end that it came while devices changed."""

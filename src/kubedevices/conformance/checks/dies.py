@@ -31,7 +31,8 @@ async def dies(stage: Stage) -> str:
     process = stage.process
     if process and not process.running:
         when = f"its process ended ({process.how_it_ended()}) some time after a kubelet restart"
-        stage.notes.died(process, when, process.last_words())
+        # One restart is easier to repeat than what other checks did when they saw such an end.
+        stage.notes.died(process, when, process.last_words(), first=True)
         raise Broken(when, process.last_words())
     if missing := stage.missing():
         raise Broken(f"{', '.join(missing)} was gone some time after a kubelet restart")

@@ -23,7 +23,7 @@ theme = Theme(
 FEWEST = 6
 """Restarts that show growth; a plugin that takes too long for so many is not judged."""
 
-_MORE_LOOKS = 3
+_MORE_LOOKS = 6
 
 
 class Growth:
