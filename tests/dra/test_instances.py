@@ -47,6 +47,7 @@ async def test_a_newer_instance_takes_over_and_the_older_comes_back(rig: Rig) ->
             for first, second in ((older, latest), (latest, older)):
                 prepared = await rig.call("NodePrepareResources", first.sockets.service)
                 assert not prepared.error
+                await until(lambda: older.keeps("w-1") and latest.keeps("w-1") == "a claim has it")
                 assert await rig.call("NodePrepareResources", second.sockets.service) == prepared
                 assert not (await rig.call("NodeUnprepareResources", second.sockets.service)).error
                 assert not [*rig.cdi_dir.iterdir()]

@@ -311,8 +311,12 @@ class DraDriver:
             self.publisher.forget()
 
     async def _keep_files(self, watch: FileWatch, service: ClaimService) -> NoReturn:
-        """Write removed CDI files again: containers are restarted by them."""
-        with watch.subscribe(self.settings.cdi_dir) as directory:
+        """Write CDI files again that somebody removed: containers are started again by them.
+
+        And learn which claims another instance has prepared or given back.
+        """
+        checkpoint = self.settings.data_dir(self.domain) / FILE_NAME
+        with watch.subscribe(self.settings.cdi_dir, checkpoint) as files:
             while True:
-                await directory.changed()
+                await files.changed()
                 await service.ensure_files()

@@ -100,9 +100,9 @@ def daemon_set(deployment: Deployment) -> dict[str, Any]:
     """Return one pod per node, two during an update: the new one takes over from the old one.
 
     Not two proxies: plugins register with one of them, and the directory where they do is its own.
-    Not two DRA drivers either: the second one waits for the sockets of the first.
+    Nor two pods that may be in both device APIs: each would decide where a device is.
     """
-    is_alone = deployment.plugin == "proxy" or deployment.has_dra
+    is_alone = deployment.plugin == "proxy" or (deployment.has_dra and deployment.has_plugin)
     surge = {"maxSurge": 1, "maxUnavailable": 0}
     alone = {"maxSurge": 0, "maxUnavailable": 1}
     about: dict[str, Any] = {"labels": deployment.selector}
