@@ -15,7 +15,7 @@ from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.junit import as_junit
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.stage import open_stage
+from kubedevices.conformance.stage import Stage, open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.probe.arrival import Arrival
 from tests.conformance.good_plugin import GoodPlugin
@@ -134,6 +134,24 @@ async def test_a_late_resource_is_checked_at_the_end() -> None:
     ids = ["registration.registers", "registration.once"]
     results = await only(OneLongAfterTheOther, *ids)
     assert of(results, WIDGET) == of(results, GADGET) == set(ids)
+
+
+async def test_resources_are_watched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who dies of a lost stream some time later is waited for once, not once for each resource."""
+    pauses: list[float] = []
+    pause = Stage.pause
+
+    async def counting(stage: Stage, seconds: float) -> None:
+        pauses.append(seconds)
+        await pause(stage, seconds)
+
+    monkeypatch.setattr(Stage, "pause", counting)
+    with widgets() as directory:
+        plugin = target(SCRIPT, directory, ("--habit", OneAfterTheOther.__name__))
+        checks = [each for each in ALL if each.id == "list.abandoned-stream"]
+        results = await run_checks(plugin, checks, FAST)
+    assert of(results, WIDGET) == of(results, GADGET) == {"list.abandoned-stream"}
+    assert pauses.count(FAST.watch) == 1
 
 
 async def test_registering_again_and_again_is_no_new_resource() -> None:
