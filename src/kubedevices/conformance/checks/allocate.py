@@ -117,8 +117,8 @@ async def id_order(plugin: Plugin) -> str:
 @theme.check(
     "unknown-id",
     FAIL,
-    suffers="A device that vanished between decision and call gives a container without device, "
-    "and nobody notices.",
+    suffers="If a device vanishes between decision and call, a container starts without the "
+    "device, and without an error.",
     source="plugins seen: NOT_FOUND or UNKNOWN; the kubelet trusts whatever OK says",
     mend="Look every ID up; answer NOT_FOUND naming the one that is not there.",
     seen="ROCm (only /dev/kfd), SR-IOV (empty env)",
@@ -230,8 +230,8 @@ async def _allocate(session: PluginSession, name: str, timeout: float) -> Alloca
     track=DISTURBING,
     disturbs=True,
     needs=("list.abandoned-stream",),
-    suffers="A kubelet that is restarted during an admission leaves a plugin that answers "
-    "nobody any more.",
+    suffers="After a restart of the kubelet during an admission, the plugin answers no client "
+    "any more.",
     source="kubelet 1.32: its connections end with it, calls in flight as well",
     mend="Release locks and bookkeeping of a call also when it is cancelled.",
 )

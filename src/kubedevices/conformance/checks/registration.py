@@ -130,8 +130,8 @@ async def options(plugin: Plugin) -> str:
     "options-equal",
     WARN,
     needs=("registration.options",),
-    suffers="Kubelets ignore the options in Register; whoever reads them there, an older kubelet "
-    "or a tool, sees another plugin.",
+    suffers="Kubelets ignore the options in Register; a tool or an older kubelet that reads these "
+    "options sees another plugin.",
     source="device plugin API: RegisterRequest.options and GetDevicePluginOptions say the same",
     mend="Fill both from one place.",
 )

@@ -255,8 +255,8 @@ async def stream_cancelled(stage: Stage) -> Verdicts:
 @theme.check(
     "own-socket-removed",
     WARN,
-    suffers="The kubelet keeps its connection, but nobody else gets in, and the next restart of "
-    "the kubelet finds nothing to dial.",
+    suffers="The kubelet keeps its connection, but no other client can connect, and after its next "
+    "restart the kubelet finds no socket to dial.",
     source="cleaning jobs and second instances remove sockets",
     mend=WATCH_BOTH,
     seen="simple, smarter, NVIDIA, ROCm (never)",
