@@ -22,7 +22,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile site image deploy undeploy manifests print-manifests venv demo test test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile site image deploy undeploy manifests print-manifests venv demo demo-dra test test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -41,6 +41,9 @@ venv: $(VENV)/runtime.done  ## .venv/bin/kubedevices, with pinned requirements
 
 demo: venv  ## a device of this host travels to a container, without Kubernetes
 	@$(BIN)/python -m examples.demo
+
+demo-dra: venv  ## a node changes from device plugin to DRA, on the Kubernetes of KUBEDEVICES_KUBERNETES
+	@$(BIN)/python -m examples.demo_dra
 
 test:  ## everything CI checks
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types imports compiled

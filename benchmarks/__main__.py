@@ -20,6 +20,7 @@ TABLES = {
     "footprint": ("benchmarks.footprint",),
     "memory": ("benchmarks.device_memory",),
     "proxy": ("benchmarks.proxy",),
+    "dra": ("benchmarks.dra",),
 }
 
 

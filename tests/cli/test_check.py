@@ -254,3 +254,12 @@ def test_a_plugin_with_fixed_paths_sees_ours(short_dir: Path) -> None:
     assert {"allocate.host-paths", "allocate.cdi-resolvable", "life.all-wiped"} <= passed
     assert (sorted(kubelet.rglob("*")) if kubelet.exists() else None) == before
     assert not Path("/dev/kd-widgets").exists()
+
+
+@pytest.mark.parametrize("words", [("--mode", "dra"), ("--mode=dra",)])
+def test_a_driver_is_not_judged_yet(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plugin that is none of a kubelet's would only be called silent."""
+    assert main(["check", "--", "kubedevices", "simulate", *words]) == 2
+    assert "DRA drivers are not judged yet" in capsys.readouterr().err

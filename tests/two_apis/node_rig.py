@@ -39,7 +39,9 @@ RESOURCE = f"{DOMAIN}/widget"
 V1 = "k8s.io.kubelet.pkg.apis.dra.v1"
 QUICK = {
     "guard_timing": GuardTiming(pending=0.02, idle=0.1, young=0.0),
-    "custody_timing": CustodyTiming(look=0.02, drain=0.05, withdrawn=0.05, allocated=0.1),
+    "custody_timing": CustodyTiming(
+        look=0.02, drain=0.05, withdrawn=0.05, allocated=0.1, returning=0.05
+    ),
     "timing": Timing(look_interval=0.05),
 }
 

@@ -69,8 +69,7 @@ async def test_a_plugin_stays_registered_while_a_pod_holds_a_device_of_it(rig: N
         await rig.allocate("w-0", "old")
         rig.choose("dra")
         await until(lambda: rig.published == {"w-1"})
-        assert rig.kubelet.connected(RESOURCE)
-        assert rig.kubelet.devices(RESOURCE) == {}
+        await until(lambda: rig.kubelet.connected(RESOURCE) and not rig.kubelet.devices(RESOURCE))
         del rig.pods.held["w-0"]
         await until(lambda: rig.published == BOTH)
         await until(lambda: not rig.kubelet.connected(RESOURCE))
@@ -109,7 +108,7 @@ async def test_a_pod_of_the_device_plugin_comes_back_after_a_reboot(
         assert rig.published == {"w-1"}
         rig.pods.is_broken = False
         await until(lambda: not offered(rig))
-        assert rig.kubelet.connected(RESOURCE), "its containers may start again"
+        await until(lambda: rig.kubelet.connected(RESOURCE))  # its containers may start again
         assert rig.published == {"w-1"}
         del rig.pods.held["w-0"]
         await until(lambda: rig.published == BOTH)
@@ -146,6 +145,22 @@ async def test_a_kubelet_that_does_not_know_its_pods_yet_does_not_count(
         await until(lambda: not offered(rig))
         rig.api.fault = fault
         await until(lambda: rig.published == {"w-1"})
+
+
+async def test_a_kubelet_that_does_not_watch_the_plugin_yet_does_not_count(
+    rig: NodeRig, reboot: Callable[[], None]
+) -> None:
+    """It has just started, however old its socket is."""
+    await held_over_a_reboot(rig, reboot)
+    rig.pods.is_broken = False
+    rig.pods.held.clear()
+    timing = rig.options["custody_timing"]._replace(returning=3600)
+    async with rig.serving(custody_timing=timing) as switch:
+        await until(lambda: offered(rig) == {"w-0"} and switch.driver.publisher.is_published)
+        asked = rig.pods.questions
+        await until(lambda: rig.pods.questions > asked + 3)
+        assert offered(rig) == {"w-0"}
+        assert rig.published == {"w-1"}
 
 
 async def test_a_restart_of_the_process_is_no_reboot(rig: NodeRig) -> None:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,6 +130,11 @@ def _target(args: argparse.Namespace) -> "Target":
     trigger = Trigger.parse(args.trigger, args.undo)
     if binds and args.in_place:
         raise UsageError("--bind needs a mount, and --in-place makes none")
+    if "--mode=dra" in words or ("--mode", "dra") in pairwise(words):
+        raise UsageError(
+            "check judges device plugins; DRA drivers are not judged yet: test a driver of your "
+            "own with bench.claim (docs/dra.md)"
+        )
     if len(words) == 1 and Path(words[0]).is_dir():
         directory = Path(words[0]).absolute()
         for option in ("bind", "in_place"):

@@ -6,13 +6,16 @@ with `id`, `health`, `numa_nodes` and `held_by` (`namespace`, `pod`, `uid`, `con
 ours adds `left_behind`: pods whose devices nobody uses any more (`namespace`, `pod`, `uid`,
 `reason`). A `kubedevices proxy` adds `proxied`: what is behind it, each with `resource` as the
 plugin calls it, `plugin` (connected, missing), `socket`, `healthy`, `unhealthy`, `rules` in words,
-`outside` (`resource`, `healthy`, `unhealthy`) and `cordoned` (`resource`, `id`, `reason`).
+`outside` (`resource`, `healthy`, `unhealthy`) and `cordoned` (`resource`, `id`, `reason`). DRA
+drivers of ours on this host add `claims`, each with `driver`, `claim` (NAMESPACE/NAME), `devices`
+and `state`: prepared, begun, or why the claim was refused.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.asking import (
@@ -39,6 +42,7 @@ list devices: health, NUMA node, holder
 Asks the `kubedevices node` of the socket directory, or else the kubelet that serves the directory.
 A kubelet lists only healthy and allocated devices. If a `kubedevices proxy` stands before the
 kubelet, the verb also lists the plugins behind the proxy, and the devices that the kubelet gets.
+Claims of DRA drivers of kubedevices on this host follow: who has what, and why one is refused.
 """
 EXAMPLES = """\
 examples:
@@ -97,6 +101,12 @@ _PROXIED = (
     Column("cordoned", text=_cordoned_as_text),
     Column("rules", text=lambda rules: "; ".join(rules) or "-"),
 )
+_CLAIMS = (
+    Column("driver"),
+    Column("claim"),
+    Column("devices", text=lambda devices: ", ".join(devices) or "-"),
+    Column("state"),
+)
 _ASK_AGAIN = 2.0
 """Seconds between two questions to a proxy while the listing is followed."""
 
@@ -129,8 +139,12 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     document = _ask(args) | asyncio.run(_ask_proxy(args))
-    if args.resource is not None:
+    claims = _claims(args.socket_dir.parent, (args.resource or "").partition("/")[0])
+    if claims and args.resource is not None and _lacks(document, args.resource):
+        document |= {"resources": []}
+    elif args.resource is not None:
         document = _only(document, args.resource)
+    document |= {"claims": claims} if claims else {}
     rows = [*_rows(document)]
     resources = document["resources"]
     empty = _EMPTY if not resources else "no devices"
@@ -144,7 +158,37 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "table" and document.get("proxied"):
         sys.stdout.write("\n" if resources else "")
         print_listing(document["proxied"], _PROXIED, args.output)
+    if args.output == "table" and claims:
+        sys.stdout.write("\n" if resources or document.get("proxied") else "")
+        print_listing(claims, _CLAIMS, args.output)
     return 0
+
+
+def _claims(kubelet_dir: Path, domain: str) -> list[dict[str, Any]]:
+    """Return the claims of DRA drivers of ours, as their files tell; of one driver, or of all."""
+    if not (kubelet_dir / "plugins").is_dir():
+        return []
+    from kubedevices.explain.look_drivers import look_at_drivers
+
+    found: list[dict[str, Any]] = []
+    for driver in look_at_drivers([kubelet_dir], ()):
+        if domain in ("", driver.name):
+            found += [
+                {"driver": driver.name, "claim": each.name, "devices": list(each.devices)}
+                | {"state": "prepared" if each.is_ready else "begun"}
+                for each in driver.claims
+            ]
+            found += [
+                {"driver": driver.name, "claim": f"{each.namespace}/{each.name}", "devices": []}
+                | {"state": f"refused: {each.reason}"}
+                for each in driver.refused
+            ]
+    return found
+
+
+def _lacks(document: dict[str, Any], resource: str) -> bool:
+    """Whether the device plugin API does not know a resource: all of it may be in DRA."""
+    return all(each["resource"] != resource for each in document["resources"])
 
 
 async def _ask_proxy(args: argparse.Namespace) -> dict[str, Any]:

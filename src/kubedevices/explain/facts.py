@@ -243,3 +243,40 @@ class Inside:
     cgroup: str | None = None
     is_main: bool = False
     is_above_modes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimHere:
+    """A claim in the checkpoint of a DRA driver; `name` is NAMESPACE/NAME.
+
+    `is_ready` says whether it is prepared, `lacks_file` that its CDI file is missing.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    is_ready: bool
+    lacks_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedClaim:
+    """A claim that a kubelet wanted prepared last and that was refused."""
+
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverHere:
+    """A DRA driver of ours, as its files tell.
+
+    `is_listening` says whether a registration socket is there, `has_slices` whether its devices
+    may be in DRA.
+    """
+
+    name: str
+    is_listening: bool
+    has_slices: bool
+    claims: tuple[ClaimHere, ...] = ()
+    refused: tuple[RefusedClaim, ...] = ()

@@ -23,6 +23,7 @@ from kubedevices.explain.facts import (
     Watched,
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
+from kubedevices.explain.judge_claims import judge_claims
 from kubedevices.explain.judge_directory import (
     judge_directory,
     judge_kubelet_socket,
@@ -40,6 +41,7 @@ from kubedevices.explain.judge_resource import (
     judge_registration,
 )
 from kubedevices.explain.look_directory import look_at_directory
+from kubedevices.explain.look_drivers import look_at_drivers
 from kubedevices.explain.look_files import (
     look_at_file,
     look_at_selinux,
@@ -138,6 +140,9 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         answers = replace(answers, topology_policy=_policy(directory, running))
     if ask_plugins:
         directory = await _with_plugins_asked(directory)
+    drivers = await asyncio.to_thread(
+        look_at_drivers, (places.socket_dir.parent, *own_roots), places.cdi_dirs
+    )
     findings = [
         *judge_directory(directory, running),
         *judge_kubelet_socket(directory, running, answers),
@@ -147,6 +152,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
         *judge_registry(watched),
         *_judge_checkpoint(answers),
         *(() if resource else judge_behind(answers.proxied, answers.known)),
+        *judge_claims(drivers, resource.partition("/")[0]),
     ]
     wanted = [resource] if resource else answers.known
     pods = await asyncio.to_thread(

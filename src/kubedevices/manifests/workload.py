@@ -157,7 +157,7 @@ def pod_spec(deployment: Deployment) -> dict[str, Any]:
         "failureThreshold": 3,
     }
     spec = {
-        **_pod(selinux=deployment.selinux, has_token=deployment.has_dra),
+        **_pod(selinux=deployment.selinux, is_driver=deployment.has_dra),
         "serviceAccountName": deployment.name,
         "priorityClassName": PRIORITY_CLASS,
         "nodeSelector": {"kubernetes.io/os": "linux", **deployment.node_labels},
@@ -261,7 +261,7 @@ def _metadata(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _pod(*, selinux: bool, has_token: bool = False) -> dict[str, Any]:
+def _pod(*, selinux: bool, is_driver: bool = False) -> dict[str, Any]:
     security: dict[str, Any] = {
         "runAsUser": 0,
         "runAsGroup": 0,
@@ -270,8 +270,9 @@ def _pod(*, selinux: bool, has_token: bool = False) -> dict[str, Any]:
     if selinux:
         security["seLinuxOptions"] = {"type": "container_device_plugin_t"}
     return {
-        "automountServiceAccountToken": has_token,
-        "terminationGracePeriodSeconds": 5,
+        "automountServiceAccountToken": is_driver,
+        # A driver lets calls of the kubelet end first: hooks of an author have 20 s.
+        "terminationGracePeriodSeconds": 30 if is_driver else 5,
         "securityContext": security,
     }
 

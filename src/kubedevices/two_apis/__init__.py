@@ -7,4 +7,5 @@ mode_source       the mode of the node, and what tells that it changed
 options           what may be chosen
 held_note         which devices DRA waits for, for the time after a reboot
 switch            a device plugin and a DRA driver, and devices that go from one to the other
+made_by_options   a switch as its options say
 """

@@ -26,6 +26,10 @@ class CustodyTiming(NamedTuple):
     allocated: float = 3.0
     """From an answer to Allocate until the kubelet says whose the device is."""
 
+    returning: float = 10.0
+    """After a reboot, from the moment when a kubelet watches the device plugin until it has its
+    pods again."""
+
 
 class Custody:
     """What the device plugin of a node offers, and since when it does not."""

@@ -11,10 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 from kubedevices.device_tree import DeviceTree
-from kubedevices.dra.api_client import ApiClient
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.guard import KubeletGuard
-from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.names import DeviceKey, device_labels
 from kubedevices.dra.options import DraSettings
 from kubedevices.dra.plugin_view import PluginView
@@ -32,8 +30,8 @@ from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.two_apis.custody import Custody, CustodyTiming
 from kubedevices.two_apis.halves import Half, PluginHalf
 from kubedevices.two_apis.held_note import HeldNote
-from kubedevices.two_apis.mode_source import FixedMode, ModeFile, ModeSource, NodeLabel
-from kubedevices.two_apis.modes_of_devices import Mode, Selector, mode_named
+from kubedevices.two_apis.mode_source import ModeSource
+from kubedevices.two_apis.modes_of_devices import Mode, Selector
 from kubedevices.two_apis.options import of_drivers, of_plugins
 
 _log = logging.getLogger(__name__)
@@ -79,6 +77,7 @@ class ApiSwitch:
         self._noted: frozenset[DeviceKey] = frozenset()
         self._returning: frozenset[DeviceKey] = frozenset()
         self._note_problem = ""
+        self._watched_since: float | None = None
         self._tree: DeviceTree | None = None
         self._labels: Mapping[DeviceKey, str] = {}
         self._checked: set[str] = set()
@@ -257,12 +256,22 @@ class ApiSwitch:
     def _let_return(self) -> None:
         """After a reboot, take devices back whose pods are admitted again, or are no more.
 
-        A kubelet whose API server is away does not know its pods.
+        A kubelet does not know its pods before it asked the API server for them.
         """
-        if self._returning and (view := self._guard.view) is not None:
-            waits = not self.driver.publisher.is_published
+        if not self._returning:
+            return
+        if not self.plugin.is_ready:
+            self._watched_since = None
+        elif self._watched_since is None:
+            self._watched_since = asyncio.get_running_loop().time()
+        if (view := self._guard.view) is not None:
+            knows_pods = (
+                self._watched_since is not None
+                and view.at >= self._watched_since + self._timing.returning
+                and self.driver.publisher.is_published
+            )
             self._returning = frozenset(
-                key for key in self._returning if key not in view.held and waits
+                key for key in self._returning if key not in view.held and not knows_pods
             )
 
     async def _write_note(self) -> bool:
@@ -367,26 +376,3 @@ class _SwitchGuard:
         if self._changed is not None:
             self._changed()
         return self.publishes and (withheld is None or self._kubelet.is_waiting)
-
-
-def make_switch(scanner: Scanner, domain: str, mode: str, options: Mapping[str, Any]) -> ApiSwitch:
-    """Return what serves `scanner` with `TwoApisOptions`. Raises `UsageError`."""
-    known = mode_named(mode, "mode")
-    file = options.get("mode_file")
-    selector = Selector.of(options.get("dra_devices", ()))
-    if known == "split" and not selector.globs:
-        raise UsageError(
-            "mode split needs dra_devices: which devices are in DRA, such as gpu/GPU-1*"
-        )
-    label = options.get("mode_label")
-    if file is not None and label is not None:
-        raise UsageError("the mode of the node is in a file or in a label: give one of them")
-    source: ModeSource = FixedMode(known)
-    if file is not None:
-        source = ModeFile(file.absolute(), known)
-    elif label is not None:
-        settings = DraSettings(**of_drivers(options))
-        api = ApiClient(find_access(settings.kubeconfig))
-        memory = settings.data_dir(domain) / "mode"
-        source = NodeLabel(api, settings.node_name, label, known, memory)
-    return ApiSwitch(scanner, domain, source, selector, options)

@@ -1,0 +1,128 @@
+"""Claims of DRA drivers, in `explain` and `devices`, from the files of a driver."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubedevices.allocation import ClaimReference
+from kubedevices.cli import main
+from kubedevices.dra.claim_log import ClaimLog
+from kubedevices.dra.claims import Result
+from kubedevices.dra.prepared import FILE_NAME, PreparedClaim, PreparedClaims, PreparedDevice
+from kubedevices.explain.facts import ClaimHere, DriverHere, RefusedClaim
+from kubedevices.explain.judge_claims import judge_claims
+from kubedevices.explain.look_drivers import look_at_drivers
+from kubedevices.host.boot_id import read_boot_id
+from tests.dra.test_claim_log import Service
+
+DRIVER = "example.com"
+ONE, TWO = (ClaimReference("lab", f"{n:08}-0000-4000-8000-000000000000", f"c{n}") for n in (1, 2))
+
+
+@pytest.fixture
+async def host(short_dir: Path) -> Path:
+    """Return a kubelet's directory with a driver: one claim prepared, one refused."""
+    data = short_dir / "plugins" / DRIVER
+    devices = (PreparedDevice(Result("it", "node1", "gpu-0")),)
+    claim = PreparedClaim(ONE, read_boot_id(), is_ready=True, devices=devices, cdi="{}")
+    PreparedClaims(data / FILE_NAME).put(claim)
+    service = Service()
+    service.refused = {TWO.uid: "the pod lab/old holds it"}
+    await ClaimLog(service, data / "refused.json").prepare((TWO,))
+    (short_dir / "plugins_registry").mkdir()
+    (short_dir / "plugins" / "another").mkdir()
+    return short_dir
+
+
+async def test_the_files_of_a_driver_say_who_has_what(host: Path) -> None:
+    """And what was refused; a directory of another driver says nothing."""
+    (driver,) = look_at_drivers([host, host / "none"], [host / "cdi"])
+    assert driver == DriverHere(
+        DRIVER,
+        is_listening=False,
+        has_slices=False,
+        claims=(ClaimHere("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True),),
+        refused=(RefusedClaim("lab", "c2", "the pod lab/old holds it"),),
+    )
+    (host / "plugins_registry" / f"{DRIVER}-reg.1.sock").touch()
+    (host / "cdi").mkdir()
+    (host / "cdi" / f"kubedevices_{DRIVER}-claim_{ONE.uid}.json").touch()
+    (driver,) = look_at_drivers([host], [host / "cdi"])
+    assert driver.is_listening
+    assert not driver.claims[0].lacks_file
+
+
+def test_a_claim_that_is_not_prepared_is_a_problem_with_its_reason() -> None:
+    """Those that are prepared are told in one line."""
+    claims = tuple(ClaimHere(f"lab/c{n}", (f"gpu-{n}",), is_ready=True) for n in range(2))
+    refused = (RefusedClaim("lab", "c9", "there is no device"),)
+    driver = DriverHere(DRIVER, True, True, claims, refused)
+    fine, bad = judge_claims([driver])
+    assert fine.result == "ok"
+    assert fine.found == "2 claims prepared: lab/c0 has gpu-0; lab/c1 has gpu-1"
+    assert (bad.result, bad.found) == ("problem", "lab/c9 is not prepared: there is no device")
+    assert bad.command == "kubectl --namespace lab describe resourceclaim c9"
+    assert not [*judge_claims([driver], "other.com")]
+
+
+def test_a_driver_that_is_away_is_told() -> None:
+    """With claims its pods cannot end; without, its slices go."""
+    claim = ClaimHere("lab/c1", ("gpu-0",), is_ready=True)
+    (found,) = judge_claims([DriverHere(DRIVER, False, True, (claim,))])
+    assert (found.result, found.found) == (
+        "problem",
+        "it is away, and 1 claim of it are prepared: their pods cannot end",
+    )
+    (found,) = judge_claims([DriverHere(DRIVER, False, True)])
+    assert found.result == "warning"
+
+
+def test_a_missing_file_is_a_problem() -> None:
+    """The runtime refuses the container."""
+    claim = ClaimHere("lab/c1", ("gpu-0",), is_ready=True, lacks_file=True)
+    *_, found = judge_claims([DriverHere(DRIVER, True, True, (claim,))])
+    assert found.result == "problem"
+    assert found.found.startswith("lab/c1 is prepared, and its CDI file is missing")
+
+
+@pytest.fixture
+def told(
+    host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Return what runs a verb beside this kubelet's directory, and gives its JSON."""
+    (host / "device-plugins").mkdir()
+    from kubedevices.cli import devices
+
+    monkeypatch.setattr(devices, "_ask", lambda _args: {"resources": []})
+
+    def run(*words: object) -> Any:
+        where = ("--socket-dir", str(host / "device-plugins"), "-o", "json")
+        main([*map(str, words), *where])
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_devices_lists_claims_beside_the_other_devices(told: Callable[..., Any]) -> None:
+    """Of all drivers, or of the driver that a resource is of."""
+    found = told("devices")["claims"]
+    assert found == [
+        {"driver": DRIVER, "claim": "lab/c1", "devices": ["gpu-0"], "state": "prepared"},
+        {
+            "driver": DRIVER,
+            "claim": "lab/c2",
+            "devices": [],
+            "state": "refused: the pod lab/old holds it",
+        },
+    ]
+    assert told("devices", f"{DRIVER}/gpu")["claims"] == found
+
+
+def test_explain_follows_claims_too(told: Callable[..., Any]) -> None:
+    """As the step `claim`; the reason is that of the driver."""
+    found = [each for each in told("explain")["findings"] if each["step"] == "claim"]
+    assert [each["result"] for each in found] == ["problem"] * 3
+    assert "lab/c2 is not prepared: the pod lab/old holds it" in found[2]["found"]

@@ -1,0 +1,44 @@
+"""`make demo-dra` does what it tells."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.cluster import FOLDER, Cluster
+
+ROOT = Path(__file__).parents[2]
+
+
+def demo(*arguments: object, **env: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "examples.demo_dra", *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+@pytest.mark.real_kubernetes
+@pytest.mark.timeout(600)
+def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
+    """Nothing is held twice, and nothing of the demo is left."""
+    done = demo("--dir", cluster.directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "two    gpu-node1-" in done.stdout
+    assert "No device was held twice" in done.stdout
+    assert not done.stderr
+    assert "demo-dra" not in cluster.kubectl("get", "clusterroles,deviceclasses", "--output=name")
+
+
+def test_without_a_kubernetes_it_says_what_it_needs() -> None:
+    """In one line, and not in a traceback."""
+    done = demo(**{FOLDER: ""})
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.startswith(f"make demo-dra needs a real Kubernetes: let {FOLDER} name")
