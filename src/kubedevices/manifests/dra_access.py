@@ -107,7 +107,7 @@ def admission_policy(deployment: Deployment) -> dict[str, Any]:
             "message": f"this account may write slices of the driver {deployment.domain} only",
         },
     ]
-    node = f'request.userInfo.extra[?"{NODE_OF_TOKEN}"][0].orValue("")'
+    node = f'request.userInfo.?extra[?"{NODE_OF_TOKEN}"][0].orValue("")'
     return {
         "apiVersion": ADMISSION,
         "kind": "ValidatingAdmissionPolicy",
