@@ -60,6 +60,36 @@ def test_slices_are_back_after_a_kubelet_restart(cluster: Cluster, driver: Drive
     assert len(driver.published()) == 2, time.monotonic() - started
 
 
+def test_slices_that_somebody_deletes_are_back(cluster: Cluster, driver: Driver) -> None:
+    """Within 5 s, with the same devices."""
+    before = [each["metadata"]["uid"] for each in driver.slices()]
+    cluster.kubectl("delete", "resourceslices", f"--field-selector=spec.driver={DRIVER}")
+
+    def is_back() -> bool:
+        found = [each["metadata"]["uid"] for each in driver.slices()]
+        return bool(found) and not {*found} & {*before} and len(driver.published()) == 2
+
+    cluster.wait("new slices", is_back, timeout=5)
+
+
+def test_wiped_cdi_files_are_back(cluster: Cluster, driver: Driver, namespace: str) -> None:
+    """So a container of the pod can start again."""
+    create_pod(cluster, namespace, "holds")
+    before = widgets_of(cluster, namespace, "holds")
+    (file,) = driver.cdi_files()
+    file.unlink()
+    cluster.wait("the file", driver.cdi_files, timeout=5)
+    cluster("exec", "pkill", "-9", "-f", "sleep 100000")
+
+    def restarts() -> int:
+        pod = cluster.get("pod", "holds", f"--namespace={namespace}")
+        (status,) = pod["status"]["containerStatuses"]
+        return int(status["restartCount"]) if "running" in status["state"] else 0
+
+    cluster.wait("a new container", restarts)
+    assert widgets_of(cluster, namespace, "holds") == before
+
+
 def test_a_killed_driver_comes_back(cluster: Cluster, driver: Driver, namespace: str) -> None:
     """Pods run on, are deleted while it is away, and new pods wait for it."""
     create_pod(cluster, namespace, "stays")
