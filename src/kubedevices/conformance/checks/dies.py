@@ -18,8 +18,8 @@ theme = Theme(
     "dies",
     Severity.FAIL,
     alone=True,
-    suffers="All of its devices are gone until it is started again, and each time it dies the "
-    "back-off before that grows.",
+    suffers="All its devices are gone until the plugin is started again, and the back-off before "
+    "the next start grows with each end.",
     source="Kubernetes: a container that exits is restarted after 10 s, 20 s, … up to 5 minutes",
     mend="Begin with the last words of the process; nothing a kubelet does may end a plugin.",
     seen="Intel's framework (a second or more after a kubelet restart: send on closed channel)",

@@ -39,7 +39,7 @@ FEWEST = 2
     "lost-updates",
     Severity.FAIL,
     alone=True,
-    suffers="The node offers devices that are gone and not those that came, until the next change.",
+    suffers="Until the next change, the node offers devices that are gone, and no new devices.",
     source="the most common defect of the field; squat/generic-device-plugin#37",
     mend="End the loop of a stream with its connection; let each stream compare with what it "
     "sent itself.",

@@ -275,7 +275,7 @@ async def own_socket_removed(stage: Stage) -> Verdicts:
     FAIL,
     needs=("life.sockets-wiped",),
     suffers="A plugin that starts while the kubelet starts loses its socket before it registers: "
-    "the kubelet cannot dial it, and it stays away for good.",
+    "the kubelet cannot dial the plugin, which never registers.",
     source="kubelet 1.32, seen: the directory was wiped between bind and Register",
     mend="Look before and after Register whether your socket file is still yours; else start over.",
 )

@@ -71,8 +71,8 @@ async def slow_kubelet(stage: Stage) -> str:
     "absent-kubelet",
     FAIL,
     slow=True,
-    suffers="At boot the plugin may start before the kubelet listens; one that gives up silently "
-    "never registers, one that exits waits for its restart back-off.",
+    suffers="At boot the plugin may start before the kubelet listens. A plugin that gives up "
+    "silently never registers; a plugin that exits waits for its restart back-off.",
     source="a DaemonSet's containers start while the kubelet still starts",
     mend="Wait for kubelet.sock as long as it takes.",
     seen="GCE (never registers), Intel (exits 1), SR-IOV (exits 2)",

@@ -71,7 +71,7 @@ async def _stop(stage: Stage, process: Process, servers: Collection[int] = ()) -
 @theme.check(
     "stop-time",
     WARN,
-    suffers="Node shutdowns and rolling updates wait, then kill it in the middle of something.",
+    suffers="Node shutdowns and rolling updates wait, then kill the plugin during its work.",
     source="Kubernetes: SIGTERM, then SIGKILL after the grace period",
     mend="Handle SIGTERM: stop the server, end.",
 )
