@@ -156,6 +156,7 @@ def test_the_mode_of_a_deployment_is_changed_on_the_node(
 ) -> None:
     """One file per node; pods have one manifest, and no two the same device."""
     mode_file = "/var/lib/kubedevices-mode/mode"
+    cluster("exec", "rm", "-f", mode_file)
     with deployed(cluster, capsys, "--mode-file", mode_file):
         cluster.wait("a device plugin", lambda: cluster.allocatable(RESOURCE) == 2)
         first = run_pod(cluster, "first")
