@@ -13,8 +13,8 @@ from tests.conformance.rig import MUTANT, check, found
 AT_ONCE = 20
 """How many runs share the machine. One test for all, so that workers do not multiply it."""
 
-AGAIN, FEW = 3, 2
-"""How often what differs is tried again, and how many of them side by side."""
+AGAIN = (8, 4, 2)
+"""What differs is tried again: so many side by side in each try."""
 
 MUTATIONS = sorted(all_mutations().values(), key=lambda mutation: mutation.name)
 
@@ -30,8 +30,8 @@ async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) ->
     # By the clock: mutants have timers of seconds, and share this process with many others.
     monkeypatch.setattr(patience, "MOST", 1)
     differ = await try_all(MUTATIONS, AT_ONCE)
-    for _ in range(AGAIN):
-        differ = await try_all(differ, FEW)
+    for few in AGAIN:
+        differ = await try_all(differ, few)
     assert not differ, "\n\n".join(differ.values())
 
 
