@@ -157,7 +157,7 @@ async def test_waiting_admissions_and_releases_end_with_the_stop(node: Node) -> 
     stopping = await node.stopping()
     node.ledger.gate.set()
     assert await admission == HELD
-    with pytest.raises(GivenUp, match="the node was stopped before"):
+    with pytest.raises(GivenUp, match="the node stopped before"):
         await release
     with pytest.raises(AdmissionRejected, match="the node was stopped while"):
         await again

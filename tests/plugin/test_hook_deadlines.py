@@ -94,7 +94,8 @@ async def test_an_allocate_that_hangs_is_refused_by_name(
     assert error.code is StatusCode.DEADLINE_EXCEEDED
     assert error.message == (
         f"{RESOURCE}: Slow.{hook} did not answer within 0.05 s (the plugin's author has to find "
-        "out what it waits for; allocate_timeout or --allocate-timeout gives it more time)"
+        f"out why Slow.{hook} waits; allocate_timeout or --allocate-timeout gives Slow.{hook} more "
+        "time)"
     )
     assert error.message in caplog.text
     assert server.counts == {"failed_allocations": 1, "late_allocate": 1}
