@@ -60,8 +60,9 @@ async def pages_of(
 
 async def register(rig: NodeRig) -> None:
     """Do what a kubelet does when it has found the driver."""
-    socket = rig.directory / "k" / "plugins_registry" / f"{DOMAIN}-reg.sock"
-    await until(socket.exists)
+    registry = rig.directory / "k" / "plugins_registry"
+    await until(lambda: any(registry.glob(f"{DOMAIN}-reg.*.sock")))
+    (socket,) = registry.glob(f"{DOMAIN}-reg.*.sock")
     async with await GrpcChannel.dial(socket, timeout=60) as channel:
         client = PluginRegistrationClient(channel)
         await client.notify_registration_status(registered=True, timeout=60)
