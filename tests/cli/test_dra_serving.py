@@ -25,6 +25,7 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--mode=dra --pod-resources s", "--pod-resources has no effect with --mode dra"),
         ("--kubelet-dir x", "--kubelet-dir has no effect with --mode device-plugin"),
         ("--kube-node x", "--kube-node has no effect with --mode device-plugin"),
+        ("--dra-metadata", "--dra-metadata has no effect with --mode device-plugin"),
         ("--dra-devices gpu", "--dra-devices needs --mode split, --mode-file or --mode-label"),
         ("--mode-file f --mode-label l --kubeconfig {d}/none", "in a file or in a label"),
         ("--mode-label l", "the address of the API server is unknown: give --kubeconfig FILE"),
@@ -47,6 +48,7 @@ def test_what_does_not_go_together_is_refused(
     [
         ("--mode dra --listen 9400", "--listen has no effect with --mode dra"),
         ("--kube-node x", "--kube-node has no effect with --mode device-plugin"),
+        ("--dra-metadata", "--dra-metadata has no effect with --mode device-plugin"),
         ("--mode dra", "the address of the API server is unknown: give --kubeconfig FILE"),
         ("--mode dra --kube-node Node_1", "'Node_1' cannot be the name of a node"),
     ],

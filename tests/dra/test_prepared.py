@@ -2,12 +2,14 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import Group, Result
+from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.errors import PreparedUnwritable
 
@@ -31,6 +33,19 @@ def test_what_is_put_is_read_again(tmp_path: Path) -> None:
     assert is_whole
     assert list(again) == [claim("2")]
     assert again.get("2") == claim("2")
+
+
+def test_metadata_is_read_again_and_makes_a_version_of_its_own(tmp_path: Path) -> None:
+    """A program that knows no metadata must not write the file without it."""
+    path = tmp_path / "prepared.json"
+    file = RequestMetadata("gpu", "/var/run/there.json", "{}")
+    claims = PreparedClaims(path, [claim("1")])
+    claims.put(replace(claim("2"), metadata=(file,)))
+    assert json.loads(path.read_text())["version"] == 2
+    again, _ = PreparedClaims.read(path)
+    assert list(again) == list(claims)
+    again.remove("2")
+    assert json.loads(path.read_text())["version"] == 1
 
 
 def test_no_file_is_no_claims(tmp_path: Path) -> None:
@@ -68,9 +83,9 @@ def test_a_file_of_a_newer_version_is_told(
 ) -> None:
     """As after a downgrade."""
     path = tmp_path / "prepared.json"
-    path.write_text(json.dumps({"version": 2, "claims": {}}))
+    path.write_text(json.dumps({"version": 3, "claims": {}}))
     assert PreparedClaims.read(path)[1] is False
-    assert "version 2" in caplog.text
+    assert "version 3" in caplog.text
 
 
 def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ _OF_PLUGINS = {
 }
 """Options that mean nothing to a DRA driver, and their values if they are not given."""
 
-OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node", "unhealthy_effect")
+OF_DRIVERS = ("kubelet_dir", "kubeconfig", "kube_node", "unhealthy_effect", "dra_metadata")
 """Options of every driver, None if they are not given."""
 
 _OF_DRA = (*OF_DRIVERS, "prepare_timeout")
@@ -102,6 +102,12 @@ def add_driver_arguments(
         help=f"{when}: effect of the taint of an unhealthy device; NoExecute ends the pods that "
         "have it (default: NoSchedule)",
     )
+    group.add_argument(
+        "--dra-metadata",
+        action="store_const",
+        const=True,
+        help=f"{when}: containers get files with the attributes of their devices (default: no)",
+    )
 
 
 def check_mode(args: argparse.Namespace) -> None:
@@ -135,6 +141,8 @@ def driver_options(args: argparse.Namespace) -> "DraOptions":
         options["node_name"] = args.kube_node
     if args.unhealthy_effect is not None:
         options["unhealthy_effect"] = args.unhealthy_effect
+    if args.dra_metadata is not None:
+        options["metadata"] = args.dra_metadata
     if getattr(args, "prepare_timeout", None) is not None:
         options["prepare_timeout"] = args.prepare_timeout
     return options

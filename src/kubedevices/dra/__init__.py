@@ -7,6 +7,8 @@ tree_lookup  where devices are in the machine
 reconcile  what to write so that the API server has the slices that are wanted
 claims     what a ResourceClaim asks of us, and whether it can have it
 parameters  what a claim configures, as a dataclass of the author's
+metadata   what a container may read about the devices of its claim
+metadata_files  these files on the node
 claim_cdi  what a container gets with a claim, in the words of CDI
 prepared   the file that says which claims are prepared
 preparation  prepares claims and gives them back, on disk

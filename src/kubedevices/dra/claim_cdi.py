@@ -1,17 +1,19 @@
 """What a container gets with the devices of a claim, in the words of CDI. Pure.
 
 One file per claim, and in it one CDI device per device of the claim: a container that names a
-request of the claim gets only the devices of this request.
+request of the claim gets only the devices of this request. Metadata of a request is a CDI device
+too.
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from kubedevices.allocation import AllocateResponse
 from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, edits_of
 from kubedevices.cdi.annotations import PREFIX, parse_annotations
-from kubedevices.device import Device
+from kubedevices.device import Device, Mount
 from kubedevices.dra.claims import Result
-from kubedevices.dra.names import cdi_device_name, cdi_kind
+from kubedevices.dra.names import cdi_device_name, cdi_kind, cdi_metadata_name
 
 Given = tuple[ContainerEdits, tuple[str, ...]]
 """Edits, and the names of CDI devices that are somebody else's."""
@@ -62,9 +64,15 @@ def annotations_left_out(answer: AllocateResponse) -> tuple[str, ...]:
 
 
 def claim_spec(
-    driver: str, uid: str, given: Iterable[tuple[Result, Given]]
+    driver: str,
+    uid: str,
+    given: Iterable[tuple[Result, Given]],
+    metadata: Mapping[str, Mount] = MappingProxyType({}),
 ) -> tuple[CdiSpec | None, Mapping[Result, tuple[str, ...]]]:
-    """Return the CDI file of a claim, if it needs one, and the CDI names for each result."""
+    """Return the CDI file of a claim, if it needs one, and the CDI names for each result.
+
+    `metadata` is the mount of the metadata file of each request that has such a file.
+    """
     kind = cdi_kind(driver)
     devices: dict[str, CdiDevice] = {}
     names: dict[Result, tuple[str, ...]] = {}
@@ -74,4 +82,11 @@ def claim_spec(
             name = cdi_device_name(uid, result.device, result.share_id)
             devices[name] = CdiDevice(name, container_edits=edits)
             names[result] = (f"{kind}={name}", *others)
+    for request, mount in metadata.items():
+        # Only the first device of the request names it: a container gets all of them, and the
+        # mount once.
+        first = next(each for each in names if each.request == request)
+        name = cdi_metadata_name(uid, request)
+        devices[name] = CdiDevice(name, container_edits=edits_of(mounts=[mount]))
+        names[first] = (*names[first], f"{kind}={name}")
     return CdiSpec(kind=kind, devices=tuple(devices.values())) if devices else None, names

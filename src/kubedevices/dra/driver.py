@@ -94,6 +94,7 @@ class DraDriver:
             dev_root=settings.dev_root,
             timeouts=settings.hook_timeouts,
             guard=self._guard,
+            metadata=settings.metadata,
         )
         self._traces = Traces(settings.data_dir(domain))
         self.publisher = Publisher(self._api, domain, settings.node_name)

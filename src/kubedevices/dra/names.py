@@ -63,6 +63,14 @@ def cdi_device_name(claim_uid: str, label: str, share_id: str = "") -> str:
     return "-".join(filter(None, (claim_uid, label, share_id)))
 
 
+def cdi_metadata_name(claim_uid: str, request: str) -> str:
+    """Return the name of the CDI device with the metadata of a request of a claim.
+
+    No device of a claim has such a name: a `-` follows the UID there.
+    """
+    return f"{claim_uid}_{request}"
+
+
 def _with_hash(device_id: str, hashed: str) -> str:
     tail = hashlib.sha256(hashed.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     clean = _NOT_IN_LABEL.sub("-", device_id.lower()).strip("-")[:_BEFORE_HASH].rstrip("-")

@@ -33,6 +33,7 @@ class DraOptions(TypedDict, total=False):
         (default: 10, 20, 20).
     unhealthy_effect: that of the taint of an unhealthy device: "NoSchedule" (default), "None", or
         "NoExecute", which ends the pods that have the device.
+    metadata: whether containers get files with the attributes of their devices (default: no).
     guard_timing: how often the kubelet is asked which devices its device plugins have, for tests.
     timing: every waiting time, for tests.
     """
@@ -47,6 +48,7 @@ class DraOptions(TypedDict, total=False):
     pre_start_timeout: float
     prepare_timeout: float
     unhealthy_effect: Literal["NoSchedule", "NoExecute", "None"]
+    metadata: bool
     guard_timing: GuardTiming
     timing: Timing
 
@@ -65,6 +67,7 @@ class DraSettings:
     pre_start_timeout: float = HookTimeouts().pre_start
     prepare_timeout: float = HookTimeouts().prepare
     unhealthy_effect: str = "NoSchedule"
+    metadata: bool = False
     guard_timing: GuardTiming = field(default_factory=GuardTiming)
     timing: Timing = field(default_factory=lambda: Timing(exit_grace=25.0))
     instance: str = field(default_factory=new_instance, init=False)

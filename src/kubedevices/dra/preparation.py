@@ -1,8 +1,8 @@
 """Prepares claims and gives them back: checkpoint and CDI files. Blocking, one call at a time.
 
 In this order, so that a kill at any moment leaves something that the next process can finish: the
-claim is noted as begun, its CDI file is written, the claim is noted as ready. A kubelet asks again
-for what it has no answer for.
+claim is noted as begun, its metadata files are written, then the CDI file that mounts them, and the
+claim is noted as ready. A kubelet asks again for what it has no answer for.
 """
 
 import logging
@@ -11,8 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
+from kubedevices.device import Mount
 from kubedevices.dra.claim_cdi import Given, claim_spec
 from kubedevices.dra.claims import Group, Holder, Result, check_free
+from kubedevices.dra.metadata import RequestMetadata
+from kubedevices.dra.metadata_files import DIRECTORY, MetadataFiles
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
 from kubedevices.dra.slices import Offered
@@ -34,6 +37,7 @@ class Preparation:
         self._driver, self._node, self._file = driver, node_name, file
         self._kind, self._cdi_dir, self._boot_id = cdi_kind(driver), cdi_dir, boot_id
         self._claims = PreparedClaims(file)
+        self._metadata = MetadataFiles(file.with_name(DIRECTORY))
 
     @property
     def lock_file(self) -> Path:
@@ -52,6 +56,7 @@ class Preparation:
             living = {each.reference.uid for each in self._claims if self._is_of_now(each)}
             for path in cdi_specs.remove_transient(self._cdi_dir, self._kind, living):
                 _log.info("removed the CDI file %s: no prepared claim has it", path)
+            self._metadata.remove_others(living)
         else:
             for claim in self._claims_of_files():
                 self._claims.put(claim)
@@ -71,12 +76,12 @@ class Preparation:
                 raise PreparedUnwritable(str(self._file), problem)
 
     def ensure_files(self) -> None:
-        """Write every CDI file that is missing or was changed; what cannot be written is logged."""
+        """Write every file that is missing or was changed; what cannot be written is logged."""
         for claim in self._claims:
             if self._is_of_now(claim):
                 try:
                     self._ensure_file(claim)
-                except CdiWriteFailed as error:
+                except (CdiWriteFailed, PreparedUnwritable) as error:
                     _log.error("%s", error)
 
     def known(self, uid: str) -> PreparedClaim | None:
@@ -141,15 +146,25 @@ class Preparation:
         )
 
     def finish(
-        self, claim: ClaimReference, given: Iterable[tuple[Result, Given]]
+        self,
+        claim: ClaimReference,
+        given: Iterable[tuple[Result, Given]],
+        metadata: tuple[RequestMetadata, ...] = (),
     ) -> tuple[ClaimDevice, ...]:
-        """Write the CDI file of a claim that was begun, and return the answer for it.
+        """Write the files of a claim that was begun, and return the answer for it.
 
-        Raises `InvalidCdiSpec` for edits that no runtime would take, and `CdiWriteFailed`.
+        Raises `InvalidCdiSpec` for edits that no runtime would take, and `CdiWriteFailed` or
+        `PreparedUnwritable` for a file that cannot be written.
         """
         given = tuple(given)
         begun = self._claims.get(claim.uid)
-        spec, names = claim_spec(self._driver, claim.uid, given)
+        mounts = {
+            each.request: Mount(
+                self._metadata.path_of(claim.uid, each.request), each.container_path, read_only=True
+            )
+            for each in metadata
+        }
+        spec, names = claim_spec(self._driver, claim.uid, given, mounts)
         path = self._path_of(claim.uid)
         ready = PreparedClaim(
             claim,
@@ -158,18 +173,21 @@ class Preparation:
             devices=tuple(PreparedDevice(result, names[result]) for result, _ in given),
             cdi=cdi_specs.text_of(spec, str(path)) if spec else "",
             groups=begun.groups if begun else (),
+            metadata=metadata,
         )
-        # An earlier attempt of the same claim may have left a file.
+        # An earlier attempt of the same claim may have left files.
         if spec is None:
             cdi_specs.remove_file(path)
         self._ensure_file(ready)
+        self._metadata.remove(claim.uid, keep=metadata)
         self._claims.put(ready)
         return answer_of(ready.devices)
 
     def take_back(self, uid: str) -> None:
-        """Forget a claim and remove its CDI file; nothing happens for an unknown one."""
-        # The file first: killed in between, we still know the claim, and a kubelet calls again.
+        """Forget a claim and remove its files; nothing happens for an unknown one."""
+        # The files first: killed in between, we still know the claim, and a kubelet calls again.
         cdi_specs.remove_file(self._path_of(uid))
+        self._metadata.remove(uid)
         self._claims.remove(uid)
 
     def _is_of_now(self, claim: PreparedClaim) -> bool:
@@ -177,6 +195,8 @@ class Preparation:
         return bool(self._boot_id) and claim.boot_id == self._boot_id
 
     def _ensure_file(self, claim: PreparedClaim) -> None:
+        # Before the CDI file: a runtime cannot mount a file that is not there.
+        self._metadata.ensure(claim.reference.uid, claim.metadata)
         if claim.cdi and cdi_specs.write_text(self._path_of(claim.reference.uid), claim.cdi):
             _log.info("wrote the CDI file of the claim %s", claim.reference)
 
@@ -190,7 +210,9 @@ class Preparation:
             if spec is None or spec.kind != self._kind:
                 continue
             uid = spec.devices[0].name[:_UID_LENGTH]
-            labels = [each.name[_UID_LENGTH + 1 :] for each in spec.devices]
+            # A "_" after the UID: no device, but the metadata of a request.
+            names = [each.name[_UID_LENGTH:] for each in spec.devices]
+            labels = [each[1:] for each in names if each.startswith("-")]
             devices = tuple(PreparedDevice(Result("", self._node, each)) for each in labels)
             _log.warning("%s holds %s, its CDI file says", uid, ", ".join(labels))
             claim = PreparedClaim(ClaimReference("", uid, ""), self._boot_id, False, devices)

@@ -15,11 +15,13 @@ from typing import Any
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claims import Group, Result
+from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.errors import PreparedUnwritable
 from kubedevices.host import untrusted_files
 from kubedevices.wire.unix_socket import FileIdentity
 
 VERSION = 1
+_WITH_METADATA = 2  # the version of a file with metadata, so that an older program lets it be
 FILE_NAME = "prepared.json"
 _SIZE_LIMIT = 64 * 2**20
 
@@ -39,7 +41,8 @@ class PreparedClaim:
     """A claim that holds devices in the boot `boot_id`.
 
     `is_ready` says whether a kubelet may have been told so. `cdi` is the text of its CDI file,
-    empty if no device needs one. `groups` is what the author's code made ready for it.
+    empty if no device needs one. `groups` is what the author's code made ready for it. `metadata`
+    is what its containers may read about its devices.
     """
 
     reference: ClaimReference
@@ -48,6 +51,7 @@ class PreparedClaim:
     devices: tuple[PreparedDevice, ...]
     cdi: str = ""
     groups: tuple[Group, ...] = ()
+    metadata: tuple[RequestMetadata, ...] = ()
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -146,16 +150,19 @@ def _text_of(claims: Iterable[PreparedClaim]) -> str:
                 for group in each.groups
             ],
         }
+        | ({"metadata": [file._asdict() for file in each.metadata]} if each.metadata else {})
         for each in claims
     ]
-    return json.dumps({"version": VERSION, "checksum": _checksum(content), "claims": content})
+    version = _WITH_METADATA if any("metadata" in each for each in content) else VERSION
+    return json.dumps({"version": version, "checksum": _checksum(content), "claims": content})
 
 
 def _claims_of(data: bytes) -> list[PreparedClaim]:
     """Raises `ValueError` and its like for what is not such a file."""
     document = json.loads(data)
-    if document["version"] != VERSION:
-        raise _OtherVersion(f"it has version {document['version']}, this program reads {VERSION}")
+    if document["version"] not in (VERSION, _WITH_METADATA):
+        known = f"{VERSION} and {_WITH_METADATA}"
+        raise _OtherVersion(f"it has version {document['version']}, this program reads {known}")
     if _checksum(document["claims"]) != document["checksum"]:
         raise ValueError("its checksum is wrong")
     return [_claim_of(each) for each in document["claims"]]
@@ -170,7 +177,8 @@ def _claim_of(content: dict[str, Any]) -> PreparedClaim:
     groups = tuple(
         Group(**each | {"device_ids": tuple(each["device_ids"])}) for each in content["groups"]
     )
-    parts = {"reference": reference, "devices": devices, "groups": groups}
+    metadata = tuple(RequestMetadata(**each) for each in content.get("metadata", ()))
+    parts = {"reference": reference, "devices": devices, "groups": groups, "metadata": metadata}
     return PreparedClaim(**content | parts)
 
 

@@ -18,6 +18,13 @@ from kubedevices.dra.author_calls import AuthorCalls
 from kubedevices.dra.claim_lock import ClaimLock
 from kubedevices.dra.claims import Configuration, Group, Result, configuration_of, results_of
 from kubedevices.dra.guard import Guard
+from kubedevices.dra.metadata import (
+    ClaimNames,
+    RequestMetadata,
+    metadata_of,
+    names_known,
+    names_of,
+)
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.slices import Offer, Offered
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
@@ -62,6 +69,7 @@ class ClaimService:
         dev_root: Path,
         timeouts: HookTimeouts | None = None,
         guard: Guard | None = None,
+        metadata: bool = False,
     ) -> None:
         self._driver, self._node, self._source = driver, node_name, source
         self._preparation = preparation
@@ -77,7 +85,7 @@ class ClaimService:
         self._lock = ClaimLock(preparation.lock_file)
         self._is_ending = False
         self._work: set[asyncio.Task[Any]] = set()
-        self._guard = guard
+        self._guard, self._has_metadata = guard, metadata
         # Devices of the claim in turn, from before the guard is asked until the checkpoint has
         # them: so nobody else gets them in between.
         self._taking: frozenset[str] = frozenset()
@@ -188,7 +196,7 @@ class ClaimService:
 
     async def _prepare(self, claim: ClaimReference) -> Ready:
         # Before the turn: the API server may take long, and other claims go on meanwhile.
-        results, configuration = await self._read(claim)
+        results, configuration, names = await self._read(claim)
         await self._author.wait_until_quiet(claim, QUIET_LIMIT)
         async with self._turn():
             await self._author.wait_until_quiet(claim, 0)
@@ -197,6 +205,9 @@ class ClaimService:
                 return ready
             offer = self._offer
             offered = offer.devices if offer else {}
+            if self._has_metadata and names is None:
+                problem = "without the API server it is not known where its metadata belongs"
+                raise ClaimRefused(str(claim), problem)
             groups = self._author.plan(claim, results, offered, configuration)
             self._taking = frozenset(each.device for each in results)
             try:
@@ -209,17 +220,19 @@ class ClaimService:
                 await hook_threads.call(self._preparation.begin, claim, results, offered, groups)
             finally:
                 self._taking = frozenset()
-            return await self._make_ready(claim, results, offered, groups)
+            return await self._make_ready(claim, results, offer, groups, names)
 
     async def _make_ready(
         self,
         claim: ClaimReference,
         results: tuple[Result, ...],
-        offered: Mapping[str, Offered],
+        offer: Offer | None,
         groups: Sequence[Group],
+        names: ClaimNames | None,
     ) -> Ready:
         """Let the author prepare a claim that was begun; what fails is undone."""
         begun: list[Group] = []
+        offered: Mapping[str, Offered] = offer.devices if offer else {}
         try:
             given = await self._author.give(results, offered)
             for group in groups:
@@ -230,9 +243,12 @@ class ClaimService:
                     if each.request == group.request
                     and offered[each.device].device_type == group.device_type
                 )
-                edits, names = given[first]
-                given[first] = edits.plus(await self._author.prepare(claim, group)), names
-            return await hook_threads.call(self._preparation.finish, claim, given.items())
+                edits, others = given[first]
+                given[first] = edits.plus(await self._author.prepare(claim, group)), others
+            metadata: tuple[RequestMetadata, ...] = ()
+            if self._has_metadata and offer is not None and names is not None:
+                metadata = metadata_of(self._driver, claim, names, results, offer.attributes)
+            return await hook_threads.call(self._preparation.finish, claim, given.items(), metadata)
         except BaseException:
             # The author's code still runs in its thread, and must not be undone beside itself.
             if self._author.is_late(claim):
@@ -286,8 +302,8 @@ class ClaimService:
 
     async def _read(
         self, claim: ClaimReference
-    ) -> tuple[tuple[Result, ...], Mapping[str, Configuration]]:
-        """Return what is allocated to a claim, and what is configured by request."""
+    ) -> tuple[tuple[Result, ...], Mapping[str, Configuration], ClaimNames | None]:
+        """Return what is allocated to a claim, what is configured by request, and its names."""
         try:
             found = await self._source.get_claim(claim)
         except (ApiUnreachable, ApiRefused) as error:
@@ -298,5 +314,8 @@ class ClaimService:
             if known is None or not known.reference.name:
                 raise ClaimRefused(str(claim), str(error)) from error
             _log.warning("claim %s: served from what is known: %s", claim, error)
-            return known.results, {each.request: each.configuration for each in known.groups}
-        return results_of(found, claim, self._driver), configuration_of(found, self._driver)
+            configuration = {each.request: each.configuration for each in known.groups}
+            return known.results, configuration, names_known(known.metadata)
+        results = results_of(found, claim, self._driver)
+        names = names_of(found, claim, self._driver) if self._has_metadata else None
+        return results, configuration_of(found, self._driver), names

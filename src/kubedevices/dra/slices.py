@@ -48,6 +48,11 @@ class Offer:
         """The devices of each slice; at least one slice, which says that the driver runs."""
         return self.slices_without(())
 
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, Any]]:
+        """The attributes of each device, by its name in the slice."""
+        return {each["name"]: each["attributes"] for each in self.objects}
+
     def slices_without(self, withheld: Collection[DeviceKey]) -> list[tuple[DeviceObject, ...]]:
         """Return `slices` without some devices."""
         objects = self.objects

@@ -17,7 +17,7 @@ class ClaimRefused(DraError):
 
 
 class PreparedUnwritable(DraError):
-    """The file of prepared claims cannot be written, so nothing can be prepared or given back."""
+    """A file of prepared claims cannot be written: claims are neither prepared nor given back."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason

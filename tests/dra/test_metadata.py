@@ -1,0 +1,320 @@
+"""What a container reads about the devices of its claim (KEP-5304)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kubedevices as kd
+from kubedevices.allocation import ClaimDevice, ClaimReference
+from kubedevices.cdi import CdiMount
+from kubedevices.dra.claims import Result
+from kubedevices.dra.metadata import POD_CLAIM, ClaimNames, metadata_of, names_known, names_of
+from kubedevices.dra.preparation import Preparation
+from kubedevices.dra.prepared import FILE_NAME
+from kubedevices.dra.service import ClaimService
+from kubedevices.dra.slices import offer_of
+from kubedevices.errors import ApiUnreachable, ClaimRefused, PreparedUnwritable
+from kubedevices.host import cdi_specs
+from kubedevices.host.cdi_specs import read_registry
+from kubedevices.plugin.hooks import Hooks
+from kubedevices.testing import Bench
+from tests.dra.api_server import claim_of
+
+DRIVER = "example.com"
+UIDS = [f"0000000{i}-0000-4000-8000-000000000000" for i in range(3)]
+ONE, TWO = (ClaimReference("default", UIDS[i], f"claim{i}") for i in (1, 2))
+PLACE = "/var/run/kubernetes.io/dra-device-attributes"
+
+
+class Node:
+    """A driver's directory and its API server, whose claims are in `claims`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file, self.cdi_dir = directory / "state" / FILE_NAME, directory / "cdi"
+        self.claims: dict[str, Any] = {ONE.name: claim_of(ONE.uid, "gpu-0", "gpu-1")}
+
+    async def start(self, boot: str = "boot-1", *, metadata: bool = True) -> None:
+        """Be the next process of the driver, in the boot `boot`."""
+        self.preparation = Preparation(DRIVER, "node1", self.file, self.cdi_dir, boot)
+        self.service = ClaimService(
+            DRIVER,
+            "node1",
+            self,
+            self.preparation,
+            lambda _type: Hooks(object()),
+            dev_root=Path("/dev"),
+            metadata=metadata,
+        )
+        await self.service.start()
+        self.offer("T4")
+
+    def offer(self, model: str) -> None:
+        devices = [kd.Device(f"gpu-{i}", attributes={"model": model}) for i in range(2)]
+        self.service.update(offer_of(kd.DeviceTree({"gpu": devices}), DRIVER))
+
+    async def get_claim(self, claim: ClaimReference) -> dict[str, Any]:
+        found = self.claims.get(claim.name)
+        if not isinstance(found, dict):
+            raise ApiUnreachable("here", "gone")
+        return found
+
+    async def prepare(self, claim: ClaimReference = ONE) -> tuple[ClaimDevice, ...]:
+        answer = (await self.service.prepare((claim,)))[claim.uid]
+        assert not isinstance(answer, str), answer
+        return answer
+
+    def mounts(self, answer: tuple[ClaimDevice, ...]) -> list[CdiMount]:
+        """What a container engine mounts for an answer."""
+        registry = read_registry([self.cdi_dir])
+        found = [registry.explain(name).definition for each in answer for name in each.cdi_ids]
+        assert all(found)
+        return [mount for each in found if each for mount in each.device.container_edits.mounts]
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.file.parent.glob("metadata/*"))
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    node = Node(tmp_path)
+    await node.start()
+    return node
+
+
+def made_from_template(uid: str, *devices: str, **more: Any) -> dict[str, Any]:
+    claim = claim_of(uid, *devices, **more)
+    claim["metadata"]["annotations"] = {POD_CLAIM: "my-gpu"}
+    return claim
+
+
+def test_the_format_is_that_of_kubernetes() -> None:
+    """Every name and the nesting, as its own writer and reader have them."""
+    attributes = {"gpu-0": {"model": {"string": "T4"}, "index": {"int": 0}}}
+    names = ClaimNames("my-gpu", {"gpu": "gpu/large"})
+    results = [Result("gpu", "node1", "gpu-0")]
+    (file,) = metadata_of(DRIVER, ONE, names, results, attributes)
+    assert json.loads(file.text) == {
+        "kind": "DeviceMetadata",
+        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+        "metadata": {"name": "claim1", "namespace": "default", "uid": ONE.uid, "generation": 1},
+        "podClaimName": "my-gpu",
+        "requests": [
+            {
+                "name": "gpu/large",
+                "devices": [
+                    {
+                        "driver": DRIVER,
+                        "pool": "node1",
+                        "name": "gpu-0",
+                        "attributes": {"model": {"string": "T4"}, "index": {"int": 0}},
+                    }
+                ],
+            }
+        ],
+    }
+    assert file.container_path == (
+        f"{PLACE}/resourceclaimtemplates/my-gpu/gpu/example.com-metadata.json"
+    )
+    assert names_known([file]) == names
+
+
+def test_a_plain_claim_says_nothing_of_a_template() -> None:
+    """Its own name is in the path."""
+    names = names_of(claim_of(ONE.uid, "gpu-0"), ONE, DRIVER)
+    (file,) = metadata_of(DRIVER, ONE, names, [Result("gpu", "node1", "gpu-0")], {"gpu-0": {}})
+    assert "podClaimName" not in json.loads(file.text)
+    assert file.container_path == f"{PLACE}/resourceclaims/claim1/gpu/example.com-metadata.json"
+    assert names_known([file]) == ClaimNames()
+    assert names_known([]) is None
+
+
+@pytest.mark.parametrize("name", ["../../etc", "..", "a/b", "A", "x" * 64])
+def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
+    """Whoever may create claims may write the annotation."""
+    claim = claim_of(ONE.uid, "gpu-0")
+    claim["metadata"]["annotations"] = {POD_CLAIM: name}
+    with pytest.raises(ClaimRefused, match="which no pod can call a claim"):
+        names_of(claim, ONE, DRIVER)
+
+
+async def test_a_request_has_its_file_once(node: Node) -> None:
+    """Two devices of a request share it; a container that names the other request has the other."""
+    other = claim_of(ONE.uid, "gpu-1", request="other/large")["status"]
+    claim = made_from_template(ONE.uid, "gpu-0")
+    results = claim["status"]["allocation"]["devices"]["results"]
+    results += other["allocation"]["devices"]["results"]
+    node.claims = {ONE.name: claim, TWO.name: claim_of(TWO.uid, "gpu-0", "gpu-1")}
+    answer = await node.prepare()
+    for device, name in zip(answer, ("gpu", "other/large"), strict=True):
+        (mount,) = node.mounts((device,))
+        request = name.partition("/")[0]
+        assert mount.container_path == (
+            f"{PLACE}/resourceclaimtemplates/my-gpu/{request}/example.com-metadata.json"
+        )
+        assert "ro" in mount.options
+        path = Path(mount.host_path)
+        assert path.stat().st_mode & 0o777 == 0o644
+        (found,) = json.loads(path.read_text())["requests"]
+        assert found["name"] == name
+        assert [each["name"] for each in found["devices"]] == [device.device]
+        attributes = found["devices"][0]["attributes"]
+        assert attributes["model"] == {"string": "T4"}
+        assert attributes["id"] == {"string": device.device}
+    await node.service.unprepare((ONE,))
+    (mount,) = node.mounts(await node.prepare(TWO))
+    (found,) = json.loads(Path(mount.host_path).read_text())["requests"]
+    assert [each["name"] for each in found["devices"]] == ["gpu-0", "gpu-1"]
+
+
+async def test_a_claim_that_is_given_back_leaves_no_file(node: Node) -> None:
+    """The other claim keeps its file."""
+    node.claims = {ONE.name: claim_of(ONE.uid, "gpu-0"), TWO.name: claim_of(TWO.uid, "gpu-1")}
+    await node.prepare(ONE)
+    await node.prepare(TWO)
+    await node.service.unprepare((ONE,))
+    assert [each.name for each in node.files] == [f"{TWO.uid}_gpu.json"]
+    await node.service.unprepare((TWO,))
+    assert not node.files
+
+
+async def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
+    """Neither a file nor a mount nor a word in the checkpoint."""
+    node = Node(tmp_path)
+    await node.start(metadata=False)
+    assert not node.mounts(await node.prepare())
+    assert not node.files
+    assert "metadata" not in node.file.read_text()
+    assert json.loads(node.file.read_text())["version"] == 1
+
+
+async def test_a_kill_before_the_cdi_file_leaves_nothing_that_stays(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next process prepares the claim, or removes the file of a claim that is gone."""
+    with monkeypatch.context() as patch:
+        patch.setattr(cdi_specs, "write_text", _die)
+        # What a killed process would have done no more.
+        patch.setattr(Preparation, "take_back", lambda *_: None)
+        assert "killed" in (await node.service.prepare((ONE,)))[ONE.uid]
+    assert len(node.files) == 1
+    (node.files[0].parent / f"{TWO.uid}_gpu.json").write_text("{}")
+    (node.files[0].parent / f"{TWO.uid}_gpu.json.0123.tmp").write_text("{")
+    await node.start()
+    assert [each.name for each in node.files] == [f"{ONE.uid}_gpu.json"]
+    assert len(node.mounts(await node.prepare())) == 1
+    await node.service.unprepare((ONE,))
+    assert not node.files
+
+
+def _die(*_: object, **__: object) -> bool:
+    raise RuntimeError("killed")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_files_that_are_gone_are_written_again(node: Node, is_restarted: bool) -> None:
+    """The same text, whatever the devices are by now: containers have read it."""
+    (mount,) = node.mounts(await node.prepare())
+    path = Path(mount.host_path)
+    text = path.read_text()
+    node.offer("T5")
+    for wiped in (path, *node.cdi_dir.iterdir()):
+        wiped.unlink()
+    if is_restarted:
+        await node.start(metadata=False)  # for the next claims
+    else:
+        await node.service.ensure_files()
+    assert path.read_text() == text
+    path.write_text("{}")
+    assert node.mounts(await node.prepare()) == [mount]
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("has_server", [True, False])
+async def test_after_a_reboot_files_are_made_anew(node: Node, has_server: bool) -> None:
+    """From the attributes of now; without the API server with the names that are known."""
+    node.claims[ONE.name] = made_from_template(ONE.uid, "gpu-0", request="gpu/large")
+    before = node.mounts(await node.prepare())
+    await node.start("boot-2")
+    assert not node.files
+    node.offer("T5")
+    if not has_server:
+        node.claims.clear()
+    assert node.mounts(await node.prepare()) == before
+    (found,) = json.loads(node.files[0].read_text())["requests"]
+    assert found["name"] == "gpu/large"
+    assert found["devices"][0]["attributes"]["model"] == {"string": "T5"}
+
+
+async def test_a_claim_whose_names_are_not_known_has_to_wait(tmp_path: Path) -> None:
+    """A container without its file would never get it."""
+    node = Node(tmp_path)
+    await node.start(metadata=False)
+    await node.prepare()
+    found = node.claims.pop(ONE.name)
+    await node.start("boot-2")
+    assert "where its metadata belongs" in (await node.service.prepare((ONE,)))[ONE.uid]
+    node.claims[ONE.name] = found
+    assert len(node.mounts(await node.prepare())) == 1
+
+
+async def test_a_lost_checkpoint_does_not_take_metadata_for_a_device(node: Node) -> None:
+    """The files of the claim stay, and go when it is given back."""
+    devices = [kd.Device(f"gpu-{i}", env={"GPU": f"{i}"}) for i in range(2)]
+    node.service.update(offer_of(kd.DeviceTree({"gpu": devices}), DRIVER))
+    await node.prepare()
+    node.file.write_text("{")
+    await node.start()
+    (claim,) = node.preparation.claims
+    assert [each.device for each in claim.results] == ["gpu-0", "gpu-1"]
+    assert len(node.files) == 1
+    await node.service.unprepare((ONE,))
+    assert not node.files
+
+
+async def test_a_file_that_cannot_be_written_fails_its_claim(node: Node) -> None:
+    """The kubelet is told the path; nothing is left of the claim."""
+    directory = node.file.parent / "metadata"
+    directory.parent.mkdir(exist_ok=True)
+    directory.write_text("in the way")
+    answer = (await node.service.prepare((ONE,)))[ONE.uid]
+    assert f"cannot write {directory}" in answer
+    assert not [*node.cdi_dir.glob("*")]
+    assert node.preparation.is_empty
+    directory.unlink()
+    assert len(node.mounts(await node.prepare())) == 1
+
+
+async def test_a_file_that_cannot_be_removed_keeps_the_claim(node: Node) -> None:
+    """A kubelet calls again until nothing is left."""
+    await node.prepare()
+    (file,) = node.files
+    file.unlink()
+    file.mkdir()
+    assert str(file) in (await node.service.unprepare((ONE,)))[ONE.uid]
+    with pytest.raises(PreparedUnwritable):
+        node.preparation.take_back(ONE.uid)
+    file.rmdir()
+    assert await node.service.unprepare((ONE,)) == {ONE.uid: ""}
+
+
+class Widgets(kd.PolledScanner):
+    """Two of them."""
+
+    def list_devices(self) -> kd.DeviceTree:
+        widgets = [kd.Device(f"w{i}", attributes={"index": i}) for i in range(2)]
+        return kd.DeviceTree({"widget": widgets})
+
+
+def test_an_author_reads_it_on_the_bench(bench: Bench) -> None:
+    """As a container would, through the whole driver."""
+    bench.start(Widgets(), domain=DRIVER, mode="dra", metadata=True)
+    claim = bench.claim("pod-1", {"example.com/widget": 2})
+    (mount,) = claim.options.mounts
+    assert mount.container_path.startswith(f"{PLACE}/resourceclaims/{claim.name}/")
+    (found,) = json.loads(Path(mount.host_path).read_text())["requests"]
+    assert [each["attributes"]["index"]["int"] for each in found["devices"]] == [0, 1]
+    bench.release("pod-1")
+    assert not Path(mount.host_path).exists()
