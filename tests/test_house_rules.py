@@ -39,6 +39,28 @@ def test_a_module_is_short_and_says_what_it_is_for(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < FUNCTION_LIMIT, node.name
 
 
+def imports_of(path: Path) -> set[Path]:
+    """Return the modules of ours that a module imports anywhere, also for its types only."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kubedevices"):
+            place = (ROOT / "src").joinpath(*str(node.module).split("."))
+            found |= {place.with_suffix(".py"), *(place / f"{each.name}.py" for each in node.names)}
+    return found.intersection(SOURCES)
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """The contracts of import-linter hold between packages; this holds between files."""
+    imported = {path: imports_of(path) for path in SOURCES}
+    circles = {
+        tuple(sorted((name_of(path), name_of(other))))
+        for path, others in imported.items()
+        for other in others
+        if path in imported[other]
+    }
+    assert not circles
+
+
 PACKAGES = [path for path in SOURCES if path.name == "__init__.py" and path.parent.name != "cli"]
 
 

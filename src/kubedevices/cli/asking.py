@@ -80,7 +80,7 @@ def absolute_path(text: str) -> Path:
 
 
 def state_directory(args: argparse.Namespace) -> Path:
-    """Return where the node of `args` keeps its state."""
+    """Return where the node or the proxy of `args` keeps its state."""
     given: Path | None = args.state_dir
     return given or default_state_dir(args.socket_dir)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kubedevices.cli.asking import absolute_path, add_node_arguments, ask, state_directory
+from kubedevices.cli.asking import add_node_arguments, ask, state_directory
 from kubedevices.cli.output import Column, add_output_argument, print_listing
 from kubedevices.errors import CannotAsk, NoNode, UsageError
 from kubedevices.resource_name import ResourceName
@@ -90,7 +90,7 @@ def maintenance_file(args: argparse.Namespace) -> Path:
     """Return the file that the plugins of these directories follow."""
     from kubedevices.middleware.maintenance import FILE_NAME
 
-    return absolute_path(str(state_directory(args))) / FILE_NAME
+    return state_directory(args) / FILE_NAME
 
 
 def parse_devices(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -3,9 +3,9 @@
 import argparse
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.asking import absolute_path, state_directory
 from kubedevices.cli.dra_serving import add_driver_arguments
 from kubedevices.cli.output import add_output_argument
 from kubedevices.cli.serving import positive_seconds, some_path
@@ -14,7 +14,6 @@ from kubedevices.socket_paths import (
     DEVICE_PLUGIN_DIR,
     INSIDE_DIR,
     STATE_DIR,
-    default_state_dir,
 )
 from kubedevices.words import counted
 
@@ -95,14 +94,14 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--socket-dir",
-        type=some_path,
+        type=absolute_path,
         default=DEVICE_PLUGIN_DIR,
         metavar="DIR",
         help=f"directory of the kubelet's kubelet.sock (default: {DEVICE_PLUGIN_DIR})",
     )
     parser.add_argument(
         "--state-dir",
-        type=some_path,
+        type=absolute_path,
         metavar="DIR",
         help="directory of the proxy's state and of the list that `kubedevices cordon` writes "
         f"(default: DIR.state for --socket-dir DIR; {STATE_DIR} for the kubelet's directory)",
@@ -115,12 +114,6 @@ def add_place_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve /healthz, /readyz, /metrics and /state at this address: 127.0.0.1:9400, or "
         "only 9400 for the same, or *:9400 for all addresses (default: off)",
     )
-
-
-def state_directory(args: argparse.Namespace) -> Path:
-    """Return where the proxy of `args` keeps its state: where other verbs look for it, too."""
-    given: Path | None = args.state_dir
-    return (given or default_state_dir(args.socket_dir.absolute())).absolute()
 
 
 def _add_mode(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.asking import state_directory
 from kubedevices.cli.output import Column, Row, print_listing
-from kubedevices.cli.proxy import state_directory
 from kubedevices.cli.scan import scan_once
 from kubedevices.errors import KubedevicesError
 from kubedevices.plugin.notifier import Notifier
