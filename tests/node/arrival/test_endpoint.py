@@ -20,6 +20,7 @@ from kubedevices.errors import (
     DialPluginFailed,
     EndpointStopped,
     NoContainerResponse,
+    PluginOptionsFailed,
     PreferredAllocationFailed,
     PreStartFailed,
     RpcError,
@@ -135,6 +136,23 @@ async def test_a_preference_is_passed_on_as_it_is(short_dir: Path) -> None:
         request = ContainerPreferredRequest(("a", "b"), ("a",), 2)
         assert await endpoint.get_preferred_allocation(request) == ("z", "z", "y")
         assert plugin.preferred_requests == [request]
+
+
+async def test_the_end_of_a_plugin_that_is_asked_for_its_options_is_told_at_once(
+    short_dir: Path,
+) -> None:
+    """A process that dies in GetDevicePluginOptions is not dialled again until the deadline."""
+    patient = PluginTimeouts(dial=60, options=60)
+    async with FakePlugin(short_dir) as plugin, asyncio.timeout(20):
+        plugin.hang("options")
+        connecting = asyncio.create_task(
+            Endpoint.connect(RESOURCE, plugin.socket, timeouts=patient)
+        )
+        await until(lambda: plugin.options_asked == 1)
+        for link in list(plugin._server._links):
+            link.abort()
+        with pytest.raises(PluginOptionsFailed, match="the connection was lost"):
+            await connecting
 
 
 async def test_a_plugin_without_the_option_is_not_asked(short_dir: Path) -> None:
