@@ -103,8 +103,8 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """Start a cluster in a directory of its own, or skip the test."""
+def running_cluster(*options: str) -> Iterator[Cluster]:
+    """Start a cluster with `options` in a directory of its own, or skip the test."""
     folder = os.environ.get(FOLDER)
     if not folder:
         pytest.skip(f"no real Kubernetes here: {HOW}")
@@ -120,7 +120,7 @@ def running_cluster() -> Iterator[Cluster]:
     )
     try:
         cluster = Cluster(program, directory)
-        cluster("up", "--fresh", timeout=START_LIMIT)
+        cluster("up", "--fresh", *options, timeout=START_LIMIT)
         yield cluster
     finally:
         assert keeper.stdin is not None

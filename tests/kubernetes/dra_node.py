@@ -22,16 +22,16 @@ class Driver:
     plugin.
     """
 
-    def __init__(self, cluster: Cluster, devices: int, *more: str) -> None:
-        self.cluster, self._devices = cluster, devices
+    def __init__(self, cluster: Cluster, devices: int, *more: str, domain: str = DRIVER) -> None:
+        self.cluster, self._devices, self.domain = cluster, devices, domain
         self._more = more if "--mode-file" in more else ("--mode", "dra", *more)
         self.process: subprocess.Popen[bytes] | None = None
         self.config = cluster.directory / "dra.kubeconfig"
-        self.control = cluster.directory / "dra.sock"
+        self.control = cluster.directory / f"{domain}.sock"
 
     def start(self) -> None:
         simulate = [sys.executable, "-m", "kubedevices.cli", "simulate", *self._more]
-        simulate += ["--resource-name", f"{DRIVER}/widget", "--env-prefix", "WIDGET"]
+        simulate += ["--resource-name", f"{self.domain}/widget", "--env-prefix", "WIDGET"]
         simulate += ["--number-devices", str(self._devices), "--kubeconfig", str(self.config)]
         simulate += ["--control-socket", str(self.control)]
         with (self.cluster.directory / "log" / "driver.log").open("ab") as log:
@@ -55,13 +55,13 @@ class Driver:
 
     def slices(self) -> list[Any]:
         found: list[Any] = self.cluster.get("resourceslices")["items"]
-        return [each for each in found if each["spec"]["driver"] == DRIVER]
+        return [each for each in found if each["spec"]["driver"] == self.domain]
 
     def published(self) -> list[str]:
         return [each["name"] for part in self.slices() for each in part["spec"].get("devices", [])]
 
     def cdi_files(self) -> list[Path]:
-        return sorted(self.cluster.cdi_dir.glob(f"kubedevices_{DRIVER}-claim_*"))
+        return sorted(self.cluster.cdi_dir.glob(f"kubedevices_{self.domain}-claim_*"))
 
 
 def account(cluster: Cluster, config: Path) -> None:
@@ -88,11 +88,11 @@ def account(cluster: Cluster, config: Path) -> None:
     config.chmod(0o600)
 
 
-def make_class(cluster: Cluster, name: str, **spec: Any) -> None:
-    """Make the class of the driver's widgets."""
+def make_class(cluster: Cluster, name: str, domain: str = DRIVER, **spec: Any) -> None:
+    """Make the class of a driver's widgets."""
     expression = (
-        f'device.driver == "{DRIVER}" && '
-        f'device.attributes["{DRIVER}"].?type.orValue("") == "widget"'
+        f'device.driver == "{domain}" && '
+        f'device.attributes["{domain}"].?type.orValue("") == "widget"'
     )
     made = {
         "apiVersion": GROUP,
