@@ -9,13 +9,15 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.errors import DialError, ProtocolError, RpcError, StatusCode
 from kubedevices.wire.dra import ClaimAnswer, DeviceHealth
 from kubedevices.wire.dra_client import DraClient
 from kubedevices.wire.unix_grpc import GrpcChannel
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class DriverConnection:
         self._timing = timing or CallTiming()
         self._client: DraClient | None = None
         self._first_dial = asyncio.Event()
+        self._calls: set[asyncio.Task[Any]] = set()
         self._task = asyncio.create_task(self._run(), name=f"connection to {driver} at {endpoint}")
 
     def __repr__(self) -> str:
@@ -69,6 +72,12 @@ class DriverConnection:
         """Whether there is a connection now."""
         return self._client is not None
 
+    async def retire(self) -> None:
+        """Hang up when the calls under way have ended: a newer instance takes those that follow."""
+        if self._calls:
+            await asyncio.wait({*self._calls}, timeout=self._timing.call)
+        await self.close()
+
     async def close(self) -> None:
         """Hang up for good."""
         self._task.cancel()
@@ -78,13 +87,20 @@ class DriverConnection:
         """NodePrepareResources; raises `RpcError`."""
         client = await self._connected()
         with _as_rpc_error():
-            return await client.prepare(claims, timeout=self._timing.call)
+            call = asyncio.create_task(client.prepare(claims, timeout=self._timing.call))
+            return await self._noted(call)
 
     async def unprepare(self, claims: Iterable[ClaimReference]) -> Mapping[str, str]:
         """NodeUnprepareResources; raises `RpcError`."""
         client = await self._connected()
         with _as_rpc_error():
-            return await client.unprepare(claims, timeout=self._timing.call)
+            call = asyncio.create_task(client.unprepare(claims, timeout=self._timing.call))
+            return await self._noted(call)
+
+    async def _noted(self, call: asyncio.Task[T]) -> T:
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return await call
 
     async def _connected(self) -> DraClient:
         """Wait for the first dial, but not for the next ones: a call fails at once, as in gRPC."""

@@ -125,7 +125,7 @@ class Drivers:
         instances = self._instances.get(name, [])
         for each in [each for each in instances if each.endpoint == socket]:
             instances.remove(each)
-            task = asyncio.create_task(each.close(), name=f"end of {each!r}")
+            task = asyncio.create_task(each.retire(), name=f"end of {each!r}")
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
         if not instances:
