@@ -79,8 +79,8 @@ tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
 	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 7 $(PYTEST_ARGS)
 
-proto: $(VENV)/dev.done  ## tests/wire/descriptors.binpb from src/kubedevices/wire/proto
-	$(BIN)/python -m tests.wire.generate_descriptors
+proto: $(VENV)/dev.done  ## tests/kubelet_api/descriptors.binpb from src/kubedevices/kubelet_api/proto
+	$(BIN)/python -m tests.kubelet_api.generate_descriptors
 
 bench: $(VENV)/dev.done  ## what docs/performance.md quotes
 	$(BIN)/python -m benchmarks

@@ -17,9 +17,9 @@ from benchmarks.footprint_places import Outside
 from benchmarks.plugin_process import Kubelet
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.errors import KubedevicesError
+from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.manifests import memory
 from kubedevices.middleware.step_control import tell
-from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SIZES = (0, 1_000, 10_000, 50_000, 100_000)

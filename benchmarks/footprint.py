@@ -22,8 +22,8 @@ from benchmarks.footprint_image import LAYER_LIMIT, image_sizes
 from benchmarks.footprint_places import Inside, Outside, Place
 from benchmarks.plugin_process import Kubelet
 from kubedevices.conformance.process_figures import listening_process
-from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.pod_resources import (
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,

@@ -23,8 +23,8 @@ from benchmarks.node_rig import (
     milliseconds,
     node,
 )
+from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.node.pods.pod import Pod
-from kubedevices.wire.clients import DevicePluginClient
 
 WIDGET, OTHER = "widget", "other"
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from benchmarks import measure
 from benchmarks.node_rig import DEADLINE, DOMAIN, Node, milliseconds, node
+from kubedevices.kubelet_api.pod_resources import LIST, LIST_V1ALPHA1
 from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.ledger.ledger import LEDGER_NAME
-from kubedevices.wire.pod_resources import LIST, LIST_V1ALPHA1
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, UnaryMethod
 
 WIDGET = "widget"

@@ -16,9 +16,9 @@ from benchmarks import measure
 from benchmarks.node_rig import DEADLINE, DOMAIN, ROOT, Node, milliseconds, node
 from kubedevices.allocation import RegisterRequest
 from kubedevices.device import ReportedDevice
-from kubedevices.wire.clients import RegistrationClient
-from kubedevices.wire.convert import device_list_to_wire, reported_to_wire
-from kubedevices.wire.services import GET_DEVICE_PLUGIN_OPTIONS, LIST_AND_WATCH
+from kubedevices.kubelet_api.clients import RegistrationClient
+from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
+from kubedevices.kubelet_api.services import GET_DEVICE_PLUGIN_OPTIONS, LIST_AND_WATCH
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, StreamMethod, UnaryMethod
 
 WIDGET, FLOOD = "widget", f"{DOMAIN}/flood"

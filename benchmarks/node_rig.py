@@ -19,12 +19,12 @@ from pathlib import Path
 from benchmarks import measure
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import NotInTime
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.settings import NodeSettings
 from kubedevices.node.topology.options import check_settings
-from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DOMAIN = "bench.example.com"

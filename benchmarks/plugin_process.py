@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from benchmarks import measure
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, RegisterRequest
-from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.services import registration_methods
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
-from tests.wire.generate_descriptors import PACKAGE
+from tests.kubelet_api.generate_descriptors import PACKAGE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from benchmarks import measure
 from benchmarks.plugin_process import DEADLINE, ROOT, Kubelet
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
-from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 FEW, MANY = 8, 10_000

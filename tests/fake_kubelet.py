@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal, Self
 from kubedevices.allocation import API_VERSION, PluginOptions, RegisterRequest
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.resource_name import is_resource_name
-from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.waiting import until
 

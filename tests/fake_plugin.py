@@ -22,9 +22,9 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import DeviceSpec, ReportedDevice
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode
-from kubedevices.wire.clients import RegistrationClient
-from kubedevices.wire.convert import device_list_to_wire, reported_to_wire
-from kubedevices.wire.services import device_plugin_methods
+from kubedevices.kubelet_api.clients import RegistrationClient
+from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
+from kubedevices.kubelet_api.services import device_plugin_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 
 RESOURCE = "example.com/widget"

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
+from kubedevices.kubelet_api.services import json_methods
 from kubedevices.proxied_plugin import CordonedDevice, OutsideResource, ProxiedPlugin
-from kubedevices.wire.proxy_client import METHOD, SERVICE
-from kubedevices.wire.services import json_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE
 

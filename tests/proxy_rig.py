@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.device import ReportedDevice
+from kubedevices.kubelet_api import services
 from kubedevices.proxy.proxy import Proxy
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
 from kubedevices.proxy.rules import Rules
-from kubedevices.wire import services
 from tests.fake_kubelet import Connected, FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin
 from tests.waiting import until

@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any, cast
 
 import kubedevices as kd
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.server import PluginServer
-from kubedevices.wire.device_lists import device_list_from_wire
 
 RESOURCE = "example.com/widget"
 HEALTHY, UNHEALTHY = kd.Health.HEALTHY, kd.Health.UNHEALTHY

@@ -13,9 +13,9 @@ import pytest
 import kubedevices as kd
 from kubedevices.dra.driver import DraDriver
 from kubedevices.driver_pages import pages_beside
+from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.plugin_pages import PluginPages
 from kubedevices.two_apis.switch import ApiSwitch
-from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.dra.api_server import Fault
 from tests.test_plugin_pages import numbers, page

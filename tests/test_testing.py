@@ -16,8 +16,8 @@ from kubedevices.allocation import ContainerOptions
 from kubedevices.bench import Bench
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import PreferredAllocationFailed, RpcError, StatusCode
+from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.testing import NotConformant, StubPlugin, conformance
-from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.conformance.rig import FAST
 from tests.plugin_process import ROOT

@@ -1,6 +1,6 @@
 """What is asked of a plugin and what it answers, as values; and a container's options made of it.
 
-Both halves and every hook of a plugin author use these; only `wire.convert` sees messages.
+Both halves and every hook of a plugin author use these; only `kubelet_api.convert` sees messages.
 Requests are frozen. Responses are mutable, because a `PostAllocator` edits one in place. `unknown`
 has the protobuf fields of a message that this version does not know, as they came: who passes a
 message of somebody else on keeps them.

@@ -1,6 +1,6 @@
 """A device and its parts, as frozen values compared by content. For plugin authors and both halves.
 
-Nothing here knows a protocol; `wire.convert` turns these values into messages and back.
+Nothing here knows a protocol; `kubelet_api.convert` turns these values into messages and back.
 """
 
 import enum

@@ -186,7 +186,7 @@ class PluginPages:
         """Ask the kubelet who holds our devices; nothing while it does not answer."""
         if self._pod_resources is None:
             return []
-        from kubedevices.wire.kubelet_devices import ask_kubelet  # noqa: PLC0415 - few ask
+        from kubedevices.kubelet_api.kubelet_devices import ask_kubelet  # noqa: PLC0415 - few ask
 
         ours = {server.resource for server in runner.servers.values()}
         try:

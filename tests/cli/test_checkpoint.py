@@ -12,8 +12,8 @@ import yaml
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.cli import main
 from kubedevices.device import Mount
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.text import Checkpoint, CheckpointEntry, format_checkpoint
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.cli.commands import run
 from tests.golden_data import GOLDEN, load
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from kubedevices.cli import main
+from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
-from kubedevices.wire import proxy_client
 from tests.cli.commands import running
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread

@@ -14,9 +14,9 @@ from kubedevices.cli import main
 from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.places import Places
 from kubedevices.explain.walk import Report, ResourceReport
+from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
-from kubedevices.wire import proxy_client
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
 from tests.proxy_answers import PLUGIN, start_answering

@@ -27,7 +27,7 @@ NOT_NEEDED = {
     *("plugin_pages", "process_samples", "http_pages", "prometheus_client"),
     *(
         "node.doors.pod_resources",
-        "wire.pod_resources",
+        "kubelet_api.pod_resources",
         "node.arrival.plugin_watcher",
         "plugin.timing",
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from tests.wire.protobuf_classes import POOL, message_class
+from tests.kubelet_api.protobuf_classes import POOL, message_class
 
 message = message_class
 

@@ -168,7 +168,7 @@ def test_the_wheel_of_make_build_works(tmp_path: Path) -> None:
     (site,) = fresh.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     assert run(fresh / "bin/kubedevices", "--version") == f"kubedevices {__version__}\n"
-    look = "import kubedevices.wire.convert; print(kubedevices.__file__)"
+    look = "import kubedevices.kubelet_api.convert; print(kubedevices.__file__)"
     assert Path(run(fresh / "bin/python", "-c", look).strip()).is_relative_to(site)
     presets = (fresh / "bin/kubedevices", "simulate", "--preset", "none-of-them")
     told = subprocess.run([*map(str, presets)], capture_output=True, text=True, check=False)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.dra.claim_log import ClaimLog, read_refusals
-from kubedevices.wire.dra import ClaimAnswer, DeviceHealth
+from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth
 
 ONE, TWO = (ClaimReference("default", f"uid-{n}", f"claim-{n}") for n in (1, 2))
 

@@ -14,12 +14,12 @@ import kubedevices as kd
 from kubedevices.allocation import PluginInfo
 from kubedevices.dra.driver import DraDriver
 from kubedevices.errors import InvalidResourceName, SocketPathTooLong, UsageError
+from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.plugin.timing import Timing
-from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests import waiting
 from tests.dra.api_server import ApiServer, claim_of
-from tests.wire.protobuf_classes import message_class
+from tests.kubelet_api.protobuf_classes import message_class
 
 until = partial(waiting.until, timeout=60)
 

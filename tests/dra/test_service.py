@@ -16,9 +16,9 @@ from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import offer_of
 from kubedevices.errors import ApiRefused, ApiUnreachable
+from kubedevices.kubelet_api.dra import HealthStatus
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
-from kubedevices.wire.dra import HealthStatus
 from tests import waiting
 from tests.dra.api_server import claim_of
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.errors import KubedevicesError
+from kubedevices.kubelet_api.pod_resources import PodResourcesClient
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import objects
 from kubedevices.wire.grpc_channel import GrpcChannel
-from kubedevices.wire.pod_resources import PodResourcesClient
 from tests.kubernetes.cluster import BUSYBOX, Cluster
 
 RESOURCE = "cluster.test/rolled"

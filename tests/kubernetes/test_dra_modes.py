@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import pytest
 
 from kubedevices.errors import KubedevicesError
+from kubedevices.kubelet_api.pod_resources import PodResourcesClient
 from kubedevices.wire.grpc_channel import GrpcChannel
-from kubedevices.wire.pod_resources import PodResourcesClient
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.dra_node import (
     DRIVER,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import kubedevices as kd
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api.convert import reported_to_wire
+from kubedevices.kubelet_api.protobuf import block
 from kubedevices.middleware import record_format as form
-from kubedevices.wire.convert import reported_to_wire
-from kubedevices.wire.protobuf import block
 
 ids = st.sampled_from("abcdef")
 healths = st.sampled_from(["Healthy", "Unhealthy", "odd"])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.kubelet_api import device_lists
 from kubedevices.node import loop_slices
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.inventory import list_plan
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.node.overview import encode_node
-from kubedevices.wire import device_lists
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 
 DEVICES = 20_000

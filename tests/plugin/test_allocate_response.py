@@ -16,8 +16,8 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Device, DeviceSpec, Health, Mount
 from kubedevices.errors import AllocationRefused, ConflictingDevices, NoDevicesNamed, StatusCode
+from kubedevices.kubelet_api.convert import ALLOCATE_RESPONSE
 from kubedevices.plugin.allocate_response import EnvMerge, default_response
-from kubedevices.wire.convert import ALLOCATE_RESPONSE
 
 
 def request_for(*containers: tuple[str, ...]) -> AllocateRequest:

@@ -10,12 +10,12 @@ import pytest
 from kubedevices.device import Device, Health
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import DeviceListTooLarge
+from kubedevices.kubelet_api.convert import device_to_wire
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.plugin import device_list
 from kubedevices.plugin.device_list import DeviceListBuilder
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.numa_lookup import NumaLookup
-from kubedevices.wire.convert import device_to_wire
-from kubedevices.wire.device_lists import device_list_from_wire
 
 RESOURCE = "example.com/widget"
 

@@ -39,6 +39,7 @@ OURS = {
     "device",
     "device_tree",
     "errors",
+    "kubelet_api",
     "host",
     "modes",
     "plugin",
@@ -140,11 +141,12 @@ PARTS = {
         plugin.served_type plugin.server plugin.siblings plugin.stop_signals
         plugin.inject plugin.registration_state
         plugin.timing plugin.tree_updates plugin.watched wire wire.acceptor
-        wire.client_connection wire.clients wire.convert wire.grpc_channel wire.grpc_connection
-        wire.grpc_events wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
+        wire.client_connection wire.grpc_channel wire.grpc_connection wire.grpc_events
+        wire.grpc_framing wire.grpc_headers wire.grpc_link wire.grpc_server
         wire.header_block wire.hpack wire.http2_frames wire.http2_limits wire.http2_output
-        wire.http2_session wire.huffman wire.protobuf wire.server_connection
-        wire.services wire.device_lists unblocked_output wire.unix_grpc wire.unix_socket
+        wire.http2_session wire.huffman wire.server_connection unblocked_output
+        wire.unix_grpc wire.unix_socket kubelet_api kubelet_api.clients kubelet_api.convert
+        kubelet_api.device_lists kubelet_api.protobuf kubelet_api.services
         """,
         "",
         """

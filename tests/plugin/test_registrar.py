@@ -21,8 +21,8 @@ from kubedevices.errors import (
     SocketInUse,
     StatusCode,
 )
+from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.plugin.timing import Timing
-from kubedevices.wire.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests.fake_kubelet import FakeKubelet, leave_dead_socket
 from tests.registrar_rig import NAME, registrar

@@ -3,7 +3,7 @@
 import asyncio
 
 import kubedevices as kd
-from kubedevices.wire.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from tests.server_rig import UNHEALTHY, Reader, Served, reading, widgets
 from tests.waiting import until
 

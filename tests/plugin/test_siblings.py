@@ -14,11 +14,11 @@ import pytest
 
 import kubedevices as kd
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.modes import serve
 from kubedevices.plugin.runner import PluginRunner
 from kubedevices.plugin.siblings import SERVICE
 from kubedevices.socket_paths import InstanceSocket, instance_of, instance_socket
-from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_kubelet import CleanUp, FakeKubelet, leave_dead_socket
 from tests.plugin_process import plugin_process

@@ -7,9 +7,9 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.probe.arrival import RegisterBehavior
 from kubedevices.probe.kubelet import Probe
-from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until

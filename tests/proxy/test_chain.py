@@ -11,11 +11,11 @@ import pytest
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.cli import main
 from kubedevices.errors import RpcError
+from kubedevices.kubelet_api import convert, services
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from kubedevices.plugin_pages import PluginPages, describe_plugin
 from kubedevices.proxy.rules import Rules
-from kubedevices.wire import convert, services
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.prometheus_lint import lint

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
+from kubedevices.kubelet_api.convert import device_to_wire, reported_to_wire
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.protobuf import carrying
 from kubedevices.middleware.replicas import replicas_of
 from kubedevices.proxy.foreign_list import ForeignList, Oddities, patch_list, read_list
-from kubedevices.wire.convert import device_to_wire, reported_to_wire
-from kubedevices.wire.device_lists import device_list_from_wire
-from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import healthy, unhealthy
 
 NEW_FIELD = b"\xba\x01\x03new"

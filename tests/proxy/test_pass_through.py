@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kubedevices.wire import convert, services
-from kubedevices.wire.protobuf import Field, Message, block, integer, text, text_map, texts
-from kubedevices.wire.services import device_plugin_methods
+from kubedevices.kubelet_api import convert, services
+from kubedevices.kubelet_api.protobuf import Field, Message, block, integer, text, text_map, texts
+from kubedevices.kubelet_api.services import device_plugin_methods
 from kubedevices.wire.unix_grpc import UnaryMethod
 from tests.fake_kubelet import FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy

@@ -17,9 +17,9 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Mount, ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
+from kubedevices.kubelet_api import convert, services
+from kubedevices.kubelet_api.protobuf import carrying
 from kubedevices.proxy.plugin_calls import CallLimits
-from kubedevices.wire import convert, services
-from kubedevices.wire.protobuf import carrying
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.proxy_rig import ask, first_list, proxied, ruled
 from tests.waiting import until

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from kubedevices.kubelet_api import proxy_client
+from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
 from kubedevices.proxy.rule_keys import ShareKey
 from kubedevices.proxy.rules import Rules
 from kubedevices.proxy.state_service import telling_state
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
-from kubedevices.wire import proxy_client
-from kubedevices.wire.proxy_client import ask_proxy
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.proxy_answers import PLUGIN, start_answering
 from tests.proxy_rig import proxied, ruled

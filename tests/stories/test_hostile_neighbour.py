@@ -10,9 +10,9 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk, RegistrationServerFailed
+from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_kubelet import FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy

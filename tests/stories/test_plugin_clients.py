@@ -9,9 +9,9 @@ import pytest
 import kubedevices as kd
 from kubedevices.allocation import ContainerAllocateRequest, ContainerPreferredRequest
 from kubedevices.errors import RpcError
+from kubedevices.kubelet_api import convert, services
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.modes import serve
-from kubedevices.wire import convert, services
-from kubedevices.wire.device_lists import device_list_from_wire
 from tests.interop import go_peer
 from tests.waiting import until
 from tests.widgets import DOMAIN, Widgets

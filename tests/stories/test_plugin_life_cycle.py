@@ -18,7 +18,7 @@ from kubedevices.allocation import (
     PreferredAllocationRequest,
 )
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.wire.clients import DevicePluginClient
+from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_kubelet import FakeKubelet, leave_dead_socket
 from tests.plugin_process import PluginProcess, plugin_process

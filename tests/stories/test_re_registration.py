@@ -9,9 +9,9 @@ import pytest
 
 from kubedevices.allocation import PluginInfo
 from kubedevices.device import ReportedDevice
+from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming, device_plugins
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.waiting import until

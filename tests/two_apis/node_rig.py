@@ -16,21 +16,21 @@ import kubedevices as kd
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.dra.guard import GuardTiming
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.plugin.timing import Timing
-from kubedevices.two_apis.custody import CustodyTiming
-from kubedevices.two_apis.switch import ApiSwitch
-from kubedevices.wire.pod_resources import (
+from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,
     pod_resources_methods,
     pod_to_wire,
 )
+from kubedevices.plugin.timing import Timing
+from kubedevices.two_apis.custody import CustodyTiming
+from kubedevices.two_apis.switch import ApiSwitch
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 from tests import waiting
 from tests.dra.api_server import ApiServer, Object, claim_of
 from tests.fake_kubelet import FakeKubelet
-from tests.wire.protobuf_classes import message_class
+from tests.kubelet_api.protobuf_classes import message_class
 
 until = partial(waiting.until, timeout=60)
 

@@ -8,9 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
-from kubedevices.wire import convert, services
 from kubedevices.wire.client_connection import ClientConnection
-from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import (
     CallEnded,
@@ -263,30 +261,3 @@ def test_the_conversations_are_proper() -> None:
     """Undamaged, they go through: else the test above would test nothing."""
     for role, data in CONVERSATIONS.items():
         assert ROLES[role]().feed(data), role
-
-
-DECODERS: list[Callable[[bytes], object]] = [
-    device_list_from_wire,
-    convert.OPTIONS.from_wire,
-    convert.REGISTER_REQUEST.from_wire,
-    convert.ALLOCATE_REQUEST.from_wire,
-    convert.ALLOCATE_RESPONSE.from_wire,
-    convert.CONTAINER_RESPONSE.from_wire,
-    convert.PREFERRED_REQUEST.from_wire,
-    convert.PREFERRED_RESPONSE.from_wire,
-    convert.PRE_START_REQUEST.from_wire,
-    convert.PLUGIN_INFO.from_wire,
-    convert.REGISTRATION_STATUS.from_wire,
-    services.json_from_wire,
-]
-
-
-@pytest.mark.parametrize("decode", DECODERS, ids=lambda decode: decode.__name__)
-@given(data=st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)))
-@often
-def test_any_message(decode: Callable[[bytes], object], data: bytes) -> None:
-    """Bytes that are no such message are a `ProtocolError`."""
-    try:
-        decode(data)
-    except ProtocolError:
-        return

@@ -14,8 +14,8 @@ from kubedevices.builtin.simulator_config import SimulatorConfig
 from kubedevices.device import Device, DeviceSpec, Health, ReportedDevice
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import UsageError
+from kubedevices.kubelet_api.convert import reported_to_wire
 from kubedevices.plugin.device_list import MAX_LIST_SIZE
-from kubedevices.wire.convert import reported_to_wire
 from kubedevices.words import counted
 
 if TYPE_CHECKING:

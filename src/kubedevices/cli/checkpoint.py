@@ -17,6 +17,7 @@ from typing import Any
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.cli.output import Column, add_output_argument, print_document, print_listing
 from kubedevices.errors import CannotRead, ProtocolError
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.reader import read
 from kubedevices.node.checkpoint.text import (
     BadCheckpoint,
@@ -24,7 +25,6 @@ from kubedevices.node.checkpoint.text import (
     CheckpointEntry,
     parse_checkpoint,
 )
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 NAME = "checkpoint"
 HELP = """\

@@ -193,7 +193,7 @@ def _lacks(document: dict[str, Any], resource: str) -> bool:
 
 async def _ask_proxy(args: argparse.Namespace) -> dict[str, Any]:
     """Return what a proxy says, if there is a proxy and it answers."""
-    from kubedevices.wire.proxy_client import ask_proxy
+    from kubedevices.kubelet_api.proxy_client import ask_proxy
 
     wanted = args.resource
     proxied = [
@@ -214,7 +214,7 @@ def _ask(args: argparse.Namespace) -> dict[str, Any]:
     else:
         import asyncio
 
-        from kubedevices.wire.kubelet_devices import ask_kubelet
+        from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
 
         socket, document = args.pod_resources, asyncio.run(ask_kubelet(args.pod_resources))
     print(note(socket), file=sys.stderr)

@@ -20,7 +20,7 @@ def ask_kubelet_of(no_node: "NoNode") -> tuple[Path, dict[str, Any]]:
 
     Raises `no_node` itself where there is none, another `CannotAsk` where it does not answer.
     """
-    from kubedevices.wire.kubelet_devices import ask_kubelet
+    from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
 
     socket = find_kubelet(no_node)
     return socket, asyncio.run(ask_kubelet(socket))

@@ -59,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Wait, then print the number of devices."""
     ResourceName.parse(args.resource)
-    import kubedevices.node.doors.control_client
-    import kubedevices.wire.kubelet_devices  # noqa: F401 - loaded before the timeout begins
 
     number = asyncio.run(_wait(args))
     print(f"{args.resource}: {counted(number, 'allocatable device')}")
@@ -107,8 +105,8 @@ def _is_wanted(number: int, wanted: int | None) -> bool:
 
 async def _ask(args: argparse.Namespace) -> Mapping[str, int]:
     """Return the number of allocatable devices of each resource."""
+    from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
     from kubedevices.node.doors.control_client import ControlClient
-    from kubedevices.wire.kubelet_devices import ask_kubelet
 
     socket = args.pod_resources
     if socket is None:

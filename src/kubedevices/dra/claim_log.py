@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.host import untrusted_files
+from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, DraService
 from kubedevices.plugin import hook_threads
-from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, DraService
 
 FILE_NAME = "refused.json"
 _LIMIT = 100

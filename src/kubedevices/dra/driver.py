@@ -30,13 +30,13 @@ from kubedevices.dra.tree_lookup import TreeLookup
 from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.host.file_watch import FileWatch
+from kubedevices.kubelet_api.dra import HEALTH_SERVICES, PLUGIN_SERVICES, PLUGIN_TYPE, dra_methods
 from kubedevices.plugin import hook_threads, scanning
 from kubedevices.plugin.capabilities import PostAllocator
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.tree_updates import TreeUpdates
-from kubedevices.wire.dra import HEALTH_SERVICES, PLUGIN_SERVICES, PLUGIN_TYPE, dra_methods
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

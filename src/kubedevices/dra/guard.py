@@ -18,7 +18,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.names import DeviceKey
 from kubedevices.dra.plugin_view import PluginView
 from kubedevices.errors import WireError
-from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 _log = logging.getLogger(__name__)

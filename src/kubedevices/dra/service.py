@@ -28,11 +28,11 @@ from kubedevices.dra.metadata import (
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.slices import Offer, Offered
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
+from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.author_code import describe
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.timing import HookTimeouts
-from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, HealthStatus
 
 ANSWER_LIMIT = 40.0
 """Seconds until a kubelet gets an answer, be it an error: after 45 s it hangs up."""

@@ -17,12 +17,12 @@ from typing import NoReturn
 from kubedevices.allocation import PluginInfo
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch
+from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.siblings import Siblings
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.socket_paths import InstanceSocket
-from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer, Methods
 from kubedevices.wire.unix_socket import unlink_if_dead
 

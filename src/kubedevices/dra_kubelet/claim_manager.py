@@ -20,8 +20,8 @@ from kubedevices.dra_kubelet.drivers import WIPE_DELAY, Drivers
 from kubedevices.dra_kubelet.health import HealthCache
 from kubedevices.errors import DynamicResourcesFailed, KubedevicesError, RpcError
 from kubedevices.host import untrusted_files
+from kubedevices.kubelet_api.dra import PLUGIN_TYPE, DeviceHealth, HealthStatus
 from kubedevices.node.arrival.plugin_watcher import PluginWatcher, WatcherTiming
-from kubedevices.wire.dra import PLUGIN_TYPE, DeviceHealth, HealthStatus
 
 STATE_FILE = "dra_manager_state"
 _STATE_LIMIT = 64 * 2**20

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.errors import DialError, ProtocolError, RpcError, StatusCode
-from kubedevices.wire.dra import ClaimAnswer, DeviceHealth
-from kubedevices.wire.dra_client import DraClient
+from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth
+from kubedevices.kubelet_api.dra_client import DraClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 T = TypeVar("T")

@@ -19,8 +19,8 @@ from kubedevices.errors import (
     DynamicResourcesFailed,
     RegistrationError,
 )
-from kubedevices.wire.dra import DeviceHealth
-from kubedevices.wire.dra_client import PACKAGES
+from kubedevices.kubelet_api.dra import DeviceHealth
+from kubedevices.kubelet_api.dra_client import PACKAGES
 
 WIPE_DELAY = 30.0
 """Seconds that a driver has to come back."""

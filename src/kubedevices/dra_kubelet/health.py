@@ -7,7 +7,7 @@ all its devices are.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kubedevices.wire.dra import DeviceHealth, HealthStatus
+from kubedevices.kubelet_api.dra import DeviceHealth, HealthStatus
 
 DEFAULT_TIMEOUT = 30
 """Seconds, where the driver says none."""

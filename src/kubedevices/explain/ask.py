@@ -30,15 +30,15 @@ from kubedevices.explain.facts import (
     ResourceState,
     Watched,
 )
+from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrationClient
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
+from kubedevices.kubelet_api.kubelet_devices import ask_kubelet
+from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.node.arrival.plugin_watcher import find_sockets
 from kubedevices.node.checkpoint.file import read_bytes
 from kubedevices.node.checkpoint.text import BadCheckpoint, parse_checkpoint, restore
 from kubedevices.node.doors.control_client import ControlClient
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
-from kubedevices.wire.clients import DevicePluginClient, PluginRegistrationClient
-from kubedevices.wire.convert import CONTAINER_RESPONSE
-from kubedevices.wire.kubelet_devices import ask_kubelet
-from kubedevices.wire.proxy_client import ask_proxy
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 5.0

@@ -17,6 +17,9 @@ from kubedevices.allocation import (
     PreStartContainerResponse,
 )
 from kubedevices.device_tree import DeviceTree
+from kubedevices.kubelet_api import message_json
+from kubedevices.kubelet_api.convert import OPTIONS
+from kubedevices.kubelet_api.message_json import Json
 from kubedevices.middleware.middleware import Middleware, Relay
 from kubedevices.middleware.record_file import MIB, RecordFile
 from kubedevices.middleware.record_format import (
@@ -38,9 +41,6 @@ from kubedevices.plugin.capabilities import (
 from kubedevices.plugin.hooks import Hooks
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.wire import message_json
-from kubedevices.wire.convert import OPTIONS
-from kubedevices.wire.message_json import Json
 
 Answer = TypeVar("Answer")
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from kubedevices.device import Device
 from kubedevices.errors import UsageError
 from kubedevices.host.rotated_file import RotatedFile
+from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.middleware.record_format import (
     LIST,
     OPTIONS,
@@ -26,7 +27,6 @@ from kubedevices.middleware.record_format import (
     said,
     stamp,
 )
-from kubedevices.wire.convert import device_list_to_wire, device_to_wire
 
 MIB = 2**20
 MOST_WAITING = 4 * MIB

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.wire import convert
-from kubedevices.wire.message_json import Json, to_bytes, to_json
-from kubedevices.wire.protobuf import Message, next_field
+from kubedevices.kubelet_api import convert
+from kubedevices.kubelet_api.message_json import Json, to_bytes, to_json
+from kubedevices.kubelet_api.protobuf import Message, next_field
 
 VERSION = 1
 SUFFIX = ".jsonl"

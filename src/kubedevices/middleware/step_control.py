@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kubedevices.errors import KubedevicesError, RpcError, StatusCode, UsageError
+from kubedevices.kubelet_api.clients import JsonClient
+from kubedevices.kubelet_api.services import json_methods
 from kubedevices.socket_paths import check_socket_path
-from kubedevices.wire.clients import JsonClient
-from kubedevices.wire.services import json_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
 
 SERVICE = "kubedevices.simulator.v1.Control"

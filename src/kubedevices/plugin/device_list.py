@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kubedevices.device import Device, natural_order
 from kubedevices.device_tree import changed_devices
 from kubedevices.errors import DeviceListTooLarge
-from kubedevices.wire.convert import device_list_to_wire, device_to_wire
+from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
 from kubedevices.words import counted
 
 MAX_LIST_SIZE = 4 * 1024 * 1024

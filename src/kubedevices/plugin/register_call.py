@@ -10,9 +10,9 @@ from pathlib import Path
 
 from kubedevices.allocation import API_VERSION, RegisterRequest
 from kubedevices.errors import DialError, RegistrationRefused, RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.clients import RegistrationClient
 from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.timing import Timing
-from kubedevices.wire.clients import RegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 _TRANSIENT = frozenset({StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED})

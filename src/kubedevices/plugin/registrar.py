@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from kubedevices.errors import CannotAsk
 from kubedevices.host.file_watch import FileWatch, Subscription
+from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.plugin.kept_registration import KeptRegistration, log_no_stream, wait_for
 from kubedevices.plugin.register_call import RegisterCall
 from kubedevices.plugin.registration_state import RegistrationState
@@ -24,7 +25,6 @@ from kubedevices.plugin.server import PluginServer
 from kubedevices.plugin.siblings import Siblings
 from kubedevices.plugin.timing import Timing, back_off
 from kubedevices.plugin.watched import WatchedPlugin
-from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcServer
 
 # Seconds in which ended streams leave the socket. Calls under way get `call_grace` beside that.

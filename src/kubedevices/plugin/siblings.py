@@ -19,11 +19,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.clients import JsonClient
+from kubedevices.kubelet_api.services import JsonObject, json_methods
 from kubedevices.plugin.reminder import Reminder
 from kubedevices.plugin.timing import Timing
 from kubedevices.socket_paths import InstanceSocket
-from kubedevices.wire.clients import JsonClient
-from kubedevices.wire.services import JsonObject, json_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods
 from kubedevices.wire.unix_socket import unlink_if_dead
 

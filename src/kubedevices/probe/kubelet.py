@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, SocketInUse, StatusCode
+from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.node.arrival.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.probe.reception import Asking, Reception, by_the_clock
 from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
-from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
 from kubedevices.wire.unix_socket import give_name, unfinished_name
 

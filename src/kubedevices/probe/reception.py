@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from kubedevices.errors import DialError, RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.convert import EMPTY
+from kubedevices.kubelet_api.services import GET_DEVICE_PLUGIN_OPTIONS
 from kubedevices.probe.arrival import DIAL_FAILED, Arrival, RegisterBehavior
 from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.probe.raw_http2 import RawConnection
 from kubedevices.probe.session import PluginSession
-from kubedevices.wire.convert import EMPTY
-from kubedevices.wire.services import GET_DEVICE_PLUGIN_OPTIONS
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import WireError
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.kubelet_api.convert import EMPTY
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.services import LIST_AND_WATCH
 from kubedevices.probe.change_signal import ChangeSignal
-from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.convert import EMPTY
-from kubedevices.wire.device_lists import device_list_from_wire
-from kubedevices.wire.services import LIST_AND_WATCH
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 

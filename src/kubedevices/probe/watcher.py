@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kubedevices.allocation import RegisterRequest
 from kubedevices.errors import RpcError, WireError
+from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.change_signal import ChangeSignal
-from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 
 _LOOK_EVERY = 0.05

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from kubedevices.allocation import PluginOptions
 from kubedevices.errors import CannotRead, KubedevicesError, RpcError, StatusCode
 from kubedevices.host import untrusted_files
+from kubedevices.kubelet_api import convert, message_json
 from kubedevices.middleware.record_format import (
     ALLOCATE,
     CALLS,
@@ -27,7 +28,6 @@ from kubedevices.middleware.record_format import (
     seconds,
 )
 from kubedevices.resource_name import explain_resource_name
-from kubedevices.wire import convert, message_json
 from kubedevices.words import counted, some_of
 
 _LINE_LIMIT = 64 * 2**20

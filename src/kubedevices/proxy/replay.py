@@ -18,6 +18,7 @@ from kubedevices.allocation import (
 )
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import RpcError, StatusCode, UsageError
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
 from kubedevices.middleware.record_format import ALLOCATE, PRE_START, PREFER
 from kubedevices.plugin.notifier import Notifier
 from kubedevices.plugin.options import RunnerOptions
@@ -33,7 +34,6 @@ from kubedevices.proxy.recording import (
     read_recording,
 )
 from kubedevices.resource_name import ResourceName
-from kubedevices.wire.device_lists import device_list_from_wire
 from kubedevices.words import counted
 
 OPTIONS: RunnerOptions = {

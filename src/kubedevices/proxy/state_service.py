@@ -1,6 +1,6 @@
 """Says what is behind the proxy and what the kubelet gets of it; on a socket for its owner only.
 
-For `kubedevices devices` and `explain`, which ask by `wire.proxy_client`.
+For `kubedevices devices` and `explain`, which ask by `kubelet_api.proxy_client`.
 """
 
 import contextlib
@@ -11,13 +11,13 @@ from typing import Any
 
 from kubedevices.device import Device
 from kubedevices.errors import CannotAsk
+from kubedevices.kubelet_api.proxy_client import METHOD, SERVICE
+from kubedevices.kubelet_api.services import json_methods
 from kubedevices.middleware.maintenance import Maintained
 from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ResourceRule, served_names
 from kubedevices.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
-from kubedevices.wire.proxy_client import METHOD, SERVICE
-from kubedevices.wire.services import json_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 
 RuleOf = Callable[[str], ResourceRule | None]

@@ -26,11 +26,11 @@ from kubedevices.allocation import (
 from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.device import Device
 from kubedevices.errors import RpcError, StatusCode, WireError
+from kubedevices.kubelet_api.clients import RegistrationClient
+from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
+from kubedevices.kubelet_api.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.plugin import hook_threads
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME, plugin_socket
-from kubedevices.wire.clients import RegistrationClient
-from kubedevices.wire.convert import device_list_to_wire, device_to_wire
-from kubedevices.wire.services import device_plugin_methods, plugin_registration_methods
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel, GrpcServer
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours

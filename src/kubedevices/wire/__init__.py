@@ -1,20 +1,9 @@
-"""What goes over the sockets; the only place that sees HTTP/2, gRPC and protobuf.
+"""Calls over Unix sockets: gRPC on HTTP/2. Bytes in, bytes out; no module knows a message.
 
-From the values down to the bytes; each line uses only lines below it:
+`kubelet_api` has the messages, and needs only `unix_grpc` of this package.
+From the calls down to the bytes; each line uses only lines below it:
 
-services           offer one of our objects as a gRPC service
-clients            call the other side: values in, values out
-proxy_client       asks a proxy of ours what is behind it
-kubelet_devices    what a kubelet says by podresources, as `kubedevices devices` shows it
-dra_client         call a DRA driver as a kubelet does
-dra                what a kubelet asks of a DRA driver
-pod_resources      the podresources API: values, messages, service and client
-message_json       the messages of device plugins ⇄ the JSON of protobuf
-convert            messages ⇄ our values
-device_lists       lists of devices from bytes, a few devices at a time
-protobuf           messages field by field, as bytes
-
-unix_grpc          the two ends everybody uses: GrpcServer and GrpcChannel
+unix_grpc          the two ends that other packages use: GrpcServer and GrpcChannel
 grpc_server        answers calls on a socket file
 grpc_channel       dials a socket file and calls
 grpc_link          one connected socket, driving one of the following without I/O

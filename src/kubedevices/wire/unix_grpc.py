@@ -1,7 +1,7 @@
 """gRPC over Unix sockets with asyncio: listen, dial, stop. The two ends everybody else uses.
 
 `GrpcServer` offers `Methods` on a socket file, `GrpcChannel` calls them over one connection. Bytes
-in and out are all they see of a message; `services` and `clients` know what the bytes mean.
+in and out are all they see of a message; `kubelet_api` knows what the bytes mean.
 """
 
 from kubedevices.wire.grpc_channel import GrpcChannel

@@ -26,10 +26,10 @@ from kubedevices.errors import (
     RpcError,
     StatusCode,
 )
+from kubedevices.kubelet_api import device_lists
 from kubedevices.node.arrival import endpoint as endpoint_module
 from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire import device_lists
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load
 from tests.waiting import until

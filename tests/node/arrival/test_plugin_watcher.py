@@ -14,13 +14,13 @@ import pytest
 from kubedevices.allocation import PluginInfo
 from kubedevices.bench.loop_thread import ShiftedLoop
 from kubedevices.errors import DialPluginFailed, RpcError, StatusCode
+from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.node.arrival.plugin_watcher import (
     PluginWatcher,
     WatcherTiming,
     device_plugins,
     find_sockets,
 )
-from kubedevices.wire.services import plugin_registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from tests.waiting import until
 

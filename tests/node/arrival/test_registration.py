@@ -18,12 +18,12 @@ from kubedevices.errors import (
     SocketPathTooLong,
     StatusCode,
 )
+from kubedevices.kubelet_api.clients import RegistrationClient
 from kubedevices.metrics import PrometheusMetrics
 from kubedevices.node.arrival.endpoint import PluginTimeouts
 from kubedevices.node.arrival.registration import RegistrationServer
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.settings import NodeSettings
-from kubedevices.wire.clients import RegistrationClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy
 from tests.golden_data import load

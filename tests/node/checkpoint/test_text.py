@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.errors import ProtocolError
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.text import (
     BadCheckpoint,
     Checkpoint,
@@ -21,7 +22,6 @@ from kubedevices.node.checkpoint.text import (
     restore,
 )
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding, PodDevices
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.golden_data import GOLDEN, load
 
 GOOD = load("checkpoints/manifest")

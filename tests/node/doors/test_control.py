@@ -25,12 +25,12 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
+from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.doors.control import ControlService
 from kubedevices.node.doors.control_client import SERVICE, ControlClient
 from kubedevices.node.events import EventKind, NodeEvent
 from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.waiting import until

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from kubedevices.allocation import ContainerAllocateResponse, PluginOptions
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.node.doors.pod_resources import PodResourcesServer
-from kubedevices.node.inventory.inventory import Inventory
-from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
-from kubedevices.wire.pod_resources import (
+from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,
     PodResourcesClient,
 )
+from kubedevices.node.doors.pod_resources import PodResourcesServer
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import HeldDevices, PodDevices
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 GPU = "example.com/gpu"

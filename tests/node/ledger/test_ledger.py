@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kubedevices.errors import CannotAsk, CannotRead, LedgerUnusable, LedgerWriteFailed
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.text import (
     Checkpoint,
     CheckpointEntry,
@@ -23,7 +24,6 @@ from kubedevices.node.ledger import ledger_file
 from kubedevices.node.ledger.ledger import _CHANGES_PER_LOG, Ledger
 from kubedevices.node.ledger.ledger_file import LedgerFile
 from kubedevices.node.pods.pod import Pod
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 from tests.golden_data import GOLDEN
 from tests.ledger_rows import GADGET, WIDGET, admitted, holdings, pod
 from tests.waiting import until

@@ -8,9 +8,9 @@ from kubedevices.conformance.check import Broken, Fragile, NotTried, Severity, T
 from kubedevices.conformance.checks.streams import DISTURBING, OFTEN
 from kubedevices.conformance.plugin import UNKNOWN_ID, Plugin, difference, shorten
 from kubedevices.errors import RpcError
+from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST
+from kubedevices.kubelet_api.services import ALLOCATE
 from kubedevices.probe.session import PluginSession
-from kubedevices.wire.convert import ALLOCATE_REQUEST
-from kubedevices.wire.services import ALLOCATE
 
 FAIL, WARN, NOTE = Severity.FAIL, Severity.WARN, Severity.NOTE
 

@@ -7,8 +7,8 @@ from kubedevices.conformance.check import Broken, Phase, Severity, Theme
 from kubedevices.conformance.checks.streams import DISTURBING
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.errors import RpcError, StatusCode, WireError
-from kubedevices.wire.convert import ALLOCATE_REQUEST, EMPTY
-from kubedevices.wire.services import ALLOCATE, LIST_AND_WATCH
+from kubedevices.kubelet_api.convert import ALLOCATE_REQUEST, EMPTY
+from kubedevices.kubelet_api.services import ALLOCATE, LIST_AND_WATCH
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 from kubedevices.conformance.check import Broken, Phase, Severity, Theme
 from kubedevices.conformance.plugin import Plugin, shorten
-from kubedevices.wire.convert import EMPTY
-from kubedevices.wire.services import LIST_AND_WATCH
+from kubedevices.kubelet_api.convert import EMPTY
+from kubedevices.kubelet_api.services import LIST_AND_WATCH
 from kubedevices.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN

@@ -39,10 +39,10 @@ from kubedevices.errors import (
     StatusCode,
     WireError,
 )
+from kubedevices.kubelet_api.clients import DevicePluginClient
+from kubedevices.kubelet_api.device_lists import DeviceListReader
 from kubedevices.node.arrival.reopening import Reopening
 from kubedevices.node.loop_slices import LoopSlices
-from kubedevices.wire.clients import DevicePluginClient
-from kubedevices.wire.device_lists import DeviceListReader
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 
 logger = logging.getLogger(__name__)

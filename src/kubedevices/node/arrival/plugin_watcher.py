@@ -30,10 +30,10 @@ from kubedevices.errors import (
     WatchedSocketNotDialled,
     WireError,
 )
+from kubedevices.kubelet_api.clients import PluginRegistrationClient
 from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.arrival.registry_state import RegisteredPlugin, RegistryState
 from kubedevices.resource_name import is_resource_name
-from kubedevices.wire.clients import PluginRegistrationClient
 from kubedevices.wire.unix_grpc import FileIdentity, GrpcChannel
 
 logger = logging.getLogger(__name__)

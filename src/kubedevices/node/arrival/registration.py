@@ -22,10 +22,10 @@ from kubedevices.errors import (
     SocketPathTooLong,
     UnsupportedVersion,
 )
+from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.metrics import NO_METRICS, OTHER, REGISTRATIONS, Metrics
 from kubedevices.resource_name import is_resource_name
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME, SHORTER_SOCKET_DIR, check_socket_path
-from kubedevices.wire.services import registration_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 
 logger = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kubedevices.errors import CannotRead, NodeError
 from kubedevices.host import untrusted_files
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.set_aside import set_aside
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod, StoredState
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 _LIMIT = 256 * 2**20
 """Bytes; the lists of five million devices."""

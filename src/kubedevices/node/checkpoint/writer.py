@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kubedevices.errors import CannotRead, KubedevicesError
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.checkpoint.file import read_bytes, replace
 from kubedevices.node.events import EventSource
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod_devices import Holding, PodDevices
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 logger = logging.getLogger(__name__)
 

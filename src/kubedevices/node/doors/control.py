@@ -17,6 +17,7 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
+from kubedevices.kubelet_api.services import JsonAnswer, json_methods
 from kubedevices.node.admission.order import PodQueue
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.doors.control_client import SERVICE
@@ -31,7 +32,6 @@ from kubedevices.node.overview import (
 from kubedevices.node.pods.hold_owner import read_owners
 from kubedevices.node.pods.pod import Pod, parse_pod
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
-from kubedevices.wire.services import JsonAnswer, json_methods
 from kubedevices.wire.unix_grpc import GrpcServer
 from kubedevices.words import did_you_mean
 

@@ -22,9 +22,9 @@ from kubedevices.errors import (
     StatusCode,
     UsageError,
 )
+from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.node.pods.pod import Pod, format_pod
 from kubedevices.socket_paths import CONTROL_SOCKET_NAME
-from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.control.v1.Control"

@@ -12,17 +12,17 @@ from typing import Protocol, TypeVar
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
-from kubedevices.node.arrival.plugin_directory import make_directory
-from kubedevices.node.inventory.inventory import Inventory
-from kubedevices.node.pods.pod import Container, Pod
-from kubedevices.node.pods.pod_devices import NO_NUMA_NODE, HeldDevices, PodDevices
-from kubedevices.wire.pod_resources import (
+from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,
     pod_resources_methods,
     pod_to_wire,
 )
+from kubedevices.node.arrival.plugin_directory import make_directory
+from kubedevices.node.inventory.inventory import Inventory
+from kubedevices.node.pods.pod import Container, Pod
+from kubedevices.node.pods.pod_devices import NO_NUMA_NODE, HeldDevices, PodDevices
 from kubedevices.wire.unix_grpc import GrpcServer
 
 CALLS_PER_SECOND = 100

@@ -24,10 +24,10 @@ from kubedevices.errors import (
     LedgerWriteFailed,
 )
 from kubedevices.host.untrusted_files import sync_directory
+from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import HeldDevices, Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod
-from kubedevices.wire.convert import CONTAINER_RESPONSE
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import ProtocolError
-from kubedevices.wire.convert import DEVICE, TOPOLOGY
-from kubedevices.wire.protobuf import Field, Message, next_field
+from kubedevices.kubelet_api.convert import DEVICE, TOPOLOGY
+from kubedevices.kubelet_api.protobuf import Field, Message, next_field
 
 DEVICES_AT_ONCE = 128
 """In a block, and between two pauses: a few tenths of a millisecond."""

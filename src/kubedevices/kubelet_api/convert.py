@@ -23,7 +23,7 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
-from kubedevices.wire.protobuf import Field, Message, Plain, block, carried, carrying, text
+from kubedevices.kubelet_api.protobuf import Field, Message, Plain, block, carried, carrying, text
 
 EMPTY = b""
 """Empty, InfoRequest and their like: a message without fields is no bytes at all."""

@@ -1,4 +1,4 @@
-"""The messages of every API as classes of protobuf itself, the judge of what `wire.protobuf` does.
+"""The messages of every API as classes of protobuf itself, the judge of `kubelet_api.protobuf`.
 
 For tests and for plugins that share no code with ours; from the descriptors of our .proto files.
 """

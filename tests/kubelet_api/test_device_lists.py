@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import ProtocolError
+from kubedevices.kubelet_api import device_lists
+from kubedevices.kubelet_api.convert import device_list_to_wire, reported_to_wire
+from kubedevices.kubelet_api.device_lists import (
+    DEVICES_AT_ONCE,
+    DeviceListReader,
+    device_list_from_wire,
+)
 from kubedevices.node.loop_slices import at_once
-from kubedevices.wire import device_lists
-from kubedevices.wire.convert import device_list_to_wire, reported_to_wire
-from kubedevices.wire.device_lists import DEVICES_AT_ONCE, DeviceListReader, device_list_from_wire
 
 Devices = tuple[ReportedDevice, ...]
 

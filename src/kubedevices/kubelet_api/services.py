@@ -18,7 +18,7 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
-from kubedevices.wire import convert
+from kubedevices.kubelet_api import convert
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
 REGISTER = "/v1beta1.Registration/Register"

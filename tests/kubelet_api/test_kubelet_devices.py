@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kubedevices.errors import CannotAsk, DialError, KubeletSilent, RpcError, StatusCode
-from kubedevices.wire import kubelet_devices
-from kubedevices.wire.kubelet_devices import ask_kubelet, describe_pod_resources
-from kubedevices.wire.pod_resources import (
+from kubedevices.kubelet_api import kubelet_devices
+from kubedevices.kubelet_api.kubelet_devices import ask_kubelet, describe_pod_resources
+from kubedevices.kubelet_api.pod_resources import (
     ContainerEntry,
     DeviceEntry,
     PodEntry,

@@ -7,8 +7,8 @@ it; `kubedevices devices` also asks a real kubelet.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from kubedevices.wire.convert import TOPOLOGY
-from kubedevices.wire.protobuf import Field, Message, block
+from kubedevices.kubelet_api.convert import TOPOLOGY
+from kubedevices.kubelet_api.protobuf import Field, Message, block
 from kubedevices.wire.unix_grpc import GrpcChannel, Methods, UnaryMethod
 
 LIST = "/v1.PodResourcesLister/List"

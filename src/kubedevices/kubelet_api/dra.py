@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.errors import ProtocolError, RpcError, StatusCode
-from kubedevices.wire.protobuf import Field, Message
+from kubedevices.kubelet_api.protobuf import Field, Message
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
 PLUGIN_TYPE = "DRAPlugin"

@@ -7,7 +7,14 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.wire.dra import CLAIMS, HEALTH, PREPARED, UNPREPARED, ClaimAnswer, DeviceHealth
+from kubedevices.kubelet_api.dra import (
+    CLAIMS,
+    HEALTH,
+    PREPARED,
+    UNPREPARED,
+    ClaimAnswer,
+    DeviceHealth,
+)
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 PACKAGES = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire.protobuf import Field, Message, block
+from kubedevices.kubelet_api.protobuf import Field, Message, block
 
 Json: TypeAlias = dict[str, Any]
 

@@ -6,10 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire import convert, protobuf
-from kubedevices.wire.protobuf import Field, Message
-from tests.wire.generate_descriptors import generate
-from tests.wire.protobuf_classes import DESCRIPTORS, message_class
+from kubedevices.kubelet_api import convert, protobuf
+from kubedevices.kubelet_api.protobuf import Field, Message
+from tests.kubelet_api.generate_descriptors import generate
+from tests.kubelet_api.protobuf_classes import DESCRIPTORS, message_class
 
 # Every message and field of the kubelet's APIs that we speak: name → number and type, with `*` for
 # repeated, `?` for optional. A slip here would be read as something else by a real kubelet.

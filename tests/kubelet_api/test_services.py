@@ -23,15 +23,15 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
 from kubedevices.errors import ProtocolError, RpcError, StatusCode, UnsupportedVersion
-from kubedevices.wire import services
-from kubedevices.wire.clients import (
+from kubedevices.kubelet_api import services
+from kubedevices.kubelet_api.clients import (
     DevicePluginClient,
     JsonClient,
     PluginRegistrationClient,
     RegistrationClient,
 )
-from kubedevices.wire.convert import device_list_to_wire, device_to_wire
-from kubedevices.wire.services import (
+from kubedevices.kubelet_api.convert import device_list_to_wire, device_to_wire
+from kubedevices.kubelet_api.services import (
     device_plugin_methods,
     json_methods,
     plugin_registration_methods,

@@ -7,8 +7,8 @@ import asyncio
 from pathlib import Path
 
 from kubedevices.errors import WireError
+from kubedevices.kubelet_api.clients import JsonClient
 from kubedevices.proxied_plugin import ProxiedPlugin
-from kubedevices.wire.clients import JsonClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 SERVICE = "kubedevices.proxy.v1.Control"

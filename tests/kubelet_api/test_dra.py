@@ -8,9 +8,9 @@ import pytest
 
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.errors import RpcError
-from kubedevices.wire.dra import ClaimAnswer, DeviceHealth, HealthStatus, dra_methods
+from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus, dra_methods
 from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer
-from tests.wire.protobuf_classes import message_class
+from tests.kubelet_api.protobuf_classes import message_class
 
 V1 = "k8s.io.kubelet.pkg.apis.dra.v1"
 DEVICE = ClaimDevice(("a", "b"), "node1", "gpu-0", ("x.com/y=1", "x.com/y=2"), "share")

@@ -23,10 +23,10 @@ from kubedevices.allocation import (
 )
 from kubedevices.device import Device, DeviceSpec, Health, Mount, ReportedDevice
 from kubedevices.errors import ProtocolError
-from kubedevices.wire import convert
-from kubedevices.wire.device_lists import device_list_from_wire
-from kubedevices.wire.protobuf import Message
-from tests.wire.protobuf_classes import message_class
+from kubedevices.kubelet_api import convert
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.protobuf import Message
+from tests.kubelet_api.protobuf_classes import message_class
 
 text = st.text(max_size=12)
 texts = st.lists(text, max_size=4).map(tuple)

@@ -21,7 +21,7 @@ from kubedevices.errors import (
     StatusCode,
     WireError,
 )
-from kubedevices.wire.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
+from kubedevices.kubelet_api.pod_resources import DeviceEntry, PodEntry, PodResourcesClient
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 10.0

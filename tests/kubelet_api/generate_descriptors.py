@@ -1,13 +1,13 @@
-"""Makes `descriptors.binpb` from `src/kubedevices/wire/proto`; `make proto` and a test run it."""
+"""Makes `descriptors.binpb` from the .proto files; `make proto` and a test run it."""
 
 import tempfile
 from pathlib import Path
 
 from grpc_tools import protoc
 
-from tests.wire.protobuf_classes import DESCRIPTORS
+from tests.kubelet_api.protobuf_classes import DESCRIPTORS
 
-PACKAGE = Path(__file__).parents[2] / "src" / "kubedevices" / "wire"
+PACKAGE = Path(__file__).parents[2] / "src" / "kubedevices" / "kubelet_api"
 
 
 def generate() -> bytes:

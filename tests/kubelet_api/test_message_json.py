@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubedevices.errors import ProtocolError
-from kubedevices.wire import convert
-from kubedevices.wire.message_json import to_bytes, to_json
-from kubedevices.wire.protobuf import Message, block
-from tests.wire.protobuf_classes import message_class
+from kubedevices.kubelet_api import convert
+from kubedevices.kubelet_api.message_json import to_bytes, to_json
+from kubedevices.kubelet_api.protobuf import Message, block
+from tests.kubelet_api.protobuf_classes import message_class
 
 text = st.text(max_size=6)
 texts = st.lists(text, max_size=3)

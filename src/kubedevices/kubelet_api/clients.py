@@ -19,9 +19,9 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.device import ReportedDevice
-from kubedevices.wire import convert, services
-from kubedevices.wire.device_lists import device_list_from_wire
-from kubedevices.wire.services import JsonObject
+from kubedevices.kubelet_api import convert, services
+from kubedevices.kubelet_api.device_lists import device_list_from_wire
+from kubedevices.kubelet_api.services import JsonObject
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 
