@@ -51,7 +51,7 @@ class Drivers:
         self._health_service, self._wipe_delay, self._timing = health_service, wipe_delay, timing
         self._instances: dict[str, list[DriverConnection]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], DriverConnection] = {}
         self._is_stopped = False
 
     def start(self) -> None:
@@ -59,14 +59,15 @@ class Drivers:
         self._wipe_after(0, "")
 
     async def stop(self) -> None:
-        """Hang up everywhere; nothing is deleted any more."""
+        """Hang up everywhere, also while calls are under way; nothing is deleted any more."""
         self._is_stopped = True
         for task in self._wipes.values():
             task.cancel()
-        instances = [each for members in self._instances.values() for each in members]
+        connections = [each for members in self._instances.values() for each in members]
+        connections += self._retiring.values()
         self._instances.clear()
-        await asyncio.gather(*(each.close() for each in instances))
-        await asyncio.gather(*self._closing, *self._wipes.values(), return_exceptions=True)
+        await asyncio.gather(*(each.close() for each in connections))
+        await asyncio.gather(*self._retiring, *self._wipes.values(), return_exceptions=True)
 
     def instances(self, driver: str) -> tuple[DriverConnection, ...]:
         """Return the connections to a driver, in the order of registration."""
@@ -126,8 +127,8 @@ class Drivers:
         for each in [each for each in instances if each.endpoint == socket]:
             instances.remove(each)
             task = asyncio.create_task(each.retire(), name=f"end of {each!r}")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._retiring[task] = each
+            task.add_done_callback(self._retiring.pop)
         if not instances:
             self._instances.pop(name, None)
         self._look_at(name)
