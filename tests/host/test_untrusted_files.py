@@ -55,6 +55,24 @@ def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
     assert error.value.errno == errno.EFBIG
 
 
+@pytest.mark.parametrize("text", ['{"a": 1', "[]", '{"b": 1}', "[" * 100])
+def test_an_unreadable_note_gives_the_default_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    """No JSON, another type, no such key; a missing file is not worth a line."""
+    note = tmp_path / "note.json"
+
+    def read() -> int:
+        return untrusted_files.read_note(note, lambda found: int(found["a"]), -1, limit=99)
+
+    assert (read(), caplog.text) == (-1, "")
+    note.write_text(text)
+    assert read() == -1
+    assert f"{note} cannot be read: " in caplog.text
+    note.write_text('{"a": 1}')
+    assert read() == 1
+
+
 @pytest.mark.parametrize("has_proc", [True, False], ids=["/proc", "no /proc"])
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_file_that_is_swapped_after_it_was_looked_at(

@@ -98,14 +98,14 @@ class ClaimLog:
 
 def read_refusals(file: Path) -> list[Refusal]:
     """Return what a driver noted last, nothing for a file that is missing or none of ours."""
-    try:
-        found: list[Any] = json.loads(untrusted_files.read_bytes(file, limit=_SIZE_LIMIT))
-        return [
-            Refusal(ClaimReference(**each["claim"]), str(each["reason"]), float(each["at"]))
-            for each in found
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    return untrusted_files.read_note(file, _refusals, [], limit=_SIZE_LIMIT, level=logging.DEBUG)
+
+
+def _refusals(found: list[Any]) -> list[Refusal]:
+    return [
+        Refusal(ClaimReference(**each["claim"]), str(each["reason"]), float(each["at"]))
+        for each in found
+    ]
 
 
 def _write(file: Path, refused: tuple[Refusal, ...]) -> None:

@@ -10,9 +10,16 @@ Blocks for no longer than the disk takes. Sockets are for `wire.unix_socket`.
 import contextlib
 import errno
 import fcntl
+import json
+import logging
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -38,6 +45,22 @@ def read_bytes(path: Path, *, limit: int, follow_links: bool = False) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"more than {limit} bytes")
     return data
+
+
+def read_note(
+    path: Path, parse: Callable[[Any], T], default: T, *, limit: int, level: int = logging.WARNING
+) -> T:
+    """Return what `parse` makes of the JSON in `path`; `default` if there is no such file.
+
+    Any other file is worth a line in the log of that `level`, and also gives `default`.
+    """
+    try:
+        return parse(json.loads(read_bytes(path, limit=limit)))
+    except FileNotFoundError:
+        return default
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.log(level, "%s cannot be read: %s", path, error)
+        return default
 
 
 def open_regular(path: Path, *, follow_links: bool = False) -> int:

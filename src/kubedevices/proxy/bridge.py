@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
@@ -163,14 +164,7 @@ class Bridge:
 
     def _known(self) -> list[str]:
         """Return the domains that an earlier process served."""
-        try:
-            found = json.loads(untrusted_files.read_bytes(self._file, limit=_SIZE_LIMIT))
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            _log.warning("%s cannot be read: %s", self._file, error)
-            return []
-        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+        return untrusted_files.read_note(self._file, _domains, [], limit=_SIZE_LIMIT)
 
     def _note(self) -> None:
         try:
@@ -180,3 +174,7 @@ class Bridge:
             untrusted_files.replace(self._file, json.dumps(known).encode())
         except OSError as error:
             _log.warning("%s cannot be written: %s", self._file, error.strerror)
+
+
+def _domains(found: Any) -> list[str]:
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -6,16 +6,15 @@ ID of the boot in which it was written.
 """
 
 import json
-import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from kubedevices.dra.names import DeviceKey
 from kubedevices.host import untrusted_files
 
 FILE_NAME = "held-by-plugin.json"
 _SIZE_LIMIT = 2**24
-_log = logging.getLogger(__name__)
 
 
 class HeldNote:
@@ -26,15 +25,12 @@ class HeldNote:
 
     def read(self) -> tuple[frozenset[DeviceKey], bool]:
         """Return the devices, and whether they are from before a reboot; none if unreadable."""
-        try:
-            found = json.loads(untrusted_files.read_bytes(self._file, limit=_SIZE_LIMIT))
-            keys = frozenset((str(kind), str(name)) for kind, name in found["devices"])
-            return keys, found["boot_id"] != self._boot_id
-        except FileNotFoundError:
-            return frozenset(), False
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.warning("%s cannot be read: %s", self._file, error)
-            return frozenset(), False
+        nothing = (frozenset[DeviceKey](), False)
+        return untrusted_files.read_note(self._file, self._parse, nothing, limit=_SIZE_LIMIT)
+
+    def _parse(self, found: Mapping[str, Any]) -> tuple[frozenset[DeviceKey], bool]:
+        keys = frozenset((str(kind), str(name)) for kind, name in found["devices"])
+        return keys, found["boot_id"] != self._boot_id
 
     def write(self, keys: Collection[DeviceKey]) -> None:
         """Note these devices, and forget all others. Raises `OSError`."""
