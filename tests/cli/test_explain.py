@@ -17,6 +17,7 @@ from kubedevices.explain.walk import Report, ResourceReport
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
+from kubedevices.wire.unix_grpc import GrpcServer
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.node_thread import NodeThread, node_thread
 from tests.proxy_answers import PLUGIN, start_answering
@@ -32,6 +33,16 @@ def node(short_dir: Path) -> Iterator[NodeThread]:
         running.call(running.plugin.register())
         running.call(running.manager.wait_for(RESOURCE, capacity=2))
         yield running
+
+
+@pytest.fixture
+def proxy(node: NodeThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[GrpcServer]:
+    """Let a proxy with one plugin answer in the node's directory."""
+    monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
+    socket = node.manager.state_dir / PROXY_SOCKET_NAME
+    server = node.call(start_answering(socket, [PLUGIN.as_dict()]))
+    yield server
+    node.call(server.stop())
 
 
 def explain(node: NodeThread, *arguments: str) -> int:
@@ -78,16 +89,11 @@ def test_with_a_resource_the_way_is_walked_in_order(
 
 
 def test_a_proxy_is_a_station_of_the_way(
-    node: NodeThread,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    node: NodeThread, proxy: GrpcServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before the registration; it answers in the node's directory."""
-    monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
-    socket = node.manager.state_dir / PROXY_SOCKET_NAME
-    server = node.call(start_answering(socket, [PLUGIN.as_dict()]))
     assert explain(node, RESOURCE, "-o", "json") == 0
-    node.call(server.stop())
+    node.call(proxy.stop())
     (resource,) = json.loads(capsys.readouterr().out)["resources"]
     steps = [each["step"] for each in resource["findings"]]
     assert steps.index("name") < steps.index("proxy") < steps.index("registration")
@@ -96,17 +102,12 @@ def test_a_proxy_is_a_station_of_the_way(
     assert "proxy" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("proxy")
 def test_without_a_resource_every_plugin_behind_the_proxy_has_a_line(
-    node: NodeThread,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whose plugin is behind what the kubelet gets."""
-    monkeypatch.setattr(proxy_client, "DEADLINE", 30.0)
-    socket = node.manager.state_dir / PROXY_SOCKET_NAME
-    server = node.call(start_answering(socket, [PLUGIN.as_dict()]))
     assert main(["explain", "--socket-dir", str(node.socket_dir)]) == 0
-    node.call(server.stop())
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "/in/card.sock" in each]
     assert line.startswith("ok       proxy           proxy, vendor.org/card: its plugin at ")
     assert line.endswith(f"the kubelet gets {RESOURCE}")

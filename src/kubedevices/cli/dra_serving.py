@@ -33,6 +33,18 @@ _OF_DRA = (*OF_DRIVERS, "prepare_timeout")
 _OF_BOTH = ("sysfs_root", "dev_root", "cdi_dir", "allocate_timeout", "pre_start_timeout", "timing")
 
 
+def add_split_argument(parser: argparse._ActionsContainer) -> None:
+    """Add `--dra-devices`: which devices are in DRA in the mode `split`."""
+    parser.add_argument(
+        "--dra-devices",
+        action="append",
+        default=[],
+        metavar="TYPE/ID",
+        help="device that is in DRA in mode split, as a glob such as 'gpu/GPU-1*', or a device "
+        "type; may be repeated",
+    )
+
+
 def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str], Path]) -> None:
     """Add `--mode` and the options of the mode `dra`."""
     group = parser.add_argument_group("mode")
@@ -55,14 +67,7 @@ def add_mode_arguments(parser: argparse.ArgumentParser, some_path: Callable[[str
         metavar="LABEL",
         help="label of the node with its mode, instead of a file; looked at every 10 s",
     )
-    group.add_argument(
-        "--dra-devices",
-        action="append",
-        default=[],
-        metavar="TYPE/ID",
-        help="device that is in DRA in mode split, as a glob such as 'gpu/GPU-1*', or a device "
-        "type; may be repeated",
-    )
+    add_split_argument(group)
     add_driver_arguments(group, some_path, "where DRA comes into it")
     group.add_argument(
         "--prepare-timeout",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kubedevices.cli.dra_serving import add_split_argument
 from kubedevices.errors import InvalidResourceName, UsageError
 from kubedevices.resource_name import explain_resource_name
 
@@ -33,14 +34,7 @@ def add_mode_arguments(parser: argparse.ArgumentParser) -> None:
         "/etc/kubedevices/mode, or the key `mode` of our ConfigMap, for all nodes; --mode is the "
         "first mode",
     )
-    parser.add_argument(
-        "--dra-devices",
-        action="append",
-        default=[],
-        metavar="TYPE/ID",
-        help="device that is in DRA in mode split, as a glob such as 'gpu/GPU-1*', or a device "
-        "type; may be repeated",
-    )
+    add_split_argument(parser)
     parser.add_argument(
         "--device-type",
         action="append",

@@ -14,7 +14,12 @@ from kubedevices.allocation import PluginOptions
 from kubedevices.device import ReportedDevice
 from kubedevices.device_tree import DeviceTree
 from kubedevices.middleware.presence import Presence
-from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
+from kubedevices.node.arrival.endpoint import (
+    INSTANCE_LIMIT,
+    RECEIVE_LIMIT,
+    Endpoint,
+    PluginTimeouts,
+)
 from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.plugin import hook_threads
 from kubedevices.plugin.notifier import Notifier
@@ -24,9 +29,6 @@ from kubedevices.proxy.plugin_calls import CallLimits, PluginCalls
 from kubedevices.resource_name import ResourceName
 
 _log = logging.getLogger(__name__)
-
-INSTANCE_LIMIT = 8
-"""Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
 
 # Seconds: the grace period of a kubelet.
 _REOPEN_FOR = 300.0

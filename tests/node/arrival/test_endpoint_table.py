@@ -8,8 +8,7 @@ import pytest
 
 from kubedevices.errors import AdmissionRejected, RpcError, StatusCode
 from kubedevices.node.arrival import endpoint_table
-from kubedevices.node.arrival.endpoint import Endpoint, PluginTimeouts
-from kubedevices.node.arrival.endpoint_table import INSTANCE_LIMIT
+from kubedevices.node.arrival.endpoint import INSTANCE_LIMIT, Endpoint, PluginTimeouts
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.events import EventKind, EventStream
 from kubedevices.node.loop_slices import LoopSlices

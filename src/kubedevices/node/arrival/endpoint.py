@@ -52,6 +52,9 @@ Answer = TypeVar("Answer")
 RECEIVE_LIMIT = 16 * 1024 * 1024
 """A kubelet's 4 MiB end a plugin with about 130,000 devices without a word to it."""
 
+INSTANCE_LIMIT = 8
+"""Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
+
 # Seconds between two dials: a plugin that registers before it listens does so a moment later.
 _FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
 _PAUSE_SHARE, _PAUSE_FOR_NOTHING = 3, 0.02

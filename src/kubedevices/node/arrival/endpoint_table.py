@@ -12,7 +12,12 @@ from pathlib import Path
 
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import ListAndWatchEnded, TooManyPlugins
-from kubedevices.node.arrival.endpoint import RECEIVE_LIMIT, Endpoint, PluginTimeouts
+from kubedevices.node.arrival.endpoint import (
+    INSTANCE_LIMIT,
+    RECEIVE_LIMIT,
+    Endpoint,
+    PluginTimeouts,
+)
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
@@ -20,9 +25,6 @@ from kubedevices.node.loop_slices import LoopSlices
 from kubedevices.words import counted, some_of
 
 logger = logging.getLogger(__name__)
-
-INSTANCE_LIMIT = 8
-"""Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
 
 PLUGIN_LIMIT = 400
 """Connections in all. Every one takes two open files, of which a process often has 1,024."""
