@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from examples.demo import KUBEDEVICES, DemoFailed, say
 
@@ -227,41 +227,60 @@ def second_pod(story: Story) -> dict[str, str]:
     return story.show_pods(["one", "two"])
 
 
+class Node(Protocol):
+    """A node of which `run` runs a command of its cluster."""
+
+    directory: Path
+
+    @property
+    def run(self) -> "Callable[..., subprocess.CompletedProcess[str]]": ...
+
+    @property
+    def wait(self) -> Callable[[str, Callable[[], object]], object]: ...
+
+
+def reboot_node(
+    node: Node, words: Sequence[str], start: Callable[[], None], serves: Callable[[], bool]
+) -> None:
+    """Reboot the node; its kubelet waits for the plugin of `start`, as systemd orders services."""
+    boot_id = node.directory / "boot_id"
+    before = boot_id.read_text()
+    reboot = subprocess.Popen([*words, "reboot"])
+
+    def is_node_there() -> bool:
+        """Look while the reboot rests, and let it go on for a moment if it has not come so far."""
+        reboot.send_signal(signal.SIGSTOP)
+        if not node.run("exec", "true").returncode:
+            return True
+        reboot.send_signal(signal.SIGCONT)
+        return False
+
+    try:
+        deadline = time.monotonic() + DEADLINE
+        while boot_id.read_text() in ("", before):
+            if time.monotonic() > deadline:
+                raise DemoFailed("the node does not boot")
+            time.sleep(0.005)
+        node.wait("the node", is_node_there)  # long before its kubelet
+        try:
+            start()
+            node.wait("the sockets of the plugin", serves)
+        finally:
+            reboot.send_signal(signal.SIGCONT)
+        if reboot.wait(120):
+            raise DemoFailed("the node did not come back")
+    finally:
+        reboot.kill()
+
+
 def reboot(story: Story, before: dict[str, str]) -> None:
     """Reboot the node; the plugin is there before the kubelet, as systemd orders services."""
     story.step(
         "The node reboots",
         "Its kubelet admits the first pod only if a device plugin lists the device; so it does.",
     )
-    boot_id = story.directory / "boot_id"
-    boot = boot_id.read_text()
-    process = subprocess.Popen([*story.words, "reboot"])
     story.forget()
-
-    def is_node_there() -> bool:
-        """Look while the reboot rests, and let it go on for a moment if it has not come so far."""
-        process.send_signal(signal.SIGSTOP)
-        if not story.run("exec", "true").returncode:
-            return True
-        process.send_signal(signal.SIGCONT)
-        return False
-
-    try:
-        deadline = time.monotonic() + DEADLINE
-        while boot_id.read_text() in ("", boot):
-            if time.monotonic() > deadline:
-                raise DemoFailed("the node does not boot")
-            time.sleep(0.005)
-        story.wait("the node", is_node_there)  # long before its kubelet
-        try:
-            story.start()
-            story.wait("the sockets of the plugin", story.serves)
-        finally:
-            process.send_signal(signal.SIGCONT)
-        if process.wait(120):
-            raise DemoFailed("the node did not come back")
-    finally:
-        process.kill()
+    reboot_node(story, story.words, story.start, story.serves)
 
     def is_back(name: str) -> bool:
         status = story.pod(name)["status"]

@@ -6,15 +6,15 @@ While each of these tests runs, somebody looks again and again that no device is
 import asyncio
 import contextlib
 import re
-import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from examples.demo_dra import reboot_node
 from kubedevices.errors import KubedevicesError
 from kubedevices.kubelet_api.pod_resources import PodResourcesClient
 from kubedevices.wire.grpc_channel import GrpcChannel
@@ -258,40 +258,6 @@ def test_an_extended_resource_is_served_by_dra(
     )
 
 
-@contextmanager
-def rebooting(
-    cluster: Cluster, start: Callable[[], None], serves: Callable[[], bool]
-) -> Iterator[None]:
-    """Reboot the node; its kubelet waits for what `start` starts, as services of a host do."""
-    boot_id = cluster.directory / "boot_id"
-    before = boot_id.read_text()
-    reboot = subprocess.Popen(cluster.words("reboot"))
-
-    def is_node_there() -> bool:
-        """Look while the reboot rests, and let it go on for a moment if it has not come so far."""
-        reboot.send_signal(signal.SIGSTOP)
-        if not cluster.run("exec", "true").returncode:
-            return True
-        reboot.send_signal(signal.SIGCONT)
-        return False
-
-    try:
-        deadline = time.monotonic() + 60
-        while boot_id.read_text() in ("", before):
-            assert time.monotonic() < deadline, "no other boot"
-            time.sleep(0.005)
-        cluster.wait("the node", is_node_there)  # long before its kubelet
-        try:
-            start()
-            cluster.wait("what comes before the kubelet", serves)
-        finally:
-            reboot.send_signal(signal.SIGCONT)
-        assert reboot.wait(120) == 0
-        yield
-    finally:
-        reboot.kill()
-
-
 def test_both_kinds_of_pods_come_back_after_a_reboot(
     cluster: Cluster, driver: Switched, namespace: str
 ) -> None:
@@ -323,9 +289,9 @@ def test_both_kinds_of_pods_come_back_after_a_reboot(
             for each in ("device-plugins/", "plugins_registry/")
         )
 
-    with rebooting(cluster, start, serves):
-        for name in ("old", "new"):
-            wait_restarted(cluster, namespace, name)
+    reboot_node(cluster, cluster.words(), start, serves)
+    for name in ("old", "new"):
+        wait_restarted(cluster, namespace, name)
     assert device_of(cluster, namespace, "old") == old
     assert device_of(cluster, namespace, "new") == new
     cluster.wait("no device of the plugin", lambda: not cluster.allocatable(RESOURCE))
