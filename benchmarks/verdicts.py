@@ -20,7 +20,7 @@ from kubedevices.conformance.kubelets import Kubelets
 from kubedevices.conformance.priority import before_others
 from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from tests.conformance.mutants.registry import all_mutations
 from tests.conformance.rig import GOOD_PLUGIN, MUTANT, target, widgets
 from tests.interop import go_peer
@@ -77,7 +77,7 @@ async def verdicts_of(name: str, *, quick: bool) -> tuple[Verdicts, float]:
         checks = [find("registration.version")] if quick else ALL
         plugin = plugins(directory)[name]
         with before_others():  # as the command does
-            results = await run_checks(plugin, checks, Timing(), kubelets=KUBELETS)
+            results = await run_checks(plugin, checks, CheckTiming(), kubelets=KUBELETS)
     return {(each.check.id, each.resource): each for each in results}, time.monotonic() - began
 
 

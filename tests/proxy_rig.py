@@ -10,16 +10,16 @@ from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api import services
 from kubedevices.proxy.proxy import Proxy
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected, FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin
 from tests.waiting import until
 from tests.widgets import QUICK
 
 
-def ruled(**rule: Any) -> Rules:
+def ruled(**rule: Any) -> LiveRules:
     """Return one rule for every resource."""
-    return Rules(ProxyConfig(resources={"*/*": ResourceRule(**rule)}))
+    return LiveRules(ProxyConfig(resources={"*/*": ResourceRule(**rule)}))
 
 
 class ProxyRig:

@@ -78,7 +78,7 @@ class Observed(Protocol):
         """Whether its socket accepts calls."""
 
 
-class Further(Protocol):
+class DriverStatus(Protocol):
     """What is told beside the servers of a plugin: a DRA driver of the same process."""
 
     @property
@@ -117,7 +117,9 @@ class PluginPages:
         self.metrics.observe(metrics.ALLOCATE_SECONDS, seconds, resource)
 
     @contextlib.asynccontextmanager
-    async def beside(self, runner: Observed, further: Further | None = None) -> AsyncIterator[None]:
+    async def beside(
+        self, runner: Observed, further: DriverStatus | None = None
+    ) -> AsyncIterator[None]:
         """Serve the pages of `runner` while the context lasts; raises `CannotAsk`."""
         if further is not None:
             further.count_in(self.metrics)

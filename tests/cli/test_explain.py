@@ -13,7 +13,7 @@ from kubedevices.cli import explain as verb
 from kubedevices.cli import main
 from kubedevices.explain.finding import Step, ok, problem, warning
 from kubedevices.explain.places import Places
-from kubedevices.explain.walk import Report, ResourceReport
+from kubedevices.explain.walk import Diagnosis, ResourceReport
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PROXY_SOCKET_NAME, STATE_DIR
@@ -179,7 +179,7 @@ def test_resources_with_the_same_fault_share_a_paragraph(
         ResourceReport(f"example.com/{name}", None, (ok(Step.NAME, name, "good"), *findings))
         for name, findings in {"a": [gone], "b": [gone], "c": [gone, full], "d": []}.items()
     ]
-    shown = verb._print_summary(Report(Path("/p"), "kubelet", (), tuple(reports)))
+    shown = verb._print_summary(Diagnosis(Path("/p"), "kubelet", (), tuple(reports)))
     verb._print_count([*shown, "ok", "unknown"])
     *_, first, second, count = capsys.readouterr().out.split("\n\n")
     assert first.splitlines()[0] == "example.com/a, example.com/b"

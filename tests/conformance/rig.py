@@ -13,14 +13,14 @@ from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.kubelets import Kubelets
 from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from kubedevices.conformance.trigger import Trigger
 
 HERE = Path(__file__).parent
 GOOD_PLUGIN = HERE / "good_plugin.py"
 MUTANT = HERE / "mutant.py"
 
-FAST = Timing(
+FAST = CheckTiming(
     start=15,
     dial=2,
     call=4,
@@ -85,7 +85,7 @@ async def check(
     script: Path,
     *options: str,
     checks: Iterable[Check] = ALL,
-    timing: Timing = FAST,
+    timing: CheckTiming = FAST,
     side_by_side: bool = False,
 ) -> list[CheckResult]:
     """Check a plugin of this folder."""

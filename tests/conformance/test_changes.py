@@ -8,7 +8,7 @@ import pytest
 
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from kubedevices.conformance.trigger import NUMBER_VARIABLE, Changes, Trigger
 from tests.conformance.good_plugin import GoodPlugin
 from tests.conformance.rig import FAST, HERE, MUTANT, hot_plug, target, widgets
@@ -27,7 +27,7 @@ def verdicts(results: list[CheckResult]) -> dict[tuple[str, str], str]:
 
 
 async def changed(
-    habit: type[GoodPlugin], *ids: str, trigger: Trigger | None = None, timing: Timing = FAST
+    habit: type[GoodPlugin], *ids: str, trigger: Trigger | None = None, timing: CheckTiming = FAST
 ) -> tuple[list[CheckResult], list[str]]:
     """Run the checks about changes; return what they say and the files that are left."""
     with widgets() as directory:

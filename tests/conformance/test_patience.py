@@ -12,7 +12,7 @@ import pytest
 
 from kubedevices.conformance import checks, patience
 from kubedevices.conformance.checks import find
-from kubedevices.conformance.patience import MOST, Patience, waited_below
+from kubedevices.conformance.patience import MOST, LostTime, waited_below
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
@@ -22,8 +22,8 @@ from tests.waiting import until
 SECOND = 10**9
 
 
-def noted(*looks: tuple[float, dict[int, int]]) -> Patience:
-    found = Patience(1)
+def noted(*looks: tuple[float, dict[int, int]]) -> LostTime:
+    found = LostTime(1)
     for now, waited in looks:
         found.note(now, waited)
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kubedevices.conformance.board import Board, CheckResult
+from kubedevices.conformance.board import CheckResult, ResultCollector
 from kubedevices.conformance.check import Check, Status, Verdict
 from kubedevices.conformance.checks import ALL, DIES, find
 from kubedevices.conformance.notes import Notes
@@ -112,7 +112,7 @@ def test_a_result_waits_for_those_it_needs() -> None:
         assert isinstance(results, list)
         said.extend((one.id, each.status.value) for each in results)
 
-    board = Board([first, second], tell)
+    board = ResultCollector([first, second], tell)
     board.end(second, [result(second, Status.FAIL)])
     assert said == []
     board.end(first, [result(first, Status.FAIL)])

@@ -7,7 +7,7 @@ import pytest
 from kubedevices.conformance.checks import find
 from kubedevices.conformance.notes import Notes
 from kubedevices.conformance.runner import seconds_apart
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from kubedevices.conformance.trigger import NO_TRIGGER, Changes
 from kubedevices.probe.kubelet import Probe
 from tests.conformance.rig import FAST, HERE, MUTANT, check
@@ -44,7 +44,7 @@ def restarts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 async def test_growth_waits_once_for_a_late_return(
-    mutation: str, timing: Timing, said: str, status: str, restarts: list[int]
+    mutation: str, timing: CheckTiming, said: str, status: str, restarts: list[int]
 ) -> None:
     """Three checks share one series of restarts, also where it ended at the first."""
     results = await check(MUTANT, "--mutation", mutation, checks=GROWTH, timing=timing)
@@ -75,7 +75,7 @@ async def test_lost_updates_stops_after_one_late_return(restarts: list[int]) -> 
 
 def test_limits_stand_clear_of_the_timers_of_plugins() -> None:
     """A timer of 30 s means the same verdict each time; `dial` is the kubelet's own limit."""
-    limits = Timing()
+    limits = CheckTiming()
     judging = {
         *(limits.start, limits.call, limits.call / 2, limits.first_list, limits.late_list),
         *(limits.registered_soon, limits.registered_at_all, limits.noticed_soon, limits.change),
@@ -101,7 +101,7 @@ def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:
 
     Tracks run side by side; each waits for one return, and in the end the changes wait for one.
     """
-    limits, late = Timing(), 30
+    limits, late = CheckTiming(), 30
     starts_and_answers = 15
     waits = {
         "kubelet-away": limits.away + limits.registered_at_all + limits.linger,
@@ -117,7 +117,7 @@ def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:
 
 def test_the_waits_of_a_plugin_that_starts_slowly_stay_below_the_target() -> None:
     """Kubevirt's framework: ten seconds for each start and each return, and some returns never."""
-    limits, start = Timing(), 10
+    limits, start = CheckTiming(), 10
     both_copies = 2 * start + limits.settle + limits.hold  # before anything runs side by side
     answers = 3
     waits = {

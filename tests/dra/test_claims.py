@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kubedevices.allocation import ClaimReference
-from kubedevices.dra.claims import Holder, Result, check_free, configuration_of, results_of
+from kubedevices.dra.claims import ClaimHolder, Result, check_free, configuration_of, results_of
 from kubedevices.errors import ClaimRefused
 
 DRIVER = "example.com"
@@ -125,7 +125,7 @@ ADMIN, SHARED = PLAIN._replace(admin_access=True), PLAIN._replace(share_id="s1")
 )
 def test_a_device_has_one_holder(asked: Result, held: Result, is_free: bool) -> None:
     """Unless an administrator looks at it, or it is divided."""
-    holders = [Holder("default/other", (held,))]
+    holders = [ClaimHolder("default/other", (held,))]
     if is_free:
         check_free(WANTED, [asked], holders)
     else:

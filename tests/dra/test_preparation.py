@@ -13,7 +13,7 @@ from kubedevices.dra.claim_cdi import edits_for
 from kubedevices.dra.claims import Result
 from kubedevices.dra.preparation import Preparation
 from kubedevices.dra.prepared import FILE_NAME
-from kubedevices.dra.slices import Offered
+from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused
 from kubedevices.host.cdi_specs import read_registry
 
@@ -34,9 +34,9 @@ class Rig:
         self.now = Preparation("example.com", "node1", self.file, self.cdi_dir, boot)
         self.now.start()
 
-    def offered(self, path: str = "/dev/null") -> MappingProxyType[str, Offered]:
+    def offered(self, path: str = "/dev/null") -> MappingProxyType[str, TypedDevice]:
         devices = {
-            name: Offered("gpu", Device(name, env={"GPU": name}, paths=[path]))
+            name: TypedDevice("gpu", Device(name, env={"GPU": name}, paths=[path]))
             for name in ("gpu-0", "gpu-1")
         }
         return MappingProxyType(devices)
@@ -211,7 +211,7 @@ def test_a_device_that_gives_nothing_needs_no_file(rig: Rig) -> None:
     """No CDI name is a valid answer, and an earlier file of the claim goes."""
     rig.prepare(ONE, FIRST)
     rig.start("boot-2")
-    offered = {"gpu-0": Offered("gpu", Device("gpu-0"))}
+    offered = {"gpu-0": TypedDevice("gpu", Device("gpu-0"))}
     rig.now.begin(ONE, (FIRST,), offered)
     answer = rig.now.finish(ONE, [(FIRST, edits_for(Device("gpu-0")))])
     assert answer == (ClaimDevice(("gpu",), "node1", "gpu-0"),)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kubedevices.dra.reconcile import Adopted, Object, Plan, Pool, decide
+from kubedevices.dra.reconcile import Adopted, Object, Pool, SlicePlan, decide
 
 POOL = Pool("example.com", "node1", "node-uid")
 
@@ -22,7 +22,7 @@ class Server:
         self.count = 0
         self.apply(decide([], wanted, POOL))
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: SlicePlan) -> None:
         for each in plan.delete:
             self.slices.remove(each)
         for each in plan.update:
@@ -143,7 +143,7 @@ def test_leftovers_of_an_older_generation_and_doubles_go() -> None:
     double["metadata"]["name"] += "x"
     server.slices += [old, double]
     plan = decide(server.slices, [devices("a")], POOL)
-    assert plan == Plan(delete=(old, double))
+    assert plan == SlicePlan(delete=(old, double))
 
 
 def test_a_taint_keeps_its_time_when_its_neighbour_changes() -> None:

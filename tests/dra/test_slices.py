@@ -4,7 +4,7 @@ import pytest
 
 from kubedevices.device import Device, Health
 from kubedevices.device_tree import DeviceTree
-from kubedevices.dra.slices import NUMA_NODE, Offered, describe_refused, offer_of
+from kubedevices.dra.slices import NUMA_NODE, TypedDevice, describe_refused, offer_of
 
 DRIVER = "example.com"
 
@@ -41,7 +41,7 @@ def test_a_device_has_its_attributes_and_capacity() -> None:
     }
     assert made["capacity"] == {"memory": {"value": "16Gi"}, "engines": {"value": "2"}}
     assert "taints" not in made
-    assert offer.devices == {made["name"]: Offered("gpu", device)}
+    assert offer.devices == {made["name"]: TypedDevice("gpu", device)}
 
 
 @pytest.mark.parametrize("nodes", [None, (), (0, 1)])

@@ -9,7 +9,7 @@ from kubedevices.allocation import ContainerAllocateResponse, PluginInfo
 from kubedevices.device import DeviceSpec
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.explain import ask
-from kubedevices.explain.facts import Answers, DeviceState, Refusal
+from kubedevices.explain.facts import DeviceState, RefusedPlugin, ResourceFacts
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
 from kubedevices.kubelet_api.services import plugin_registration_methods
 from kubedevices.node.checkpoint.text import Checkpoint, checkpoint_of, format_checkpoint
@@ -33,7 +33,7 @@ def checkpoint(directory: Path) -> Path:
     return path
 
 
-async def ask_in(directory: Path, **places: Path) -> Answers:
+async def ask_in(directory: Path, **places: Path) -> ResourceFacts:
     return await ask.ask(
         directory,
         places.get("state_dir", directory / "nowhere"),
@@ -66,7 +66,7 @@ async def test_a_node_tells_everything(short_dir: Path) -> None:
         DeviceState("w1", "Unhealthy"),
     )
     (refusal,) = answers.refusals
-    assert refusal == Refusal(RESOURCE, "widget.sock", refusal.reason)
+    assert refusal == RefusedPlugin(RESOURCE, "widget.sock", refusal.reason)
 
 
 async def test_a_kubelet_is_asked_where_there_is_no_node(short_dir: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_holder_without_a_name_is_told_by_its_uid() -> None:
 
 def test_a_checkpoint_says_what_containers_were_given(short_dir: Path) -> None:
     """Which devices once were healthy, and the plugins' answers."""
-    answers = ask.read_checkpoint(checkpoint(short_dir), Answers())
+    answers = ask.read_checkpoint(checkpoint(short_dir), ResourceFacts())
     assert (answers.registered, answers.known) == ({RESOURCE: ("w0", "w1")}, (RESOURCE,))
     (allocation,) = answers.allocations
     assert (allocation.pod_uid, allocation.device_ids) == ("uid-1", ("w0",))
@@ -132,19 +132,19 @@ def test_a_resource_that_has_null_devices_has_none(short_dir: Path) -> None:
     """That is how a kubelet writes an empty list."""
     path = short_dir / "checkpoint"
     path.write_bytes(format_checkpoint(Checkpoint(None, {RESOURCE: None})))
-    assert ask.read_checkpoint(path, Answers()).registered == {RESOURCE: ()}
+    assert ask.read_checkpoint(path, ResourceFacts()).registered == {RESOURCE: ()}
     path.write_bytes(format_checkpoint(Checkpoint()))
-    assert ask.read_checkpoint(path, Answers()).registered == {}
+    assert ask.read_checkpoint(path, ResourceFacts()).registered == {}
 
 
 def test_a_bad_checkpoint_is_told(short_dir: Path) -> None:
     """Corrupt, unreadable; one that is missing is nothing to tell."""
     path = checkpoint(short_dir)
     path.write_bytes(path.read_bytes().replace(b"w1", b"w2"))
-    bad = ask.read_checkpoint(path, Answers())
+    bad = ask.read_checkpoint(path, ResourceFacts())
     assert (bad.checkpoint_problem, bad.allocations) == ("checkpoint is corrupted", ())
-    assert "cannot read" in ask.read_checkpoint(short_dir, Answers()).checkpoint_problem
-    assert ask.read_checkpoint(short_dir / "none", Answers()) == Answers()
+    assert "cannot read" in ask.read_checkpoint(short_dir, ResourceFacts()).checkpoint_problem
+    assert ask.read_checkpoint(short_dir / "none", ResourceFacts()) == ResourceFacts()
 
 
 # ---------------------------------------------------------------- plugins

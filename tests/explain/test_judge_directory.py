@@ -12,16 +12,16 @@ from kubedevices.explain.facts import (
     NO_PERMISSION,
     NO_SOCKET,
     NOBODY,
-    Answers,
     Directory,
     Kubelet,
     LostSocket,
     PluginAnswer,
-    Process,
-    Refusal,
+    ProcessFacts,
+    RefusedPlugin,
+    RegistrySocket,
+    ResourceFacts,
     ResourceState,
     Socket,
-    Watched,
 )
 from kubedevices.explain.finding import Finding, Outcome, Step
 from kubedevices.explain.judge_directory import (
@@ -34,8 +34,8 @@ from kubedevices.explain.judge_directory import (
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, instance_of, instance_socket
 
 PLACE = Path("/run/kd")
-KUBELET = Kubelet(Process(7, "kubelet"), Path("/data/kubelet"))
-SERVED = Socket(PLACE / "kubelet.sock", listener=Process(7, "kubelet"))
+KUBELET = Kubelet(ProcessFacts(7, "kubelet"), Path("/data/kubelet"))
+SERVED = Socket(PLACE / "kubelet.sock", listener=ProcessFacts(7, "kubelet"))
 GOOD = Directory(PLACE, mode=0o750, kubelet=SERVED)
 
 
@@ -76,7 +76,7 @@ def test_the_directory(directory: Directory, result: Outcome, says: str) -> None
 def test_kubelet_sock(refusal: str, result: Outcome, says: str) -> None:
     """It is there, a socket, and somebody accepts on it."""
     directory = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
-    finding = only(judge_kubelet_socket(directory, [], Answers()))
+    finding = only(judge_kubelet_socket(directory, [], ResourceFacts()))
     assert (finding.step, finding.result) == (Step.KUBELET_SOCKET, result)
     assert says in finding.found
 
@@ -86,9 +86,9 @@ def test_a_kubelet_elsewhere_is_named(refusal: str) -> None:
     """Whoever looks in the wrong place is told the right one, by its socket or by its process."""
     deserted = replace(GOOD, kubelet=replace(SERVED, refusal=refusal))
     other = Path("/var/lib/k0s/kubelet/device-plugins")
-    served = only(judge_kubelet_socket(replace(deserted, elsewhere=(other,)), [], Answers()))
+    served = only(judge_kubelet_socket(replace(deserted, elsewhere=(other,)), [], ResourceFacts()))
     assert str(other) in served.advice
-    started = only(judge_kubelet_socket(deserted, [KUBELET], Answers()))
+    started = only(judge_kubelet_socket(deserted, [KUBELET], ResourceFacts()))
     assert "root directory /data/kubelet" in started.advice
     assert str(DEVICE_PLUGIN_DIR) in started.advice
 
@@ -104,7 +104,9 @@ def test_the_command_starts_what_serves_that_directory() -> None:
         assert (missing.command, missing.advice.split()[:2]) == (command, ["a", "kubelet"])
         for refusal, advice in ((MISSING, "start a kubelet"), (NOBODY, "start the kubelet")):
             socket = replace(SERVED, refusal=refusal)
-            deserted = only(judge_kubelet_socket(Directory(place, kubelet=socket), [], Answers()))
+            deserted = only(
+                judge_kubelet_socket(Directory(place, kubelet=socket), [], ResourceFacts())
+            )
             assert (deserted.command, deserted.advice.startswith(advice)) == (command, True)
 
 
@@ -124,7 +126,7 @@ def test_a_resource_too_long_for_a_socket_of_its_name() -> None:
     assert "bytes, Linux takes 107" in finding.found
 
 
-PLUGIN = Socket(PLACE / "widget.sock", "", Process(9, "widgets"), connections=1)
+PLUGIN = Socket(PLACE / "widget.sock", "", ProcessFacts(9, "widgets"), connections=1)
 THREE = tuple(ReportedDevice(f"w{i}", "Healthy" if i else "Unhealthy") for i in range(3))
 
 
@@ -152,7 +154,7 @@ THREE = tuple(ReportedDevice(f"w{i}", "Healthy" if i else "Unhealthy") for i in 
 )
 def test_a_plugins_socket(plugin: Socket, result: Outcome, says: str) -> None:
     """Who listens, whether somebody is connected, and what it said if it was asked."""
-    finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
+    finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), ResourceFacts()))
     assert (finding.step, finding.result) == (Step.PLUGIN_SOCKET, result)
     assert says in finding.found
     assert "kill" not in finding.command
@@ -166,14 +168,14 @@ def test_an_older_instance_stands_by() -> None:
         )
         for n in (0, 1)
     )
-    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, newer)), Answers())
+    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, newer)), ResourceFacts())
     assert [each.result for each in findings] == [Outcome.WARNING, Outcome.OK]
     assert "stands by" in findings[0].found
     dead = replace(newer, refusal=NOBODY)
-    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, dead)), Answers())
+    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, dead)), ResourceFacts())
     assert findings[0].result is Outcome.PROBLEM
     other = replace(newer, path=instance_socket(PLACE, "example.com/nic", instance_of(1)))
-    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, other)), Answers())
+    findings = judge_plugin_sockets(replace(GOOD, plugins=(older, other)), ResourceFacts())
     assert findings[0].result is Outcome.PROBLEM
 
 
@@ -182,19 +184,19 @@ def test_a_plugin_from_before_the_restart_is_told(since: float, is_older: bool) 
     """It did not register with the kubelet that is there now."""
     plugin = replace(PLUGIN, connections=0, since=since)
     restarted = replace(GOOD, kubelet=replace(SERVED, since=100.0), plugins=(plugin,))
-    finding = only(judge_plugin_sockets(restarted, Answers()))
+    finding = only(judge_plugin_sockets(restarted, ResourceFacts()))
     assert ("since kubelet.sock was created again" in finding.found) == is_older
 
 
 def test_a_listener_without_a_visible_process_is_reported() -> None:
     """A process of another user, or in another container, has no name for us."""
     nameless = replace(GOOD, kubelet=replace(SERVED, listener=None))
-    assert "somebody accepts" in only(judge_kubelet_socket(nameless, [], Answers())).found
+    assert "somebody accepts" in only(judge_kubelet_socket(nameless, [], ResourceFacts())).found
     plugin = replace(PLUGIN, listener=None, connections=0)
-    finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), Answers()))
+    finding = only(judge_plugin_sockets(replace(GOOD, plugins=(plugin,)), ResourceFacts()))
     assert (finding.result, finding.command) == (Outcome.PROBLEM, "")
     lost = replace(GOOD, lost=(LostSocket(PLACE / "w.sock"),))
-    finding = only(judge_plugin_sockets(lost, Answers()))
+    finding = only(judge_plugin_sockets(lost, ResourceFacts()))
     assert (finding.result, finding.command) == (Outcome.UNKNOWN, "")
     assert "as root" in finding.advice
 
@@ -202,40 +204,40 @@ def test_a_listener_without_a_visible_process_is_reported() -> None:
 @pytest.mark.parametrize(
     ("listener", "log", "restart"),
     [
-        (Process(9, "widgets"), "systemctl status 9", "systemctl status 9"),
+        (ProcessFacts(9, "widgets"), "systemctl status 9", "systemctl status 9"),
         (
-            Process(9, "widgets", "kube-system/w-x1", "plugin"),
+            ProcessFacts(9, "widgets", "kube-system/w-x1", "plugin"),
             "kubectl logs --namespace kube-system w-x1 --container plugin",
             "kubectl delete pod --namespace kube-system w-x1",
         ),
-        (Process(9, "widgets", "1b2c"), "", ""),  # a pod whose name could not be seen
+        (ProcessFacts(9, "widgets", "1b2c"), "", ""),  # a pod whose name could not be seen
     ],
 )
 def test_an_unregistered_plugin_gets_log_and_restart_commands(
-    listener: Process, log: str, restart: str
+    listener: ProcessFacts, log: str, restart: str
 ) -> None:
     """First its log, which has the refusal; a restart only where the kubelet's was missed."""
     plugin = replace(PLUGIN, listener=listener, connections=0, since=110)
     served = replace(GOOD, kubelet=replace(SERVED, since=100.0))
-    never = only(judge_plugin_sockets(replace(served, plugins=(plugin,)), Answers()))
+    never = only(judge_plugin_sockets(replace(served, plugins=(plugin,)), ResourceFacts()))
     assert (never.command, "its log" in never.advice) == (log, True)
     old = replace(plugin, since=90)
-    missed = only(judge_plugin_sockets(replace(served, plugins=(old,)), Answers()))
+    missed = only(judge_plugin_sockets(replace(served, plugins=(old,)), ResourceFacts()))
     assert (missed.command, "restart the plugin" in missed.advice) == (restart, True)
 
 
 @pytest.mark.parametrize("state", ["T", "t", "S", "D"])
 def test_a_process_that_is_stopped_answers_nothing(state: str) -> None:
     """It seems to accept, by the kernel: a kubelet waits for it, or plugins for a kubelet."""
-    stopped = Process(9, "widgets", state=state)
+    stopped = ProcessFacts(9, "widgets", state=state)
     directory = replace(
         GOOD,
         kubelet=replace(SERVED, listener=stopped),
         plugins=(replace(PLUGIN, listener=stopped),),
     )
     for finding in (
-        only(judge_kubelet_socket(directory, [], Answers())),
-        only(judge_plugin_sockets(directory, Answers())),
+        only(judge_kubelet_socket(directory, [], ResourceFacts())),
+        only(judge_plugin_sockets(directory, ResourceFacts())),
     ):
         assert (finding.result is Outcome.PROBLEM) == (state in "Tt")
         assert finding.command == ("kill -CONT 9" if state in "Tt" else "")
@@ -243,7 +245,7 @@ def test_a_process_that_is_stopped_answers_nothing(state: str) -> None:
 
 def test_a_kubelet_that_does_not_answer_is_a_problem() -> None:
     """Nobody gets devices from it, although it accepts connections."""
-    silent = Answers(is_kubelet=True, is_silent=True, waited=5)
+    silent = ResourceFacts(is_kubelet=True, is_silent=True, waited=5)
     finding = only(judge_kubelet_socket(GOOD, [], silent))
     assert finding.result is Outcome.PROBLEM
     assert "kubelet (pid 7) accepts connections, but answered nothing within 5 s" in finding.found
@@ -253,7 +255,7 @@ def test_a_missing_connection_is_right_without_a_kubelet() -> None:
     """Without a kubelet a plugin waits, which is right."""
     deserted = replace(GOOD, kubelet=replace(SERVED, refusal=NOBODY))
     waiting = replace(deserted, plugins=(replace(PLUGIN, connections=0),))
-    assert only(judge_plugin_sockets(waiting, Answers())).result is Outcome.OK
+    assert only(judge_plugin_sockets(waiting, ResourceFacts())).result is Outcome.OK
 
 
 @pytest.mark.parametrize(
@@ -261,8 +263,8 @@ def test_a_missing_connection_is_right_without_a_kubelet() -> None:
 )
 def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Outcome) -> None:
     """What is left of a plugin that missed a kubelet restart; connected, it is registered yet."""
-    lost = LostSocket(PLACE / "widget.sock", Process(9, "widgets"), connections)
-    finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), Answers()))
+    lost = LostSocket(PLACE / "widget.sock", ProcessFacts(9, "widgets"), connections)
+    finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), ResourceFacts()))
     assert finding.result is result
     assert "widgets (pid 9) listens on it, but the file is gone" in finding.found
     assert ("devices are served" in finding.advice) == bool(connections)
@@ -272,8 +274,8 @@ def test_a_plugin_whose_socket_was_deleted(connections: int | None, result: Outc
 @pytest.mark.parametrize(("pod", "result"), [("ns/w", Outcome.PROBLEM), ("", Outcome.WARNING)])
 def test_a_plugin_with_a_directory_of_its_own(pod: str, result: Outcome) -> None:
     """A restart does not help it: its container lacks the host's directory."""
-    lost = LostSocket(DEVICE_PLUGIN_DIR / "w.sock", Process(9, "w", pod), 0, is_apart=True)
-    finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), Answers()))
+    lost = LostSocket(DEVICE_PLUGIN_DIR / "w.sock", ProcessFacts(9, "w", pod), 0, is_apart=True)
+    finding = only(judge_plugin_sockets(replace(GOOD, lost=(lost,)), ResourceFacts()))
     assert (finding.result, finding.command) == (result, "")
     assert "in a directory of its own" in finding.found
     assert "hostPath" in finding.advice
@@ -281,20 +283,20 @@ def test_a_plugin_with_a_directory_of_its_own(pod: str, result: Outcome) -> None
 
 def test_a_refused_plugin_counts_until_it_is_connected() -> None:
     """The node's words are told, once; a plugin that came in later is no problem any more."""
-    refusal = Refusal("example.com/w", "w.sock", "the name is invalid")
+    refusal = RefusedPlugin("example.com/w", "w.sock", "the name is invalid")
     directory = replace(GOOD, plugins=(PLUGIN,))
-    refused = judge_plugin_sockets(directory, Answers(refusals=(refusal, refusal)))
+    refused = judge_plugin_sockets(directory, ResourceFacts(refusals=(refusal, refusal)))
     assert [each.found for each in refused if each.result is Outcome.PROBLEM] == [
         "the node refused it: the name is invalid"
     ]
     state = ResourceState("example.com/w", plugin="connected")
-    answers = Answers(refusals=(refusal,), resources={"example.com/w": state})
+    answers = ResourceFacts(refusals=(refusal,), resources={"example.com/w": state})
     assert only(judge_plugin_sockets(directory, answers)).result is Outcome.OK
 
 
 def test_an_empty_directory_is_told() -> None:
     """A kubelet without plugins has no devices to give."""
-    finding = only(judge_plugin_sockets(GOOD, Answers()))
+    finding = only(judge_plugin_sockets(GOOD, ResourceFacts()))
     assert finding.result is Outcome.UNKNOWN
     assert "no plugin has a socket here" in finding.found
 
@@ -305,14 +307,26 @@ OFFER = PluginInfo("DevicePlugin", "example.com/widget", "", ("v1beta1",))
 @pytest.mark.parametrize(
     ("watched", "result", "says"),
     [
-        (Watched(PLACE, OFFER), Outcome.OK, "offers example.com/widget"),
-        (Watched(PLACE, OFFER._replace(name="widget")), Outcome.PROBLEM, "no kubelet accepts"),
-        (Watched(PLACE, OFFER._replace(supported_versions=("v1",))), Outcome.PROBLEM, "in v1, a"),
-        (Watched(PLACE, OFFER._replace(supported_versions=())), Outcome.PROBLEM, "no version"),
-        (Watched(PLACE, problem="nobody answers"), Outcome.WARNING, "nobody answers"),
+        (RegistrySocket(PLACE, OFFER), Outcome.OK, "offers example.com/widget"),
+        (
+            RegistrySocket(PLACE, OFFER._replace(name="widget")),
+            Outcome.PROBLEM,
+            "no kubelet accepts",
+        ),
+        (
+            RegistrySocket(PLACE, OFFER._replace(supported_versions=("v1",))),
+            Outcome.PROBLEM,
+            "in v1, a",
+        ),
+        (
+            RegistrySocket(PLACE, OFFER._replace(supported_versions=())),
+            Outcome.PROBLEM,
+            "no version",
+        ),
+        (RegistrySocket(PLACE, problem="nobody answers"), Outcome.WARNING, "nobody answers"),
     ],
 )
-def test_the_plugin_registry(watched: Watched, result: Outcome, says: str) -> None:
+def test_the_plugin_registry(watched: RegistrySocket, result: Outcome, says: str) -> None:
     """What waits there to be found, and whether a kubelet would take it."""
     finding = only(judge_registry([watched]))
     assert (finding.result, says in finding.found) == (result, True)
@@ -320,4 +334,4 @@ def test_the_plugin_registry(watched: Watched, result: Outcome, says: str) -> No
 
 def test_other_kinds_of_plugins_are_ignored() -> None:
     """Storage drivers and DRA drivers have their sockets in the registry too."""
-    assert judge_registry([Watched(PLACE, OFFER._replace(type="CSIPlugin"))]) == []
+    assert judge_registry([RegistrySocket(PLACE, OFFER._replace(type="CSIPlugin"))]) == []

@@ -7,7 +7,14 @@ import pytest
 
 from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.device import DeviceSpec, Mount
-from kubedevices.explain.facts import SANDBOX, Allocation, HostFile, Inside, Process, Selinux
+from kubedevices.explain.facts import (
+    SANDBOX,
+    Allocation,
+    ContainerFile,
+    FileFacts,
+    ProcessFacts,
+    Selinux,
+)
 from kubedevices.explain.finding import Finding, Outcome, Step
 from kubedevices.explain.judge_files import (
     judge_answers,
@@ -18,12 +25,12 @@ from kubedevices.explain.judge_files import (
 from kubedevices.host.cdi_specs import read_registry
 
 NAME = "example.com/widget"
-FILE = HostFile("/dev/host0", "c", 195, 0, 0o666, 0, 0, "/dev/char/195:0")
+FILE = FileFacts("/dev/host0", "c", 195, 0, 0o666, 0, 0, "/dev/char/195:0")
 CALM, ENFORCED = Selinux(), Selinux(is_enforcing=True)
 GIVEN = ContainerAllocateResponse(devices=[DeviceSpec("/dev/host0", "/dev/w0")])
 HELD = Allocation("uid-1", "main", NAME, ("w0",), GIVEN)
-THERE = Inside(
-    Process(40, "train"), "/dev/w0", "c", 195, 0, 0o660, 0, 44, 1000, (44,), "c 195:* rwm"
+THERE = ContainerFile(
+    ProcessFacts(40, "train"), "/dev/w0", "c", 195, 0, 0o660, 0, 44, 1000, (44,), "c 195:* rwm"
 )
 
 
@@ -64,13 +71,13 @@ def test_without_an_allocation_nothing_is_known_of_the_files() -> None:
     ("file", "result", "says"),
     [
         (FILE, Outcome.OK, "c 195:0, mode 0666"),
-        (HostFile("/dev/w0"), Outcome.PROBLEM, "no such file"),
-        (HostFile("/dev/w0", problem="permission denied"), Outcome.UNKNOWN, "permission denied"),
-        (HostFile("/dev/w", "directory"), Outcome.PROBLEM, "a directory, no device node"),
-        (HostFile("/dev/w", "file"), Outcome.PROBLEM, "a file, no device node"),
+        (FileFacts("/dev/w0"), Outcome.PROBLEM, "no such file"),
+        (FileFacts("/dev/w0", problem="permission denied"), Outcome.UNKNOWN, "permission denied"),
+        (FileFacts("/dev/w", "directory"), Outcome.PROBLEM, "a directory, no device node"),
+        (FileFacts("/dev/w", "file"), Outcome.PROBLEM, "a file, no device node"),
     ],
 )
-def test_the_host_has_the_device_file(file: HostFile, result: Outcome, says: str) -> None:
+def test_the_host_has_the_device_file(file: FileFacts, result: Outcome, says: str) -> None:
     """It exists and is a device node."""
     finding = only(judge_host_file(file, CALM), Step.DEVICE_FILE)
     assert (finding.result, says in finding.found) == (result, True)
@@ -85,7 +92,7 @@ def test_the_host_has_the_device_file(file: HostFile, result: Outcome, says: str
     ],
 )
 def test_the_link_that_survives_a_daemon_reload(
-    file: HostFile, result: Outcome, command: str
+    file: FileFacts, result: Outcome, command: str
 ) -> None:
     """Missing, it is named together with the command that makes it."""
     finding = only(judge_host_file(file, CALM), Step.LINK)
@@ -158,7 +165,7 @@ def test_cdi_names(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- inside
 
 
-def inside(*seen: Inside, host: HostFile = FILE) -> list[Finding]:
+def inside(*seen: ContainerFile, host: FileFacts = FILE) -> list[Finding]:
     return judge_inside(HELD, seen, {host.path: host})
 
 
@@ -250,23 +257,27 @@ def test_a_read_only_device_needs_only_read_permission(permissions: str, result:
 # ---------------------------------------------------------------- whose process it is
 
 POD = "default/train"
-MAIN = Process(40, "train", POD, "main")
+MAIN = ProcessFacts(40, "train", POD, "main")
 
 
 def test_the_containers_of_a_pod_are_told_apart() -> None:
     """Root in another container of the pod opens nothing for the user of this one."""
     mine = replace(THERE, process=MAIN, groups=())
-    root = replace(mine, process=Process(30, "sh", POD, "sidecar"), runs_as=0, is_above_modes=True)
+    root = replace(
+        mine, process=ProcessFacts(30, "sh", POD, "sidecar"), runs_as=0, is_above_modes=True
+    )
     finding = only(inside(root, mine), Step.CONTAINER)
     assert finding.looked_at == f"container main of pod {POD}"
     assert "train (user 1000, groups none) may not open it" in finding.found
 
 
 @pytest.mark.parametrize(
-    "sandbox", [Process(20, "anything", POD, SANDBOX), Process(20, "catatonit", POD)]
+    "sandbox", [ProcessFacts(20, "anything", POD, SANDBOX), ProcessFacts(20, "catatonit", POD)]
 )
 @pytest.mark.parametrize("others", [(), (replace(THERE, process=replace(MAIN, container="x")),)])
-def test_a_sandbox_is_no_container(sandbox: Process, others: tuple[Inside, ...]) -> None:
+def test_a_sandbox_is_no_container(
+    sandbox: ProcessFacts, others: tuple[ContainerFile, ...]
+) -> None:
     """It never has the device; the container has not started, which its pod's events explain."""
     (finding,) = inside(replace(THERE, process=sandbox, kind=""), *others)
     assert (finding.step, finding.result) == (Step.CONTAINER, Outcome.UNKNOWN)

@@ -7,10 +7,10 @@ import pytest
 
 from kubedevices.device import ReportedDevice
 from kubedevices.explain.facts import (
-    Answers,
     DeviceState,
     PluginAnswer,
-    Process,
+    ProcessFacts,
+    ResourceFacts,
     ResourceState,
     Socket,
 )
@@ -26,9 +26,9 @@ from kubedevices.explain.judge_resource import (
 NAME = "example.com/widget"
 W0, W1 = DeviceState("w0", "Healthy"), DeviceState("w1", "Healthy")
 STATE = ResourceState(NAME, (W0, W1), 2, 2, "connected", "widget.sock")
-NODE = Answers("node of /run/kd", resources={NAME: STATE})
+NODE = ResourceFacts("node of /run/kd", resources={NAME: STATE})
 CHECKPOINT = Path("/run/kd/kubelet_internal_checkpoint")
-KUBELET = Answers("kubelet at /run/pr", is_kubelet=True, checkpoint=CHECKPOINT)
+KUBELET = ResourceFacts("kubelet at /run/pr", is_kubelet=True, checkpoint=CHECKPOINT)
 SERVED = Socket(Path("/run/kd/widget.sock"), connections=1)
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_resource_gets_a_suggestion() -> None:
     assert finding.result is Outcome.PROBLEM
     assert NAME in finding.found
     assert (finding.command, finding.looked_at) == (f"kubedevices explain {NAME}", NODE.source)
-    by_checkpoint = Answers(checkpoint=CHECKPOINT, registered={NAME: ()})
+    by_checkpoint = ResourceFacts(checkpoint=CHECKPOINT, registered={NAME: ()})
     finding = only(judge_registration("example.com/wigdet", by_checkpoint, ()))
     assert (finding.result, NAME in finding.found) == (Outcome.UNKNOWN, True)
     other = only(judge_registration("vendor.org/fpga", NODE, ()))
@@ -69,7 +69,7 @@ def test_an_unknown_resource_gets_a_suggestion() -> None:
 
 def test_without_an_answer_nothing_is_claimed() -> None:
     """Neither that a resource is missing, nor, by an old checkpoint, that it is there."""
-    nobody = Answers(unasked=("no kubelet answers",))
+    nobody = ResourceFacts(unasked=("no kubelet answers",))
     finding = only(judge_registration(NAME, nobody, ()))
     assert (finding.result, finding.advice) == (Outcome.UNKNOWN, "no kubelet answers")
     before = replace(nobody, checkpoint=CHECKPOINT, registered={NAME: ("w0",)})
@@ -168,7 +168,7 @@ def test_an_asked_plugin_is_not_suggested_to_be_asked_again(
 ) -> None:
     """What the plugins said decides what to do next."""
     answer = PluginAnswer(tuple(ReportedDevice(f"w{i}", each) for i, each in enumerate(listed)))
-    plugin = replace(SERVED, listener=Process(9, "widgets"), answer=answer)
+    plugin = replace(SERVED, listener=ProcessFacts(9, "widgets"), answer=answer)
     answers = replace(KUBELET, registered={NAME: ()})
     finding = only(judge_registration(NAME, answers, [plugin]))
     assert (finding.result, finding.command) == (Outcome.PROBLEM, command)

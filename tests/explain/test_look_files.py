@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.explain.facts import Process, Selinux
+from kubedevices.explain.facts import ProcessFacts, Selinux
 from kubedevices.explain.look_files import (
     look_at_file,
     look_at_selinux,
@@ -84,7 +84,7 @@ def test_processes_of_a_pod_are_found_by_their_cgroup(tmp_path: Path, cgroup: st
     """In the spelling of cgroupfs and in that of systemd."""
     add_process(tmp_path, 40, cgroup)
     add_process(tmp_path, 41, "0::/system.slice/sshd.service\n")
-    assert processes_of_pods([UID], tmp_path) == {UID: [Process(40, "train")]}
+    assert processes_of_pods([UID], tmp_path) == {UID: [ProcessFacts(40, "train")]}
     assert processes_of_pods(["other"], tmp_path) == {}
     assert processes_of_pods([""], tmp_path) == {}
 
@@ -98,7 +98,7 @@ def test_a_device_inside_a_container(tmp_path: Path) -> None:
     allowed.mkdir(parents=True)
     (allowed / "devices.list").write_text("c 1:3 rw\n")
     seen = look_inside(
-        [Process(40, "train")], ["/dev/w0", "/dev/w1"], proc_root=proc, sysfs_root=sysfs
+        [ProcessFacts(40, "train")], ["/dev/w0", "/dev/w1"], proc_root=proc, sysfs_root=sysfs
     )
     assert seen is not None
     there, missing = seen
@@ -111,14 +111,14 @@ def test_with_cgroup_version_2_nothing_is_claimed(tmp_path: Path) -> None:
     """Its permissions are a program."""
     place = add_process(tmp_path, 40, "0::/pod1\n")
     os.mkfifo(place / "root" / "dev" / "w0")
-    seen = look_inside([Process(40, "train")], ["/dev/w0"], proc_root=tmp_path)
+    seen = look_inside([ProcessFacts(40, "train")], ["/dev/w0"], proc_root=tmp_path)
     assert seen is not None
     assert [each.cgroup for each in seen] == [None]
 
 
 def test_a_process_that_ended_is_not_a_container_without_devices(tmp_path: Path) -> None:
     """None at all means that nobody could be looked at, or only at half of it."""
-    train = Process(40, "train")
+    train = ProcessFacts(40, "train")
     assert look_inside([train], ["/dev/w0"], proc_root=tmp_path) is None
     place = add_process(tmp_path, 40, "0::/pod1\n")
     os.mkfifo(place / "root" / "dev" / "w0")

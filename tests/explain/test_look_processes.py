@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.explain.facts import SANDBOX, Process
+from kubedevices.explain.facts import SANDBOX, ProcessFacts
 from kubedevices.explain.look_processes import (
     described,
     in_root,
@@ -34,7 +34,7 @@ def test_processes_are_listed_in_order(tmp_path: Path) -> None:
     add_process(tmp_path, 9, "a")
     (tmp_path / "self").mkdir()
     (tmp_path / "11").mkdir()
-    assert [*processes(tmp_path)] == [Process(9, "a"), Process(10, "b")]
+    assert [*processes(tmp_path)] == [ProcessFacts(9, "a"), ProcessFacts(10, "b")]
     assert process(0, tmp_path) is None
     assert [*processes(tmp_path / "nothing")] == []
 
@@ -68,7 +68,7 @@ def test_kubelets_are_found_with_their_settings(
     filled = [each.format(config=config, empty=empty) for each in arguments]
     add_process(tmp_path, 9, "kubelet", *filled)
     (found,) = kubelets(tmp_path)
-    assert (found.process, found.root_dir) == (Process(9, "kubelet"), Path(root))
+    assert (found.process, found.root_dir) == (ProcessFacts(9, "kubelet"), Path(root))
     if policy is not None:  # without --config it is whatever this host has
         assert found.topology_policy == policy
 
@@ -139,14 +139,14 @@ def test_a_process_of_a_pod_is_described(tmp_path: Path, cgroup: str) -> None:
     place = add_process(tmp_path, 9, "widgets")
     (place / "cgroup").write_text(cgroup)
     (place / "status").write_text("Name:\twidgets\nState:\tT (stopped)\n")
-    pause = described(Process(9, "widgets"), tmp_path)
+    pause = described(ProcessFacts(9, "widgets"), tmp_path)
     assert (pause.pod, pause.container, pause.state) == (UID, "", "T")
     (place / "mountinfo").write_text("207 184 254:0 / / rw\n")
-    assert described(Process(9, "pause"), tmp_path).container == SANDBOX
+    assert described(ProcessFacts(9, "pause"), tmp_path).container == SANDBOX
     (place / "mountinfo").write_text(MOUNT)
     logs = tmp_path / "logs"
     (logs / f"kube-system_widgets-x1_{UID}").mkdir(parents=True)
-    found = described(Process(9, "widgets"), tmp_path, pod_names(logs))
+    found = described(ProcessFacts(9, "widgets"), tmp_path, pod_names(logs))
     assert (found.pod, found.container) == ("kube-system/widgets-x1", "plugin")
     assert str(found) == "widgets (pid 9 of pod kube-system/widgets-x1)"
 
@@ -154,9 +154,9 @@ def test_a_process_of_a_pod_is_described(tmp_path: Path, cgroup: str) -> None:
 def test_a_process_outside_of_pods_is_described_too(tmp_path: Path) -> None:
     """Without a pod, and without what cannot be read."""
     place = add_process(tmp_path, 9, "widgets")
-    assert described(Process(9, "widgets"), tmp_path) == Process(9, "widgets")
+    assert described(ProcessFacts(9, "widgets"), tmp_path) == ProcessFacts(9, "widgets")
     (place / "cgroup").write_text("0::/system.slice/podman.service\n")
-    assert described(Process(9, "widgets"), tmp_path).pod == ""
+    assert described(ProcessFacts(9, "widgets"), tmp_path).pod == ""
     assert pod_names(tmp_path / "nothing") == {}
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kubedevices.explain.facts import Process
+from kubedevices.explain.facts import ProcessFacts
 from kubedevices.explain.look_sockets import UnixSocket, open_sockets, unix_sockets
 from tests.explain.test_look_processes import add_process
 
@@ -41,10 +41,10 @@ def test_every_network_namespace_is_read_once(tmp_path: Path) -> None:
     assert {*found.by_inode} == {100, 101, 300}
     assert [*found.listening()] == [
         (LISTENER, None),
-        (LISTENER._replace(inode=300), Process(11, "c")),
+        (LISTENER._replace(inode=300), ProcessFacts(11, "c")),
     ]
-    assert found.sees(Process(10, "b"))
-    assert not found.sees(Process(12, "d"))
+    assert found.sees(ProcessFacts(10, "b"))
+    assert not found.sees(ProcessFacts(12, "d"))
     assert not found.sees(None)
 
 
@@ -63,5 +63,5 @@ def test_accepted_ends_are_those_of_all_who_share_the_listener(tmp_path: Path) -
     (parent / "fd" / "0").unlink()
     (child / "fd" / "0").unlink()
     assert open_sockets(tmp_path).accepted(100) is None  # nobody is seen to have it
-    assert not found.is_still_open(LISTENER, Process(9, "a"))
-    assert found.is_still_open(LISTENER._replace(inode=200), Process(11, "kubelet"))
+    assert not found.is_still_open(LISTENER, ProcessFacts(9, "a"))
+    assert found.is_still_open(LISTENER._replace(inode=200), ProcessFacts(11, "kubelet"))

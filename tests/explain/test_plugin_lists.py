@@ -9,9 +9,9 @@ from kubedevices.allocation import ContainerAllocateResponse
 from kubedevices.device import ReportedDevice
 from kubedevices.explain.facts import (
     Allocation,
-    Answers,
     DeviceState,
     PluginAnswer,
+    ResourceFacts,
     ResourceState,
     Socket,
 )
@@ -28,7 +28,7 @@ def plugin(name: str, healthy: str = "", unhealthy: str = "") -> Socket:
     return Socket(Path(f"/p/{name}.sock"), connections=1, answer=PluginAnswer(tuple(listed)))
 
 
-def kubelet(**resources: str) -> Answers:
+def kubelet(**resources: str) -> ResourceFacts:
     """Return what a kubelet says of its healthy devices; a letter is a device."""
     states = {
         f"example.com/{name}": ResourceState(
@@ -38,7 +38,7 @@ def kubelet(**resources: str) -> Answers:
         )
         for name, devices in resources.items()
     }
-    return Answers("kubelet", is_kubelet=True, resources=states)
+    return ResourceFacts("kubelet", is_kubelet=True, resources=states)
 
 
 def silent(socket: Socket) -> Socket:
@@ -117,7 +117,7 @@ def test_as_many_plugins_as_resources_are_none_too_many() -> None:
     assert judge_rivals([RIVALS[0], RIVALS[2]], answers) == []
     assert judge_rivals([replace(RIVALS[1], connections=0), *RIVALS[::2]], answers) == []
     assert judge_rivals([replace(RIVALS[1], connections=None), *RIVALS[::2]], answers) == []
-    assert judge_rivals(RIVALS, Answers(is_kubelet=True, is_silent=True)) == []
+    assert judge_rivals(RIVALS, ResourceFacts(is_kubelet=True, is_silent=True)) == []
 
 
 def test_our_node_names_the_plugin_of_a_resource() -> None:

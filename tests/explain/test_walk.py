@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kubedevices.explain import walk
-from kubedevices.explain.facts import Kubelet, Process, Socket, Watched
+from kubedevices.explain.facts import Kubelet, ProcessFacts, RegistrySocket, Socket
 from kubedevices.explain.places import Places, below_kubelet_root, find_host_root
 from kubedevices.explain.walk import explain
 from tests.explain.test_judge_directory import GOOD, OFFER, SERVED
@@ -27,9 +27,9 @@ def test_a_plugin_of_the_registry_belongs_to_the_resource_it_names() -> None:
     """Those of the plugin directory do not tell, so each of them may be it."""
     plugin = Socket(Path("/p/w.sock"))
     watched = [
-        Watched(Path("/r/w.sock"), OFFER),
-        Watched(Path("/r/other.sock"), OFFER._replace(name="example.com/other")),
-        Watched(Path("/r/left.sock"), problem="nobody answers"),
+        RegistrySocket(Path("/r/w.sock"), OFFER),
+        RegistrySocket(Path("/r/other.sock"), OFFER._replace(name="example.com/other")),
+        RegistrySocket(Path("/r/left.sock"), problem="nobody answers"),
     ]
     directory = replace(GOOD, plugins=(plugin,))
     assert walk._plugins_of(NAME, directory, watched) == (plugin, Socket(Path("/r/w.sock")))
@@ -51,8 +51,8 @@ async def test_an_unreadable_checkpoint_is_a_problem(short_dir: Path) -> None:
 
 def test_the_policy_is_that_of_the_kubelet_that_serves_the_directory() -> None:
     """Others run in containers of the same host; with one there is no question."""
-    ours = Kubelet(Process(7, "kubelet"), Path("/k"), "restricted")
-    other = Kubelet(Process(5, "kubelet"), Path("/k"), "none")
+    ours = Kubelet(ProcessFacts(7, "kubelet"), Path("/k"), "restricted")
+    other = Kubelet(ProcessFacts(5, "kubelet"), Path("/k"), "none")
     directory = replace(GOOD, kubelet=SERVED)
     assert walk._policy(directory, [other, ours]) == "restricted"
     assert walk._policy(directory, [other]) == "none"

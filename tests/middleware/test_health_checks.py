@@ -11,7 +11,7 @@ import yaml
 
 from kubedevices.builtin.expose import ExposeScanner
 from kubedevices.builtin.expose_config import HealthRule, load_expose_config
-from kubedevices.config.yaml_source import Report
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.middleware.health_checks import look
 from tests.waiting import until_sync
 
@@ -207,5 +207,5 @@ def test_a_new_rule_is_applied_at_once(
     scanner = make_scanner("{file: /no/such/file}", Clock())
     assert healths(scanner) == {"card0": "Unhealthy"}
     changed = make_scanner(f"{{file: {tmp_path}}}", Clock()).config
-    scanner.use(changed, Report("expose.yaml", yaml.ScalarNode("", "")))
+    scanner.use(changed, SourceProblems("expose.yaml", yaml.ScalarNode("", "")))
     assert healths(scanner) == {"card0": "Healthy"}

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from 
 from kubedevices.probe.linux import die_with_parent
 from kubedevices.proxy.proxy import Proxy, run_until_signal
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from tests.conformance import good_plugin, mutant
 from tests.waiting import until_sync
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 plugin_dir=inside,
                 state_dir=place / "state",
                 registry_dir=registry if is_watched else None,
-                rules=Rules(ProxyConfig(resources={"*/*": rule})),
+                rules=LiveRules(ProxyConfig(resources={"*/*": rule})),
             ),
             place / "proxy.log",
         )

@@ -15,7 +15,7 @@ from kubedevices.kubelet_api import convert, services
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.middleware.maintenance_file import Cordoned, change_cordoned
 from kubedevices.plugin_pages import PluginPages, describe_plugin
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.prometheus_lint import lint
@@ -34,10 +34,10 @@ resources:
 """
 
 
-def rules(directory: Path, text: str) -> Rules:
+def rules(directory: Path, text: str) -> LiveRules:
     file = directory.parent / "proxy.yaml"
     file.write_text(text)
-    return Rules.from_file(file)
+    return LiveRules.from_file(file)
 
 
 async def change(rig: ProxyRig, text: str) -> None:

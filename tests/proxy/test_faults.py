@@ -8,7 +8,7 @@ from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import ConfigError, RpcError
 from kubedevices.middleware.step_control import tell
 from kubedevices.proxy.proxy_config import load_proxy_config
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from tests.fake_plugin import RESOURCE, healthy
 from tests.proxy_rig import proxied
 from tests.waiting import until
@@ -33,7 +33,7 @@ async def test_the_kubelet_gets_the_damage(short_dir: Path) -> None:
     """Of calls, options and health; the socket sets health as that of a simulator does."""
     file, socket = short_dir / "proxy.yaml", short_dir / "c.sock"
     file.write_text(FAULTS.replace("CONTROL", str(socket)))
-    async with proxied(short_dir, rules=Rules.from_file(file)) as rig:
+    async with proxied(short_dir, rules=LiveRules.from_file(file)) as rig:
         plugin = await rig.plugin(*healthy("a", "b"))
         served = await rig.kubelet.wait_for(RESOURCE, {"a": "Healthy", "b": "Unhealthy"})
         assert served.options.pre_start_required
@@ -52,7 +52,7 @@ async def test_streams_are_dropped(short_dir: Path) -> None:
     """The kubelet gets a new registration each time."""
     file = short_dir / "proxy.yaml"
     file.write_text("resources:\n  example.com/*: {faults: {dropStreamEvery: 100ms}}\n")
-    async with proxied(short_dir, rules=Rules.from_file(file)) as rig:
+    async with proxied(short_dir, rules=LiveRules.from_file(file)) as rig:
         await rig.plugin(*healthy("a"))
         await until(lambda: len(rig.kubelet.requests) >= 3, timeout=60)
 

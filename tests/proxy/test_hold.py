@@ -8,7 +8,7 @@ import pytest
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from kubedevices.errors import RpcError
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
 from tests.proxy_rig import proxied
@@ -17,8 +17,8 @@ from tests.waiting import until
 FIRST = AllocateRequest((ContainerAllocateRequest(("a",)),))
 
 
-def ruled(**rule: object) -> Rules:
-    return Rules(ProxyConfig(resources={RESOURCE: ResourceRule(**rule)}))  # type: ignore[arg-type]
+def ruled(**rule: object) -> LiveRules:
+    return LiveRules(ProxyConfig(resources={RESOURCE: ResourceRule(**rule)}))  # type: ignore[arg-type]
 
 
 async def allocated(served: Connected, times: int = 1) -> int:

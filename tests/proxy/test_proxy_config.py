@@ -16,7 +16,7 @@ from kubedevices.proxy.proxy_config import (
     served_names,
 )
 from kubedevices.proxy.rule_keys import CheckKey, make_inject_rule
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 
 
 def write(directory: Path, text: str) -> Path:
@@ -169,7 +169,7 @@ def test_a_mistake_has_its_line(tmp_path: Path, text: str, told: str) -> None:
 
 def test_rules_for_nothing_are_told_of(tmp_path: Path) -> None:
     """With their line; a pattern that something fits is not among them."""
-    rules = Rules.from_file(
+    rules = LiveRules.from_file(
         write(tmp_path, "resources:\n  a.com/*: {hold: 5m}\n  b.com/c: {hold: 5m}\n")
     )
     told = [str(each) for each in rules.idle(["a.com/x", "d.com/e"])]
@@ -199,9 +199,9 @@ def test_a_glob_that_fits_no_device_has_its_line(
 ) -> None:
     """Where rules came from no file, the text stands alone."""
     file = write(tmp_path, f"resources:\n  a.com/b: {{{rule}}}\n")
-    told = Rules.from_file(file).with_place("a.com/b", key, "x*", "fits nothing")
+    told = LiveRules.from_file(file).with_place("a.com/b", key, "x*", "fits nothing")
     assert told == f"{file}:{place}: fits nothing (is it misspelt?)"
-    assert Rules().with_place("a.com/b", key, "x*", "fits nothing") == "fits nothing"
+    assert LiveRules().with_place("a.com/b", key, "x*", "fits nothing") == "fits nothing"
 
 
 def test_every_key_is_on_the_page() -> None:

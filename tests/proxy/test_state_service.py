@@ -12,7 +12,7 @@ from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
 from kubedevices.proxy.rule_keys import ShareKey
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from kubedevices.proxy.state_service import telling_state
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
@@ -58,7 +58,7 @@ async def test_both_sides_are_told(short_dir: Path) -> None:
 async def test_a_hidden_resource_is_told_as_hidden(short_dir: Path) -> None:
     """With nothing outside."""
     config = ProxyConfig(resources={"example.org/*": ResourceRule()}, unlisted="hide")
-    async with proxied(short_dir, rules=Rules(config)) as rig:
+    async with proxied(short_dir, rules=LiveRules(config)) as rig:
         await rig.plugin(*healthy("a"))
         await until(lambda: rig.proxy.inside.scanners[RESOURCE].is_here)
         (told,) = await ask_proxy(rig.state / PROXY_SOCKET_NAME)

@@ -21,7 +21,7 @@ http           requests and answers on a connection
 server         `ApiServer`
 """
 
-from kubedevices.api_stub.http import HANG_UP, SILENCE, Fault, Request
+from kubedevices.api_stub.http import HANG_UP, SILENCE, ApiFault, ApiRequest
 from kubedevices.api_stub.server import ApiServer
 
-__all__ = ["HANG_UP", "SILENCE", "ApiServer", "Fault", "Request"]
+__all__ = ["HANG_UP", "SILENCE", "ApiFault", "ApiRequest", "ApiServer"]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import h11
 
-from kubedevices.api_stub.kinds import Object, Place, place_of
+from kubedevices.api_stub.kinds import ApiPath, Object, place_of
 from kubedevices.errors import ApiRefused
 
 _CHUNK = 65536
@@ -21,7 +21,7 @@ _BODY_LIMIT = 3 * 2**20
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """A call: `verb` and `resource` are those of RBAC; no `place` is a path that is not here."""
 
     method: str
@@ -29,7 +29,7 @@ class Request(NamedTuple):
     query: Mapping[str, str]
     body: Object
     token: str
-    place: Place | None
+    place: ApiPath | None
 
     @property
     def resource(self) -> str:
@@ -48,7 +48,7 @@ class Request(NamedTuple):
         return "deletecollection" if self.method == "DELETE" else _VERBS.get(self.method, "")
 
 
-class Fault(NamedTuple):
+class ApiFault(NamedTuple):
     """What is answered instead; `status` 0 hangs up, -1 never answers.
 
     `retry_after` is the header Retry-After in seconds.
@@ -60,8 +60,8 @@ class Fault(NamedTuple):
     retry_after: int | None = None
 
 
-HANG_UP = Fault(0)
-SILENCE = Fault(-1)
+HANG_UP = ApiFault(0)
+SILENCE = ApiFault(-1)
 
 Answer = tuple[int, Object] | AsyncIterator[Object]
 """Status and object, or the events of a watch."""
@@ -70,8 +70,8 @@ Answer = tuple[int, Object] | AsyncIterator[Object]
 class Handler(NamedTuple):
     """What a server does with requests: `fault` is asked first."""
 
-    fault: Callable[[Request], Fault | None]
-    answer: Callable[[Request], Awaitable[Answer]]
+    fault: Callable[[ApiRequest], ApiFault | None]
+    answer: Callable[[ApiRequest], Awaitable[Answer]]
 
 
 async def serve(
@@ -97,7 +97,7 @@ async def serve(
 
 
 async def _answer(
-    handler: Handler, request: Request, http: Any, writer: asyncio.StreamWriter
+    handler: Handler, request: ApiRequest, http: Any, writer: asyncio.StreamWriter
 ) -> None:
     try:
         answer = await handler.answer(request)
@@ -119,7 +119,7 @@ async def _answer(
     await writer.drain()
 
 
-async def _read(http: Any, reader: asyncio.StreamReader) -> Request | None:
+async def _read(http: Any, reader: asyncio.StreamReader) -> ApiRequest | None:
     """Return the next request, None at the end."""
     head: Any = None
     body = bytearray()
@@ -137,13 +137,13 @@ async def _read(http: Any, reader: asyncio.StreamReader) -> Request | None:
             return None
 
 
-def _request(head: Any, body: bytes) -> Request:
+def _request(head: Any, body: bytes) -> ApiRequest:
     parts = urlsplit(head.target.decode())
     headers = dict(head.headers)
     token = headers.get(b"authorization", b"").decode().removeprefix("Bearer ")
     query = dict(parse_qsl(parts.query))
     content = json.loads(body) if body else {}
-    return Request(head.method.decode(), parts.path, query, content, token, place_of(parts.path))
+    return ApiRequest(head.method.decode(), parts.path, query, content, token, place_of(parts.path))
 
 
 async def _write(

@@ -35,7 +35,7 @@ KINDS = {
 """By the name in URLs and RBAC rules."""
 
 
-class Place(NamedTuple):
+class ApiPath(NamedTuple):
     """What a URL path names; `name` is empty for all objects, `namespace` for all namespaces."""
 
     plural: str
@@ -44,7 +44,7 @@ class Place(NamedTuple):
     subresource: str = ""
 
 
-def place_of(path: str) -> Place | None:
+def place_of(path: str) -> ApiPath | None:
     """Return what a path names, None if there is no such thing here."""
     parts = path.strip("/").split("/")
     if parts[:2] == ["api", "v1"]:
@@ -64,4 +64,4 @@ def place_of(path: str) -> Place | None:
         return None
     if subresource and not (subresource == "status" and kind.has_status):
         return None
-    return Place(plural, namespace, name, subresource)
+    return ApiPath(plural, namespace, name, subresource)

@@ -15,7 +15,7 @@ class NotAllocatable(Exception):
     """A claim has to wait; the text says for what."""
 
 
-class Offered(NamedTuple):
+class PoolDevice(NamedTuple):
     """A device of a complete pool."""
 
     driver: str
@@ -28,7 +28,7 @@ class Offered(NamedTuple):
         return self.driver, self.pool, self.device["name"]
 
 
-def complete_devices(slices: Iterable[Object], node_name: str) -> list[Offered]:
+def complete_devices(slices: Iterable[Object], node_name: str) -> list[PoolDevice]:
     """Return the devices of complete pools of a node: all slices of the highest generation."""
     pools: dict[tuple[str, str], list[Object]] = {}
     for each in slices:
@@ -42,7 +42,9 @@ def complete_devices(slices: Iterable[Object], node_name: str) -> list[Offered]:
         if len(current) != current[0]["spec"]["pool"]["resourceSliceCount"]:
             continue
         for each in sorted(current, key=lambda found: str(found["metadata"]["name"])):
-            devices += [Offered(driver, pool, found) for found in each["spec"].get("devices") or ()]
+            devices += [
+                PoolDevice(driver, pool, found) for found in each["spec"].get("devices") or ()
+            ]
     return devices
 
 
@@ -93,10 +95,10 @@ def allocate(
 
 def _choose(
     request: Object,
-    devices: Sequence[Offered],
+    devices: Sequence[PoolDevice],
     taken: set[tuple[str, str, str]],
     classes: Mapping[str, Object],
-) -> tuple[str, Object, list[Offered]]:
+) -> tuple[str, Object, list[PoolDevice]]:
     """Return the name for results, the request that was chosen, and its devices."""
     choices = request.get("firstAvailable") or [request["exactly"]]
     problems = []
@@ -114,10 +116,10 @@ def _choose(
 def _fitting(
     name: str,
     exact: Object,
-    devices: Sequence[Offered],
+    devices: Sequence[PoolDevice],
     taken: set[tuple[str, str, str]],
     classes: Mapping[str, Object],
-) -> list[Offered]:
+) -> list[PoolDevice]:
     if exact["deviceClassName"] not in classes:
         raise NotAllocatable(f"request {name}: there is no DeviceClass {exact['deviceClassName']}")
     found_class = classes[exact["deviceClassName"]]
@@ -151,7 +153,7 @@ def _fitting(
     return free[:count]
 
 
-def _is_tolerated(offered: Offered, exact: Mapping[str, Any]) -> bool:
+def _is_tolerated(offered: PoolDevice, exact: Mapping[str, Any]) -> bool:
     return all(
         taint["effect"] == "None"
         or any(_tolerates(each, taint) for each in exact.get("tolerations", ()))

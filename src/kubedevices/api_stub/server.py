@@ -10,10 +10,10 @@ from typing import Any
 
 from kubedevices.allocation import ClaimReference
 from kubedevices.api_stub import scheduler
-from kubedevices.api_stub.http import Answer, Fault, Handler, Request, serve, status_of
-from kubedevices.api_stub.kinds import KINDS, Object, Place
+from kubedevices.api_stub.http import Answer, ApiFault, ApiRequest, Handler, serve, status_of
+from kubedevices.api_stub.kinds import KINDS, ApiPath, Object
 from kubedevices.api_stub.selectors import field_selector
-from kubedevices.api_stub.store import Event, Store
+from kubedevices.api_stub.store import Store, WatchEvent
 from kubedevices.errors import ApiRefused, ApiUnreachable
 
 _WATCH_SECONDS = 1800.0
@@ -27,8 +27,8 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.store = Store()
-        self.requests: list[Request] = []
-        self.fault: Callable[[Request], Fault | None] = lambda _request: None
+        self.requests: list[ApiRequest] = []
+        self.fault: Callable[[ApiRequest], ApiFault | None] = lambda _request: None
         self.token = ""
         """If there is one, only requests with this token are answered."""
 
@@ -93,17 +93,17 @@ class ApiServer:
 
     def get(self, plural: str, name: str, namespace: str = "default") -> Object:
         """Return an object, for example of `nodes`; raises `ApiRefused`, not found."""
-        return self.store.get(Place(plural, namespace, name))
+        return self.store.get(ApiPath(plural, namespace, name))
 
     def find(self, plural: str, selector: str = "") -> list[Object]:
         """Return all objects of a kind, or those of a field selector."""
-        return self.store.select(Place(plural, "", ""), field_selector(plural, selector))
+        return self.store.select(ApiPath(plural, "", ""), field_selector(plural, selector))
 
     def put(self, plural: str, made: Object) -> Object:
         """Create an object, or replace it, status included; raises `ApiRefused`, invalid."""
         metadata = made.get("metadata", {})
         name, namespace = metadata.get("name", ""), metadata.get("namespace", "default")
-        place = Place(plural, namespace if KINDS[plural].is_namespaced else "", name)
+        place = ApiPath(plural, namespace if KINDS[plural].is_namespaced else "", name)
         try:
             self.store.get(place)
         except ApiRefused:
@@ -118,7 +118,7 @@ class ApiServer:
 
     def delete(self, plural: str, name: str, namespace: str = "default") -> None:
         """Delete an object; raises `ApiRefused`, not found."""
-        self.store.delete(Place(plural, namespace, name))
+        self.store.delete(ApiPath(plural, namespace, name))
         self._tell()
 
     def forget_events(self) -> None:
@@ -182,13 +182,13 @@ class ApiServer:
             self._tasks.discard(task)
             writer.close()
 
-    def _fault(self, request: Request) -> Fault | None:
+    def _fault(self, request: ApiRequest) -> ApiFault | None:
         self.requests.append(request)
         if self.token and request.token != self.token:
-            return Fault(401, "Unauthorized", "Unauthorized")
+            return ApiFault(401, "Unauthorized", "Unauthorized")
         return self.fault(request)
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: ApiRequest) -> Answer:
         place, verb = request.place, request.verb
         if place is None or not verb:
             raise ApiRefused("call", 404, "NotFound", "the server could not find the resource")
@@ -201,7 +201,7 @@ class ApiServer:
         finally:
             self._tell()
 
-    def _answer_many(self, request: Request, place: Place) -> Answer:
+    def _answer_many(self, request: ApiRequest, place: ApiPath) -> Answer:
         selected = field_selector(place.plural, request.query.get("fieldSelector", ""))
         if request.verb == "watch":
             return self._watch(request, place)
@@ -210,7 +210,7 @@ class ApiServer:
             for each in found:
                 metadata = each["metadata"]
                 namespace = metadata.get("namespace", "")
-                self.store.delete(Place(place.plural, namespace, metadata["name"]))
+                self.store.delete(ApiPath(place.plural, namespace, metadata["name"]))
             self._tell()
         kind = KINDS[place.plural]
         for each in found:  # a list says it once, for all
@@ -222,7 +222,7 @@ class ApiServer:
             "items": found,
         }
 
-    def _write(self, request: Request, place: Place) -> Answer:
+    def _write(self, request: ApiRequest, place: ApiPath) -> Answer:
         verb, body = request.verb, request.body
         if verb == "create":
             return 201, self.store.create(place, body, _now())
@@ -233,7 +233,7 @@ class ApiServer:
             return 200, self.store.update(place, found, _now())
         return 200, self.store.delete(place, body.get("preconditions"))
 
-    async def _watch(self, request: Request, place: Place) -> AsyncIterator[Object]:
+    async def _watch(self, request: ApiRequest, place: ApiPath) -> AsyncIterator[Object]:
         """Yield events until the time is over, which the caller chose, or all of them are gone."""
         self.watches += 1
         query = request.query
@@ -268,7 +268,9 @@ class ApiServer:
         event.set()
 
 
-def _watched(event: Event, place: Place, selected: Callable[[Object], bool]) -> Object | None:
+def _watched(
+    event: WatchEvent, place: ApiPath, selected: Callable[[Object], bool]
+) -> Object | None:
     """Return what a watch says of an event: an object may come into a selection, or leave it."""
     if event.plural != place.plural:
         return None

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kubedevices.api_stub.claim_rules import claim_problems, class_problems
 from kubedevices.api_stub.gates import drop_fields
-from kubedevices.api_stub.kinds import KINDS, Object, Place
+from kubedevices.api_stub.kinds import KINDS, ApiPath, Object
 from kubedevices.api_stub.quantities import canonical
 from kubedevices.api_stub.slice_rules import slice_problems
 from kubedevices.errors import ApiRefused
@@ -20,7 +20,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 Selected = Callable[[Object], bool]
 
 
-class Event(NamedTuple):
+class WatchEvent(NamedTuple):
     """Something that happened to an object at a version; `before` is None if it was created."""
 
     version: int
@@ -39,17 +39,17 @@ class Store:
     """Watches from an earlier version are refused."""
 
     gates_off: set[str] = field(default_factory=set)
-    events: list[Event] = field(default_factory=list)
+    events: list[WatchEvent] = field(default_factory=list)
     _objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
     _made: int = 0
 
     # ------------------------------------------------------------ reading
 
-    def get(self, place: Place) -> Object:
+    def get(self, place: ApiPath) -> Object:
         """Return an object; raises `ApiRefused`, not found."""
         return copy.deepcopy(self._find(place))
 
-    def select(self, place: Place, selected: Selected = lambda _: True) -> list[Object]:
+    def select(self, place: ApiPath, selected: Selected = lambda _: True) -> list[Object]:
         """Return the objects of a kind, of one namespace or of all, in the order of their names."""
         found = [
             each
@@ -58,7 +58,7 @@ class Store:
         ]
         return copy.deepcopy(found)
 
-    def since(self, version: int) -> list[Event]:
+    def since(self, version: int) -> list[WatchEvent]:
         """Return what happened after `version`; raises `ApiRefused`, expired."""
         if version < self.oldest:
             problem = f"too old resource version: {version} ({self.oldest})"
@@ -72,7 +72,7 @@ class Store:
 
     # ------------------------------------------------------------ writing
 
-    def create(self, place: Place, made: Object, now: str) -> Object:
+    def create(self, place: ApiPath, made: Object, now: str) -> Object:
         """Store a new object; return it as stored. `now` is the time for its metadata."""
         made = copy.deepcopy(made)
         kind, metadata = KINDS[place.plural], made.setdefault("metadata", {})
@@ -91,7 +91,7 @@ class Store:
         metadata["uid"] = metadata.get("uid") or str(UUID(int=self._made, version=4))
         return self._put(place, key, made, None, now)
 
-    def update(self, place: Place, made: Object, now: str) -> Object:
+    def update(self, place: ApiPath, made: Object, now: str) -> Object:
         """Replace an object, or its status only; nothing happens if it stays the same."""
         made, before = copy.deepcopy(made), self._find(place)
         metadata, known = made.setdefault("metadata", {}), before["metadata"]
@@ -108,7 +108,7 @@ class Store:
             made["metadata"][key] = known[key]
         return self._put(place, _key(place.plural, known), made, before, now)
 
-    def delete(self, place: Place, preconditions: Mapping[str, str] | None = None) -> Object:
+    def delete(self, place: ApiPath, preconditions: Mapping[str, str] | None = None) -> Object:
         """Remove an object, and the slices that it owns; return what it was."""
         found = self._find(place)
         for key, value in (preconditions or {}).items():
@@ -119,7 +119,7 @@ class Store:
         self.version += 1
         gone = copy.deepcopy(found)
         gone["metadata"]["resourceVersion"] = str(self.version)
-        self.events.append(Event(self.version, "DELETED", place.plural, gone, found))
+        self.events.append(WatchEvent(self.version, "DELETED", place.plural, gone, found))
         self._collect(found["metadata"]["uid"])
         return gone
 
@@ -127,11 +127,11 @@ class Store:
         for plural, namespace, name in [*self._objects]:
             owners = self._objects[plural, namespace, name]["metadata"].get("ownerReferences", ())
             if any(each["uid"] == owner for each in owners):
-                self.delete(Place(plural, namespace, name))
+                self.delete(ApiPath(plural, namespace, name))
 
     def _put(
         self,
-        place: Place,
+        place: ApiPath,
         key: tuple[str, str, str],
         made: Object,
         before: Object | None,
@@ -153,10 +153,10 @@ class Store:
         made["metadata"]["resourceVersion"] = str(self.version)
         self._objects[key] = made
         kind_of_event = "MODIFIED" if before else "ADDED"
-        self.events.append(Event(self.version, kind_of_event, place.plural, made, before))
+        self.events.append(WatchEvent(self.version, kind_of_event, place.plural, made, before))
         return copy.deepcopy(made)
 
-    def _find(self, place: Place) -> Object:
+    def _find(self, place: ApiPath) -> Object:
         namespace = place.namespace if KINDS[place.plural].is_namespaced else ""
         try:
             return self._objects[place.plural, namespace, place.name]
@@ -164,11 +164,11 @@ class Store:
             problem = f'{_resource(place)} "{place.name}" not found'
             raise ApiRefused(f"get {place.plural}", 404, "NotFound", problem) from None
 
-    def _conflict(self, place: Place, problem: str) -> None:
+    def _conflict(self, place: ApiPath, problem: str) -> None:
         text = f'Operation cannot be fulfilled on {_resource(place)} "{place.name}": {problem}'
         raise ApiRefused(f"change {place.plural}", 409, "Conflict", text)
 
-    def _invalid(self, place: Place, name: str, problems: list[str]) -> None:
+    def _invalid(self, place: ApiPath, name: str, problems: list[str]) -> None:
         kind = KINDS[place.plural]
         shown = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
         text = f'{kind.name}.{kind.group} "{name}" is invalid: {shown}'
@@ -197,7 +197,7 @@ def _key(plural: str, metadata: Mapping[str, Any]) -> tuple[str, str, str]:
     return plural, namespace, metadata["name"]
 
 
-def _resource(place: Place) -> str:
+def _resource(place: ApiPath) -> str:
     group = KINDS[place.plural].group
     return f"{place.plural}.{group}" if group else place.plural
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.api_stub import ApiServer
-from kubedevices.api_stub.scheduler import NotAllocatable, Offered, complete_devices
+from kubedevices.api_stub.scheduler import NotAllocatable, PoolDevice, complete_devices
 from kubedevices.cdi import ContainerEdits
 from kubedevices.device import DeviceSpec, Mount
 from kubedevices.dra_kubelet.claim_manager import ClaimManager, DraPod, DraTiming
@@ -98,7 +98,7 @@ class DraNode:
         """Return the devices that a driver has published, once they are complete."""
         return [each.device for each in self._offered() if each.driver == driver]
 
-    def _offered(self) -> list[Offered]:
+    def _offered(self) -> list[PoolDevice]:
         return complete_devices(self.api.find("resourceslices"), NODE_NAME)
 
     async def wait_published(self, driver: str, devices: int, timeout: float) -> None:

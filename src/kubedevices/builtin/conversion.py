@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from kubedevices.config.yaml_source import KeyPath, Report, find, guess_key
+from kubedevices.config.yaml_source import KeyPath, SourceProblems, find, guess_key
 from kubedevices.errors import ConfigProblem
 
 WILDCARD = re.compile(r"[*?\[]")
@@ -22,7 +22,7 @@ class Conversion:
     """The state of one conversion."""
 
     root: yaml.Node
-    report: Report
+    report: SourceProblems
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What cannot be converted, one line for each mistake in an entry."""

@@ -16,7 +16,7 @@ from kubedevices.builtin.expose_checks import cdi_kind
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule, load_expose_config
 from kubedevices.builtin.expose_host import HostDevices
 from kubedevices.builtin.expose_tree import Exposed, ExposeMemory, Names, expand, make_tree, survey
-from kubedevices.config.yaml_source import Report
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.device import Health, natural_key
 from kubedevices.device_tree import DeviceTree
 from kubedevices.errors import CannotRead, ConfigError, UsageError
@@ -85,7 +85,7 @@ class ExposeScanner(PolledScanner):
         if self.follower is not None:
             self.follower.request()
 
-    def use(self, config: ExposeConfig, report: Report) -> None:
+    def use(self, config: ExposeConfig, report: SourceProblems) -> None:
         """Go on with `config`; resources that it has unchanged notice nothing."""
         if config.namespace != self.config.namespace:
             change = f"a change from {self.config.namespace} to {config.namespace} needs a restart"

@@ -24,7 +24,7 @@ from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.placeholders import placeholders
 from kubedevices.config.yaml_config import Complain, key, load_config
-from kubedevices.config.yaml_source import KeyPath, Report
+from kubedevices.config.yaml_source import KeyPath, SourceProblems
 from kubedevices.middleware.check import Check
 from kubedevices.plugin.allocation_policy import POLICIES
 
@@ -341,6 +341,6 @@ class ExposeConfig:
                 complain(("resources", i, "name"), text, "")
 
 
-def load_expose_config(file: Path) -> tuple[ExposeConfig, Report]:
+def load_expose_config(file: Path) -> tuple[ExposeConfig, SourceProblems]:
     """Read `file`; raises `CannotRead`, or `ConfigError` with every mistake in it."""
     return load_config(file, ExposeConfig)

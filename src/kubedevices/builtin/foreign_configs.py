@@ -11,7 +11,7 @@ from kubedevices.builtin import foreign_generic as generic
 from kubedevices.builtin import foreign_smarter as smarter
 from kubedevices.builtin.conversion import Conversion
 from kubedevices.builtin.foreign_sources import Source, read_sources
-from kubedevices.config.yaml_source import Report, read_yaml
+from kubedevices.config.yaml_source import SourceProblems, read_yaml
 from kubedevices.errors import ConfigError, ConfigProblem
 
 
@@ -38,7 +38,7 @@ def convert(file: Path) -> Converted:
     left_out: list[str] = []
     problems: list[ConfigProblem] = []
     for source in sources:
-        work = Conversion(source.root, Report(str(file), source.root))
+        work = Conversion(source.root, SourceProblems(str(file), source.root))
         namespace, found = _convert(work, source)
         problems += [*work.problems, *work.report.take_mistakes()]
         left_out += work.left_out
@@ -50,7 +50,7 @@ def convert(file: Path) -> Converted:
         raise ConfigError(problems)
     if not resources or len(namespaces) > 1:
         root = sources[0].root if sources else read_yaml(file)
-        place = Report(str(file), root).place(())
+        place = SourceProblems(str(file), root).place(())
         text = (
             f"resources of several domains: {', '.join(namespaces)}; write a file of each"
             if resources

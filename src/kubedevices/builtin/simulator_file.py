@@ -17,7 +17,7 @@ from kubedevices.builtin.simulator_settings import FileSettings, Timeline
 from kubedevices.builtin.simulator_steps import DURATION, FaultKey, TimedStep, check_every
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import key, key_names, load_config
-from kubedevices.config.yaml_source import KeyPath, Report
+from kubedevices.config.yaml_source import KeyPath, SourceProblems
 from kubedevices.middleware.faults import PreStart
 from kubedevices.plugin.allocation_policy import POLICIES
 
@@ -97,7 +97,7 @@ def read_simulator_file(file: Path) -> FileSettings:
     )
 
 
-def _settings(content: _ResourceKeys, report: Report, at: KeyPath) -> FileSettings:
+def _settings(content: _ResourceKeys, report: SourceProblems, at: KeyPath) -> FileSettings:
     names = [item.name for item in fields(_ResourceKeys)]
     values: dict[str, Any] = {
         name: value for name in names if (value := getattr(content, name)) is not None

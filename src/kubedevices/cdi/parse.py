@@ -8,21 +8,21 @@ runtime. Not for the meaning of values, which is `cdi.rules`; not for files, whi
 import json
 from typing import Any
 
-from kubedevices.cdi.values import CdiSpec, JsonField, Shape, json_fields, to_dict
+from kubedevices.cdi.values import CdiSpec, JsonField, JsonType, json_fields, to_dict
 from kubedevices.errors import CdiProblem, InvalidCdiSpec
 from kubedevices.words import did_you_mean
 
 _UINT32 = 2**32
 _INT64 = 2**63
 _DROPPED = {"enableCMT", "enableMBM"}
-_ITEMS = {Shape.TEXTS: Shape.TEXT, Shape.UNSIGNED_LIST: Shape.UNSIGNED}
-_EMPTY: dict[Shape, Any] = {
-    Shape.TEXT: "",
-    Shape.FLAG: False,
-    Shape.TEXTS: (),
-    Shape.TEXT_MAP: (),
-    Shape.OBJECTS: (),
-    Shape.UNSIGNED_LIST: (),
+_ITEMS = {JsonType.TEXTS: JsonType.TEXT, JsonType.UNSIGNED_LIST: JsonType.UNSIGNED}
+_EMPTY: dict[JsonType, Any] = {
+    JsonType.TEXT: "",
+    JsonType.FLAG: False,
+    JsonType.TEXTS: (),
+    JsonType.TEXT_MAP: (),
+    JsonType.OBJECTS: (),
+    JsonType.UNSIGNED_LIST: (),
 }
 
 
@@ -97,11 +97,11 @@ class _Reader:
 
     def _content(self, each: JsonField, content: Any, place: str) -> Any:
         shape, of = each.shape, each.of
-        if of is not None and shape is Shape.OBJECT:
+        if of is not None and shape is JsonType.OBJECT:
             return self.value(of, content, place)
         if of is not None and isinstance(content, list):
             return tuple(self.value(of, item, f"{place}/{i}") for i, item in enumerate(content))
-        if shape is Shape.TEXT_MAP and isinstance(content, dict):
+        if shape is JsonType.TEXT_MAP and isinstance(content, dict):
             return self._texts_by_key(content, place)
         item_shape = _ITEMS.get(shape)
         if item_shape and isinstance(content, list):
@@ -112,17 +112,17 @@ class _Reader:
 
     def _texts_by_key(self, content: dict[Any, Any], place: str) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (str(key), self._one(Shape.TEXT, text, f"{place}/{_escape(str(key))}"))
+            (str(key), self._one(JsonType.TEXT, text, f"{place}/{_escape(str(key))}"))
             for key, text in content.items()
         )
 
-    def _one(self, shape: Shape, content: Any, place: str) -> Any:
+    def _one(self, shape: JsonType, content: Any, place: str) -> Any:
         number = isinstance(content, int) and not isinstance(content, bool)
         if (
-            (shape is Shape.TEXT and isinstance(content, str))
-            or (shape is Shape.FLAG and isinstance(content, bool))
-            or (shape is Shape.SIGNED and number and -_INT64 <= content < _INT64)
-            or (shape is Shape.UNSIGNED and number and 0 <= content < _UINT32)
+            (shape is JsonType.TEXT and isinstance(content, str))
+            or (shape is JsonType.FLAG and isinstance(content, bool))
+            or (shape is JsonType.SIGNED and number and -_INT64 <= content < _INT64)
+            or (shape is JsonType.UNSIGNED and number and 0 <= content < _UINT32)
         ):
             return content
         self._complain(place, f"it must be {shape.value}, not {_name_of(content)}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin
 
 
-class Shape(enum.Enum):
+class JsonType(enum.Enum):
     """What JSON holds under a key."""
 
     TEXT = "text"
@@ -29,15 +29,15 @@ Texts = tuple[str, ...]
 TextMap = tuple[tuple[str, str], ...]
 """Pairs, sorted by key; a caller may give a dictionary."""
 
-_SHAPES: dict[Any, Shape] = {
-    str: Shape.TEXT,
-    bool: Shape.FLAG,
-    int | None: Shape.SIGNED,
-    Unsigned | None: Shape.UNSIGNED,
-    Texts: Shape.TEXTS,
-    Texts | None: Shape.TEXTS,
-    TextMap: Shape.TEXT_MAP,
-    tuple[Unsigned, ...]: Shape.UNSIGNED_LIST,
+_SHAPES: dict[Any, JsonType] = {
+    str: JsonType.TEXT,
+    bool: JsonType.FLAG,
+    int | None: JsonType.SIGNED,
+    Unsigned | None: JsonType.UNSIGNED,
+    Texts: JsonType.TEXTS,
+    Texts | None: JsonType.TEXTS,
+    TextMap: JsonType.TEXT_MAP,
+    tuple[Unsigned, ...]: JsonType.UNSIGNED_LIST,
 }
 _KEYS = {"version": "cdiVersion", "clos_id": "closID"}
 
@@ -47,7 +47,7 @@ class JsonField(NamedTuple):
 
     attribute: str
     key: str
-    shape: Shape
+    shape: JsonType
     of: type | None
 
 
@@ -68,8 +68,8 @@ def _json_field(attribute: str, annotation: Any) -> JsonField:
         return JsonField(attribute, key, _SHAPES[annotation], None)
     inner = get_args(annotation)
     if get_origin(annotation) is tuple:
-        return JsonField(attribute, key, Shape.OBJECTS, inner[0])
-    return JsonField(attribute, key, Shape.OBJECT, inner[0] if inner else annotation)
+        return JsonField(attribute, key, JsonType.OBJECTS, inner[0])
+    return JsonField(attribute, key, JsonType.OBJECT, inner[0] if inner else annotation)
 
 
 class _Value:
@@ -82,7 +82,7 @@ class _Value:
             given = getattr(self, each.attribute)
             if isinstance(given, list):
                 object.__setattr__(self, each.attribute, tuple(given))
-            elif each.shape is Shape.TEXT_MAP:
+            elif each.shape is JsonType.TEXT_MAP:
                 pairs = given.items() if isinstance(given, Mapping) else given
                 object.__setattr__(self, each.attribute, tuple(sorted(pairs)))
 
@@ -202,11 +202,11 @@ def to_dict(value: Any) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for each in json_fields(type(value)):
         content = getattr(value, each.attribute)
-        if each.shape is Shape.OBJECT and content is not None:
+        if each.shape is JsonType.OBJECT and content is not None:
             content = to_dict(content)
-        elif each.shape is Shape.OBJECTS:
+        elif each.shape is JsonType.OBJECTS:
             content = [to_dict(item) for item in content]
-        elif each.shape is Shape.TEXT_MAP:
+        elif each.shape is JsonType.TEXT_MAP:
             content = dict(content)
         elif isinstance(content, tuple):
             content = list(content)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kubedevices.conformance.kubelets import Kubelets
     from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
-    from kubedevices.conformance.runner import Ran
+    from kubedevices.conformance.runner import StageResult
     from kubedevices.conformance.target import Target
-    from kubedevices.conformance.timing import Timing
+    from kubedevices.conformance.timing import CheckTiming
     from kubedevices.probe.mounts import Bind
 
 __all__ = ["EXAMPLES", "HELP", "NAME", "add_arguments", "run"]
@@ -175,12 +175,12 @@ def _bind(text: str) -> "Bind":
     return Bind(str(Path(host).absolute()), inside)
 
 
-def _timing(args: argparse.Namespace) -> "Timing":
+def _timing(args: argparse.Namespace) -> "CheckTiming":
     from dataclasses import replace
 
-    from kubedevices.conformance.timing import Timing
+    from kubedevices.conformance.timing import CheckTiming
 
-    timing = Timing().scaled(args.timeout_scale)
+    timing = CheckTiming().scaled(args.timeout_scale)
     if args.quick:
         settle, linger = timing.settle / 2, timing.linger / 3
         timing = replace(timing, settle=settle, linger=linger, watch=timing.calm)
@@ -192,7 +192,7 @@ def _timing(args: argparse.Namespace) -> "Timing":
 
 
 def _check(
-    target: "Target", chosen: "Sequence[Check]", timing: "Timing", args: argparse.Namespace
+    target: "Target", chosen: "Sequence[Check]", timing: "CheckTiming", args: argparse.Namespace
 ) -> "Run | None":
     from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
     from kubedevices.conformance.priority import before_others
@@ -246,10 +246,10 @@ def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
 async def _run(
     target: "Target",
     chosen: "Sequence[Check]",
-    timing: "Timing",
+    timing: "CheckTiming",
     progress: "ProgressLine",
     kubelets: "Kubelets",
-) -> "Ran":
+) -> "StageResult":
     """Run the checks; SIGTERM ends them as gently as Ctrl-C."""
     from kubedevices.conformance.runner import run_all
 

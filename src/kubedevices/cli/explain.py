@@ -31,7 +31,7 @@ from kubedevices.words import counted, some_of
 if TYPE_CHECKING:
     from kubedevices.explain.finding import Finding
     from kubedevices.explain.places import Places
-    from kubedevices.explain.walk import Report
+    from kubedevices.explain.walk import Diagnosis
 
 NAME = "explain"
 HELP = """\
@@ -211,7 +211,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _print_summary(report: "Report") -> list[str]:
+def _print_summary(report: "Diagnosis") -> list[str]:
     """Print a line per resource, and what is wrong with those that are not well.
 
     Resources with the same fault share a paragraph. Return the results that were printed.

@@ -18,7 +18,7 @@ from kubedevices.socket_paths import (
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from kubedevices.proxy.rules import Rules
+    from kubedevices.proxy.rules import LiveRules
 
 NAME = "proxy"
 HELP = """\
@@ -155,9 +155,11 @@ def run(args: argparse.Namespace) -> int:
         print_schema()
     elif args.dry_run:
         from kubedevices.cli.proxy_dry_run import print_dry_run
-        from kubedevices.proxy.rules import Rules
+        from kubedevices.proxy.rules import LiveRules
 
-        print_dry_run(args, Rules() if args.config is None else Rules.from_file(args.config))
+        print_dry_run(
+            args, LiveRules() if args.config is None else LiveRules.from_file(args.config)
+        )
     elif args.check:
         check(args)
     else:
@@ -186,11 +188,11 @@ def check(args: argparse.Namespace) -> None:
 
 def serve(args: argparse.Namespace) -> None:
     """Serve until told to stop; SIGHUP reads the file again."""
-    from kubedevices.proxy.rules import Rules
+    from kubedevices.proxy.rules import LiveRules
 
     # Who says "read again" before the file was read gets what it says anyway.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    rules = Rules() if args.config is None else Rules.from_file(args.config)
+    rules = LiveRules() if args.config is None else LiveRules.from_file(args.config)
     signal.signal(signal.SIGHUP, lambda *_: rules.reload())
     try:
         serve_rules(args, rules)
@@ -198,7 +200,7 @@ def serve(args: argparse.Namespace) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def serve_rules(args: argparse.Namespace, rules: "Rules") -> None:
+def serve_rules(args: argparse.Namespace, rules: "LiveRules") -> None:
     """Serve by `rules`, with what `add_place_arguments` declared, until told to stop."""
     from kubedevices.cli.dra_serving import OF_DRIVERS, driver_options
     from kubedevices.cli.serving import check_socket_dir

@@ -26,7 +26,7 @@ from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
     from kubedevices.proxy.proxy_config import ResourceRule
-    from kubedevices.proxy.rules import Rules
+    from kubedevices.proxy.rules import LiveRules
 
 _PATIENCE = 5.0
 """Seconds for a plugin to answer."""
@@ -57,7 +57,7 @@ class _LastList(Scanner):
         await notifier.wait_stopped()
 
 
-def print_dry_run(args: argparse.Namespace, rules: "Rules") -> None:
+def print_dry_run(args: argparse.Namespace, rules: "LiveRules") -> None:
     """Print what becomes of the list of every known plugin, or of a record; serve nothing.
 
     Raises `CannotRead` for a file that is no record.
@@ -79,7 +79,7 @@ def print_dry_run(args: argparse.Namespace, rules: "Rules") -> None:
 
 
 async def _rows(
-    sources: Mapping[str, Path | _LastList], rules: "Rules", state_dir: Path
+    sources: Mapping[str, Path | _LastList], rules: "LiveRules", state_dir: Path
 ) -> list[Row]:
     found = await asyncio.gather(
         *(_rows_of(name, source, rules.of(name), state_dir) for name, source in sources.items())

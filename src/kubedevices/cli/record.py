@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve and record until told to stop."""
     from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
     from kubedevices.proxy.rule_keys import RecordKey
-    from kubedevices.proxy.rules import Rules
+    from kubedevices.proxy.rules import LiveRules
 
     directory = args.directory.absolute()
     try:
@@ -70,5 +70,5 @@ def run(args: argparse.Namespace) -> int:
         redact_env=args.redact_env,
     )
     rule = ResourceRule(record=record, mend=False)
-    serve_rules(args, Rules(ProxyConfig(resources={"*/*": rule})))
+    serve_rules(args, LiveRules(ProxyConfig(resources={"*/*": rule})))
     return 0

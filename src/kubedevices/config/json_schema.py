@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from kubedevices.config.yaml_config import Rules, is_required, schema_fields
+from kubedevices.config.yaml_config import FieldRules, is_required, schema_fields
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -38,11 +38,11 @@ def _object(schema: type) -> dict[str, Any]:
     return found
 
 
-def _described(value: dict[str, Any], rules: Rules) -> dict[str, Any]:
+def _described(value: dict[str, Any], rules: FieldRules) -> dict[str, Any]:
     return {"description": rules.meaning, **value} if rules.meaning else value
 
 
-def _value(kind: Any, rules: Rules) -> dict[str, Any]:
+def _value(kind: Any, rules: FieldRules) -> dict[str, Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         members = [_value(each, rules) for each in arguments if each is not types.NoneType]

@@ -22,7 +22,14 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from kubedevices.config.yaml_source import KeyPath, Report, entries, find, guess_key, read_yaml
+from kubedevices.config.yaml_source import (
+    KeyPath,
+    SourceProblems,
+    entries,
+    find,
+    guess_key,
+    read_yaml,
+)
 
 T = TypeVar("T")
 
@@ -51,7 +58,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class FieldRules:
     """What a field demands beyond its type; `check` sees every single value below the field."""
 
     name: str = ""
@@ -68,14 +75,14 @@ class Rules:
 
 
 def key(*, default: Any = dataclasses.MISSING, default_factory: Any = None, **rules: Any) -> Any:
-    """Declare a field of a schema; without a default the key is required. See `Rules`."""
-    metadata = {"rules": Rules(**rules)}
+    """Declare a field of a schema; without a default the key is required. See `FieldRules`."""
+    metadata = {"rules": FieldRules(**rules)}
     if default_factory:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[T, Report]:
+def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[T, SourceProblems]:
     """Read `file` as `schema`; the report carries warnings.
 
     `lenient` warns of unknown keys and takes any single value as text, as Go's decoders do.
@@ -86,10 +93,10 @@ def load_config(file: Path, schema: type[T], *, lenient: bool = False) -> tuple[
 
 def load_node(
     node: yaml.Node, schema: type[T], name: str, *, lenient: bool = False
-) -> tuple[T, Report]:
+) -> tuple[T, SourceProblems]:
     """Check what is parsed already, from a place that messages call `name`; else as above."""
-    report = Report(name, node)
-    value = _Walker(report, lenient=lenient).value(node, schema, (), Rules())
+    report = SourceProblems(name, node)
+    value = _Walker(report, lenient=lenient).value(node, schema, (), FieldRules())
     report.raise_mistakes()
     return value, report
 
@@ -100,7 +107,7 @@ def key_names(schema: type) -> Mapping[str, str]:
 
 
 @cache
-def schema_fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, Rules]]:
+def schema_fields(schema: type) -> dict[str, tuple[dataclasses.Field[Any], Any, FieldRules]]:
     """Return the keys of `schema` as they stand in a file, with field, type and rules."""
     annotations = get_type_hints(schema)
     found = {}
@@ -118,10 +125,10 @@ def _camel_case(name: str) -> str:
 class _Walker:
     """Goes through the nodes of one file; every method returns a value or `_BROKEN`."""
 
-    def __init__(self, report: Report, *, lenient: bool) -> None:
+    def __init__(self, report: SourceProblems, *, lenient: bool) -> None:
         self._report, self._lenient = report, lenient
 
-    def value(self, node: yaml.Node, kind: Any, path: KeyPath, rules: Rules) -> Any:
+    def value(self, node: yaml.Node, kind: Any, path: KeyPath, rules: FieldRules) -> Any:
         origin = get_origin(kind)
         if origin in (Union, types.UnionType):
             kind = self._choose(node, get_args(kind))
@@ -204,7 +211,7 @@ class _Walker:
         self._report.mistake(node, path, "unknown key", hint)
         return meant
 
-    def _sequence(self, node: yaml.Node, kind: Any, path: KeyPath, rules: Rules) -> Any:
+    def _sequence(self, node: yaml.Node, kind: Any, path: KeyPath, rules: FieldRules) -> Any:
         if not isinstance(node, yaml.SequenceNode):
             return self._wrong(node, path, "a list", rules.hint)
         if rules.not_empty and not node.value:
@@ -228,14 +235,16 @@ class _Walker:
                 text = f"{found.value!r} is there already"
                 self._report.mistake(found, (*path, i, name), text, f"first: line {line}")
 
-    def _mapping(self, node: yaml.Node, kinds: tuple[Any, Any], path: KeyPath, rules: Rules) -> Any:
+    def _mapping(
+        self, node: yaml.Node, kinds: tuple[Any, Any], path: KeyPath, rules: FieldRules
+    ) -> Any:
         if not isinstance(node, yaml.MappingNode):
             return self._wrong(node, path, "keys and values", rules.hint)
         found: dict[Any, Any] = {}
         broken = False
         for name, key_node, value_node in entries(node, path, self._report):
             here = (*path, name)
-            key_rules = Rules(check=rules.check_key)
+            key_rules = FieldRules(check=rules.check_key)
             if kinds[0] is str:
                 # Even where it looks like a number: `8080: x` names a variable "8080".
                 converted = self._judge(key_node, name, here, key_rules)
@@ -246,7 +255,7 @@ class _Walker:
             found[converted] = value
         return _BROKEN if broken else MappingProxyType(found)
 
-    def _scalar(self, node: yaml.Node, kind: Any, path: KeyPath, rules: Rules) -> Any:
+    def _scalar(self, node: yaml.Node, kind: Any, path: KeyPath, rules: FieldRules) -> Any:
         wanted = str if rules.parse else kind
         if not isinstance(node, yaml.ScalarNode):
             return self._wrong(node, path, _WANTED[wanted], rules.hint)
@@ -262,7 +271,7 @@ class _Walker:
         return self._judge(node, node.value, path, rules, wanted)
 
     def _judge(
-        self, node: yaml.ScalarNode, text: str, path: KeyPath, rules: Rules, kind: type = str
+        self, node: yaml.ScalarNode, text: str, path: KeyPath, rules: FieldRules, kind: type = str
     ) -> Any:
         """Convert `text` and put it to the checks."""
         try:

@@ -25,7 +25,7 @@ _SHALLOW = 4000
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-class Report:
+class SourceProblems:
     """Mistakes and warnings about one file, collected while it is walked."""
 
     def __init__(self, file: str, root: yaml.Node) -> None:
@@ -147,7 +147,7 @@ def _refuse(file: Path, line: int, column: int, text: str, cause: Exception | No
 
 
 def entries(
-    node: yaml.MappingNode, path: KeyPath, report: Report
+    node: yaml.MappingNode, path: KeyPath, report: SourceProblems
 ) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
     """Yield key, key node and value node of a mapping; anchors merged by `<<` come first.
 
@@ -169,7 +169,7 @@ def entries(
 
 def refuse_double_keys(root: yaml.Node, file: Path) -> None:
     """Raise `ConfigError` if a mapping of the file has a key twice, of which one would be lost."""
-    report = Report(str(file), root)
+    report = SourceProblems(str(file), root)
     todo: list[tuple[yaml.Node, KeyPath]] = [(root, ())]
     seen: set[int] = set()  # an anchor may contain itself
     while todo:

@@ -36,7 +36,7 @@ def silence(check: Check, results: Sequence[CheckResult]) -> None:
 _BLOCKED = "says nothing while"
 
 
-class Board:
+class ResultCollector:
     """Collects results. One is final when those of the checks it needs are."""
 
     def __init__(self, chosen: Sequence[Check], progress: Progress) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from kubedevices.conformance.board import PLUGIN, Board, CheckResult
+from kubedevices.conformance.board import PLUGIN, CheckResult, ResultCollector
 from kubedevices.conformance.check import (
     Broken,
     Check,
@@ -29,10 +29,10 @@ AT_ONCE = 0.1
 """Seconds in which a check that is skipped has disturbed nothing: it may lack a trigger."""
 
 
-class Line:
+class StageRunner:
     """The checks of one stage, in order."""
 
-    def __init__(self, stage: Stage, board: Board) -> None:
+    def __init__(self, stage: Stage, board: ResultCollector) -> None:
         self.stage, self._board = stage, board
         self.is_lost = False
         self._why_lost = ""

@@ -36,7 +36,7 @@ MOST = 10
 """How often the time of a clock may be a plugin's own: a machine busier than that is too busy."""
 
 
-class Patience:
+class LostTime:
     """What the machine took from the descendants of one process: from one copy of a plugin."""
 
     def __init__(self, root: int) -> None:

@@ -18,7 +18,7 @@ from kubedevices.device import Health, natural_key
 from kubedevices.errors import RpcError, WireError
 from kubedevices.probe.arrival import Arrival
 from kubedevices.probe.raw_http2 import RawConnection
-from kubedevices.probe.session import DeviceList, PluginSession, Stream
+from kubedevices.probe.session import ListStream, PluginSession, ReceivedList
 from kubedevices.wire.http2_frames import DEFAULT_WINDOW
 from kubedevices.words import some_of
 
@@ -55,7 +55,7 @@ class Plugin:
         """Where it serves."""
         return self.session.socket
 
-    async def device_list(self) -> DeviceList:
+    async def device_list(self) -> ReceivedList:
         """Return the latest list of the kubelet's stream, waiting for a first one."""
         stream = self.session.stream
         if stream is None or await self.first(stream, self.timing.late_list) is None:
@@ -160,7 +160,7 @@ class Plugin:
         return answers
 
     @asynccontextmanager
-    async def another_stream(self) -> AsyncIterator[Stream]:
+    async def another_stream(self) -> AsyncIterator[ListStream]:
         """Open a second connection with a stream of its own; raises `DialError`."""
         session = await self.dial_again()
         session.stream = session.open_stream()
@@ -187,14 +187,14 @@ class Plugin:
                 raise Broken(f"no HTTP/2 SETTINGS within {self.timing.dial:g} s")
         return connection
 
-    async def first(self, stream: Stream, limit: float) -> DeviceList | None:
+    async def first(self, stream: ListStream, limit: float) -> ReceivedList | None:
         """Wait for the first list of a stream, for `limit` of the plugin's own seconds."""
         await self.stage.until(lambda: stream.lists or not stream.is_open, limit)
         return stream.lists[0] if stream.lists else None
 
     async def first_of(
-        self, stream: Stream, timeout: float, *, offers: bool | None = None
-    ) -> DeviceList | None:
+        self, stream: ListStream, timeout: float, *, offers: bool | None = None
+    ) -> ReceivedList | None:
         """Return the first list of a stream that counts: an empty one before has its own check.
 
         `offers` says whether the resource has devices. By default the kubelet's stream tells it,

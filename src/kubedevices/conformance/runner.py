@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from kubedevices.conformance.board import PLUGIN, Board, CheckResult, Progress, silence
+from kubedevices.conformance.board import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.conformance.check import Check, Phase, PluginLost, Status, Verdict
 from kubedevices.conformance.checks import CHANGES, CHANGING, DIES
 from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
-from kubedevices.conformance.line import Line
+from kubedevices.conformance.line import StageRunner
 from kubedevices.conformance.notes import Death, Log, Notes
 from kubedevices.conformance.stage import Stage, open_stage
 from kubedevices.conformance.target import Target
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from kubedevices.conformance.trigger import Changes
 from kubedevices.errors import PluginNotStarted
 
@@ -30,11 +30,11 @@ LONGEST_WORK = 1.0
 WORK_BESIDE = 0.1
 """The same of what is started for each copy beside it: the supervisor."""
 
-__all__ = ["CheckResult", "Ran", "run_all", "run_checks"]
+__all__ = ["CheckResult", "StageResult", "run_all", "run_checks"]
 
 
 @dataclass(frozen=True)
-class Ran:
+class StageResult:
     """A run that is over: its results in the order of the checks, and what the plugin printed."""
 
     results: list[CheckResult]
@@ -44,7 +44,7 @@ class Ran:
 async def run_checks(
     target: Target,
     checks: Iterable[Check],
-    timing: Timing,
+    timing: CheckTiming,
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
 ) -> list[CheckResult]:
@@ -58,15 +58,15 @@ async def run_checks(
 async def run_all(
     target: Target,
     checks: Iterable[Check],
-    timing: Timing,
+    timing: CheckTiming,
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
-) -> Ran:
+) -> StageResult:
     """Do the same and return everything there is for a report."""
     judged = [(check, kubelets.severity(check)) for check in checks]
     chosen = [replace(check, severity=how) if how else check for check, how in judged]
     notes = Notes(Changes(target.trigger))
-    board = Board(chosen, progress or silence)
+    board = ResultCollector(chosen, progress or silence)
     harmless = {check.id for check, how in judged if how is None}
     for check in chosen:
         if check.id in harmless:
@@ -80,7 +80,7 @@ async def run_all(
         resource = names[0] if len(names) == 1 else PLUGIN
         board.died(DIES, resource, first.when, first.words, len(deaths))
         results = board.finish()
-    return Ran(results, notes.logs)
+    return StageResult(results, notes.logs)
 
 
 def deaths_to_tell(notes: Notes, results: Iterable[CheckResult]) -> list[Death]:
@@ -116,7 +116,9 @@ def seconds_apart(notes: Notes) -> float:
 
 
 class _Run:
-    def __init__(self, target: Target, timing: Timing, notes: Notes, board: Board) -> None:
+    def __init__(
+        self, target: Target, timing: CheckTiming, notes: Notes, board: ResultCollector
+    ) -> None:
         self._target, self._timing = target, timing
         self._notes, self._board = notes, board
 
@@ -129,7 +131,7 @@ class _Run:
                 tracks[check.id if check.alone else check.track].append(check)
         aside = {name: each for name, each in tracks.items() if name not in ("", CHANGES)}
         async with open_stage(self._target, self._timing, self._notes) as stage:
-            main = Line(stage, self._board)
+            main = StageRunner(stage, self._board)
             if not (self._target.side_by_side and self._target.command and aside):
                 await self._one_by_one(main, checks)
                 return
@@ -142,7 +144,7 @@ class _Run:
                 await self._side_by_side(main, first, tracks, aside)
 
     async def _one_by_one(
-        self, main: Line, checks: Sequence[Check], done: Sequence[Check] = ()
+        self, main: StageRunner, checks: Sequence[Check], done: Sequence[Check] = ()
     ) -> None:
         self._notes.changes.may_go_on.set()
         peaceful = [check for check in checks if check.phase <= Phase.QUIET]
@@ -151,7 +153,7 @@ class _Run:
         later = [check for check in checks if check.phase > Phase.QUIET]
         await main.run([check for check in later if check not in done])
 
-    async def _open_beside(self, main: Line, stack: AsyncExitStack) -> Stage | None:
+    async def _open_beside(self, main: StageRunner, stack: AsyncExitStack) -> Stage | None:
         """Return a second stage if a second plugin can run beside the first; both may need a port.
 
         If it cannot, the first is started afresh, because the second may have harmed it.
@@ -176,7 +178,7 @@ class _Run:
 
     async def _side_by_side(
         self,
-        main: Line,
+        main: StageRunner,
         first: Stage,
         tracks: dict[str, list[Check]],
         aside: dict[str, list[Check]],
@@ -199,7 +201,7 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _on_main(self, main: Line, left: list[Check], changes: list[Check]) -> None:
+    async def _on_main(self, main: StageRunner, left: list[Check], changes: list[Check]) -> None:
         await main.run(left)
         await main.take_in_latecomers(left)
         await main.run(changes)
@@ -211,7 +213,7 @@ class _Run:
             await self._on(stage, checks)
 
     async def _on(self, stage: Stage, checks: list[Check]) -> None:
-        line = Line(stage, self._board)
+        line = StageRunner(stage, self._board)
         await line.run(checks)
         await line.take_in_latecomers([each for each in checks if each.phase <= Phase.QUIET])
         await stage.end_processes()

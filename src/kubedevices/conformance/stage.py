@@ -15,10 +15,10 @@ from pathlib import Path
 
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
 from kubedevices.conformance.notes import Notes
-from kubedevices.conformance.patience import Patience, until_set, worked_below
+from kubedevices.conformance.patience import LostTime, until_set, worked_below
 from kubedevices.conformance.processes import Process, Supervisor, SupervisorRefused
 from kubedevices.conformance.target import Target, registry_beside
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from kubedevices.conformance.trigger import Changes
 from kubedevices.conformance.view import CDI_DIR, STATIC_CDI_DIR, InPlace, View, Workplace
 from kubedevices.errors import NoPrivateView, PluginNotStarted
@@ -33,7 +33,7 @@ ANOTHER_SECOND = 1.1
 
 @asynccontextmanager
 async def open_stage(
-    target: Target, timing: Timing, notes: Notes | None = None
+    target: Target, timing: CheckTiming, notes: Notes | None = None
 ) -> AsyncIterator["Stage"]:
     """Prepare directories, supervisor and probe; end everything afterwards.
 
@@ -58,7 +58,7 @@ async def open_stage(
             supervisor, binds = await Supervisor.open(place.root), []
             place.create()
         view = View(binds)
-        patience = Patience(supervisor.pid)
+        patience = LostTime(supervisor.pid)
         registry = place.registry if target.command else registry_beside(target.directory)
         probe = Probe(
             target.directory or place.sockets,
@@ -97,12 +97,12 @@ class Stage:
     def __init__(
         self,
         target: Target,
-        timing: Timing,
+        timing: CheckTiming,
         notes: Notes,
         *,
         probe: Probe,
         supervisor: Supervisor,
-        patience: Patience,
+        patience: LostTime,
         place: Workplace,
         view: View,
     ) -> None:

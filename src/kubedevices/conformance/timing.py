@@ -8,7 +8,7 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class CheckTiming:
     """What a plugin gets time for, and how long we watch it: in its own time, see `patience`.
 
     Plugins have timers of 5, 10, 30 and 60 s; a limit that sits on one makes a verdict a lottery.

@@ -36,7 +36,7 @@ NO_TRIGGER = Trigger()
 
 
 @dataclass(frozen=True)
-class Call:
+class TriggerRun:
     """One run of one of the commands."""
 
     command: str
@@ -88,20 +88,20 @@ class Changes:
             return set()
         return {*ids} - self._touched
 
-    def next(self) -> Call:
+    def next(self) -> TriggerRun:
         """Return the next run; the runs are numbered from 1."""
         self.runs += 1
         self._open.append(self.runs)
-        return Call(self.trigger.command, self.runs)
+        return TriggerRun(self.trigger.command, self.runs)
 
-    def undoing(self) -> list[Call]:
+    def undoing(self) -> list[TriggerRun]:
         """Return what brings the devices back to where they were, and take it as done.
 
         A trigger without `undo` may be a switch: it has run an even number of times in the end.
         """
         done, self._open = self._open, []
         if self.trigger.undo:
-            return [Call(self.trigger.undo, number) for number in reversed(done)]
+            return [TriggerRun(self.trigger.undo, number) for number in reversed(done)]
         if len(done) % 2:
             last = self.next()
             self._open.clear()

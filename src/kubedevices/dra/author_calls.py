@@ -22,7 +22,7 @@ from kubedevices.cdi import ContainerEdits
 from kubedevices.dra.claim_cdi import Given, annotations_left_out, edits_for, edits_of_answer
 from kubedevices.dra.claims import Configuration, Group, Result
 from kubedevices.dra.parameters import ParametersInvalid, decode
-from kubedevices.dra.slices import Offered
+from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import ClaimRefused, HookHangs, HookTimedOut
 from kubedevices.host.device_links import with_real_files
 from kubedevices.plugin import hook_threads
@@ -61,7 +61,7 @@ class AuthorCalls:
         self,
         claim: ClaimReference,
         results: Iterable[Result],
-        offered: Mapping[str, Offered],
+        offered: Mapping[str, TypedDevice],
         configuration: Mapping[str, Configuration],
     ) -> tuple[Group, ...]:
         """Return what has to be made ready; raises `ClaimRefused` for configuration that is wrong.
@@ -86,7 +86,7 @@ class AuthorCalls:
         return tuple(found)
 
     async def give(
-        self, results: tuple[Result, ...], offered: Mapping[str, Offered]
+        self, results: tuple[Result, ...], offered: Mapping[str, TypedDevice]
     ) -> dict[Result, Given]:
         """Return what each device gives; an author's answer comes with the first of its devices."""
         given: dict[Result, Given] = {}
@@ -192,7 +192,7 @@ class AuthorCalls:
         return await hook(request, Deadline(at, seconds, resource, f"{name}_timeout"))
 
 
-def _grouped(results: Iterable[Result], offered: Mapping[str, Offered]) -> _Members:
+def _grouped(results: Iterable[Result], offered: Mapping[str, TypedDevice]) -> _Members:
     """Return devices by request and type."""
     members: _Members = {}
     for each in results:

@@ -27,7 +27,7 @@ _SIZE_LIMIT = 2**20
 _log = logging.getLogger(__name__)
 
 
-class Refusal(NamedTuple):
+class UnpreparedClaim(NamedTuple):
     """A claim that could not be prepared, why, and when in seconds since 1970."""
 
     claim: ClaimReference
@@ -41,7 +41,7 @@ class ClaimLog:
     def __init__(self, service: DraService, file: Path) -> None:
         self._service, self._file = service, file
         self._writing = asyncio.Lock()
-        self.refused: dict[str, Refusal] = {}
+        self.refused: dict[str, UnpreparedClaim] = {}
         """The claims that a kubelet wants prepared and that are not, by UID."""
 
         self.failures: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class ClaimLog:
             self.refused.pop(claim.uid, None)
             if isinstance(answer := answers[claim.uid], str):
                 self.failures["prepare"] += 1
-                self.refused[claim.uid] = Refusal(claim, answer, time.time())
+                self.refused[claim.uid] = UnpreparedClaim(claim, answer, time.time())
         await self._note(before)
         return answers
 
@@ -85,7 +85,7 @@ class ClaimLog:
         async for devices in self._service.watch_health():
             yield devices
 
-    async def _note(self, before: Mapping[str, Refusal]) -> None:
+    async def _note(self, before: Mapping[str, UnpreparedClaim]) -> None:
         """Write the file if another claim is refused, or one for another reason."""
         # A dict keeps the order of insertion: the oldest go.
         for uid in [*self.refused][:-_LIMIT]:
@@ -96,19 +96,19 @@ class ClaimLog:
             await hook_threads.call(_write, self._file, tuple(self.refused.values()))
 
 
-def read_refusals(file: Path) -> list[Refusal]:
+def read_refusals(file: Path) -> list[UnpreparedClaim]:
     """Return what a driver noted last, nothing for a file that is missing or none of ours."""
     return untrusted_files.read_note(file, _refusals, [], limit=_SIZE_LIMIT, level=logging.DEBUG)
 
 
-def _refusals(found: list[Any]) -> list[Refusal]:
+def _refusals(found: list[Any]) -> list[UnpreparedClaim]:
     return [
-        Refusal(ClaimReference(**each["claim"]), str(each["reason"]), float(each["at"]))
+        UnpreparedClaim(ClaimReference(**each["claim"]), str(each["reason"]), float(each["at"]))
         for each in found
     ]
 
 
-def _write(file: Path, refused: tuple[Refusal, ...]) -> None:
+def _write(file: Path, refused: tuple[UnpreparedClaim, ...]) -> None:
     if not refused:
         with contextlib.suppress(OSError):
             file.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def _write(file: Path, refused: tuple[Refusal, ...]) -> None:
         _log.debug("cannot write %s: %s", file, error.strerror)
 
 
-def _reasons(refused: Mapping[str, Refusal]) -> dict[str, str]:
+def _reasons(refused: Mapping[str, UnpreparedClaim]) -> dict[str, str]:
     return {uid: each.reason for uid, each in refused.items()}
 
 

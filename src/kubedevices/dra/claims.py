@@ -99,14 +99,16 @@ def _driver_of(entry: Mapping[str, Any]) -> str:
     return str((entry.get("opaque") or {}).get("driver", ""))
 
 
-class Holder(NamedTuple):
+class ClaimHolder(NamedTuple):
     """A claim that holds devices: its name and what it got."""
 
     claim: str
     results: tuple[Result, ...]
 
 
-def check_free(claim: ClaimReference, results: Iterable[Result], holders: Iterable[Holder]) -> None:
+def check_free(
+    claim: ClaimReference, results: Iterable[Result], holders: Iterable[ClaimHolder]
+) -> None:
     """Raise `ClaimRefused` if one of `holders`, the other claims, holds a device of `results`."""
     taken = {
         result.device: holder.claim

@@ -25,7 +25,7 @@ from kubedevices.dra.publisher import Publisher
 from kubedevices.dra.service import ClaimService
 from kubedevices.dra.slices import Offer, describe_refused, offer_of
 from kubedevices.dra.sockets import DriverSockets
-from kubedevices.dra.traces import Traces
+from kubedevices.dra.traces import StateFiles
 from kubedevices.dra.tree_lookup import TreeLookup
 from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
@@ -96,7 +96,7 @@ class DraDriver:
             guard=self._guard,
             metadata=settings.metadata,
         )
-        self._traces = Traces(settings.data_dir(domain))
+        self._traces = StateFiles(settings.data_dir(domain))
         self.publisher = Publisher(self._api, domain, settings.node_name)
         """Writes the ResourceSlices."""
 

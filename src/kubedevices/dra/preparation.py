@@ -13,12 +13,12 @@ from pathlib import Path
 from kubedevices.allocation import ClaimDevice, ClaimReference
 from kubedevices.device import Mount
 from kubedevices.dra.claim_cdi import Given, claim_spec
-from kubedevices.dra.claims import Group, Holder, Result, check_free
+from kubedevices.dra.claims import ClaimHolder, Group, Result, check_free
 from kubedevices.dra.metadata import RequestMetadata
 from kubedevices.dra.metadata_files import DIRECTORY, MetadataFiles
 from kubedevices.dra.names import cdi_kind
 from kubedevices.dra.prepared import PreparedClaim, PreparedClaims, PreparedDevice
-from kubedevices.dra.slices import Offered
+from kubedevices.dra.slices import TypedDevice
 from kubedevices.errors import CdiWriteFailed, ClaimRefused, PreparedUnwritable
 from kubedevices.host import cdi_specs
 
@@ -123,7 +123,7 @@ class Preparation:
         self,
         claim: ClaimReference,
         results: tuple[Result, ...],
-        offered: Mapping[str, Offered],
+        offered: Mapping[str, TypedDevice],
         groups: tuple[Group, ...] = (),
     ) -> None:
         """Note that a claim is begun.
@@ -138,7 +138,11 @@ class Preparation:
         check_free(
             claim,
             results,
-            (Holder(str(each.reference), each.results) for each in others if self._is_of_now(each)),
+            (
+                ClaimHolder(str(each.reference), each.results)
+                for each in others
+                if self._is_of_now(each)
+            ),
         )
         devices = tuple(PreparedDevice(each) for each in results)
         self._claims.put(

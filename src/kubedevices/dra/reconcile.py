@@ -30,7 +30,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SlicePlan:
     """Slices to delete (as they are), then to update, then to create (as they shall be)."""
 
     delete: tuple[Object, ...] = ()
@@ -75,7 +75,7 @@ def decide(
     wanted: Sequence[Sequence[DeviceObject]],
     pool: Pool,
     adopted: Adopted | None = None,
-) -> Plan:
+) -> SlicePlan:
     """Return what to write, given our slices on the server and the devices of each wanted slice."""
     adopted = adopted or Adopted()
     slices = list(found)
@@ -98,9 +98,9 @@ def decide(
     # need a generation of their own.
     if is_complete and len(changed) <= 1:
         update = [_updated(kept[i], wanted[i], highest, len(wanted)) for i in changed]
-        return Plan(tuple(delete), tuple(update))
+        return SlicePlan(tuple(delete), tuple(update))
     generation = highest + 1
-    return Plan(
+    return SlicePlan(
         tuple(delete),
         tuple(_updated(kept[i], wanted[i], generation, len(wanted)) for i in sorted(kept)),
         tuple(

@@ -26,7 +26,7 @@ from kubedevices.dra.metadata import (
     names_of,
 )
 from kubedevices.dra.preparation import Preparation
-from kubedevices.dra.slices import Offer, Offered
+from kubedevices.dra.slices import Offer, TypedDevice
 from kubedevices.errors import ApiRefused, ApiUnreachable, ClaimRefused, KubedevicesError
 from kubedevices.kubelet_api.dra import ClaimAnswer, DeviceHealth, HealthStatus
 from kubedevices.plugin import hook_threads
@@ -232,7 +232,7 @@ class ClaimService:
     ) -> Ready:
         """Let the author prepare a claim that was begun; what fails is undone."""
         begun: list[Group] = []
-        offered: Mapping[str, Offered] = offer.devices if offer else {}
+        offered: Mapping[str, TypedDevice] = offer.devices if offer else {}
         try:
             given = await self._author.give(results, offered)
             for group in groups:

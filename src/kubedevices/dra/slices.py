@@ -24,7 +24,7 @@ DeviceObject = dict[str, Any]
 _OWN_ATTRIBUTES = ("id", "type")
 
 
-class Offered(NamedTuple):
+class TypedDevice(NamedTuple):
     """One device that a driver offers: its type and itself."""
 
     device_type: str
@@ -39,7 +39,7 @@ class Offer:
     server would take: device type and ID, and why.
     """
 
-    devices: Mapping[str, Offered]
+    devices: Mapping[str, TypedDevice]
     objects: tuple[DeviceObject, ...]
     refused: Mapping[DeviceKey, str]
 
@@ -74,7 +74,7 @@ def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer
 
     `effect` is that of the taint of an unhealthy device.
     """
-    devices: dict[str, Offered] = {}
+    devices: dict[str, TypedDevice] = {}
     objects: list[DeviceObject] = []
     refused: dict[DeviceKey, str] = {}
     for key, label in device_labels(tree).items():
@@ -86,7 +86,7 @@ def offer_of(tree: DeviceTree, driver: str, effect: str = "NoSchedule") -> Offer
             refused[key] = problem or f"another device has the name {label!r} already"
             continue
         assert isinstance(made, dict)
-        devices[label] = Offered(device_type, device)
+        devices[label] = TypedDevice(device_type, device)
         objects.append(made)
     return Offer(devices, tuple(objects), refused)
 

@@ -9,7 +9,7 @@ from kubedevices.host import untrusted_files
 SLICES_FILE = "has-slices"
 
 
-class Traces:
+class StateFiles:
     """The traces in a driver's data directory."""
 
     def __init__(self, directory: Path) -> None:

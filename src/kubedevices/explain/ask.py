@@ -23,12 +23,12 @@ from kubedevices.errors import (
 )
 from kubedevices.explain.facts import (
     Allocation,
-    Answers,
     DeviceState,
     PluginAnswer,
-    Refusal,
+    RefusedPlugin,
+    RegistrySocket,
+    ResourceFacts,
     ResourceState,
-    Watched,
 )
 from kubedevices.kubelet_api.clients import DevicePluginClient, PluginRegistrationClient
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
@@ -50,11 +50,11 @@ async def ask(
     pod_resources: Path,
     checkpoint: Path,
     proxy_state_dir: Path | None = None,
-) -> Answers:
+) -> ResourceFacts:
     """Return what the node says, or else the kubelet; with the checkpoint, and a proxy's word."""
     proxied = await ask_proxy((proxy_state_dir or state_dir) / PROXY_SOCKET_NAME)
     unasked = []
-    answers = Answers()
+    answers = ResourceFacts()
     try:
         answers = await _ask_node(socket_dir, state_dir)
     except CannotAsk as error:
@@ -63,34 +63,34 @@ async def ask(
             answers = await _ask_kubelet(pod_resources)
         except KubeletSilent as silent:
             unasked.append(str(silent))
-            answers = Answers(is_kubelet=True, is_silent=True, waited=silent.seconds)
+            answers = ResourceFacts(is_kubelet=True, is_silent=True, waited=silent.seconds)
         except CannotAsk as refused:
             unasked.append(str(refused))
     answers = read_checkpoint(checkpoint, answers)
     return replace(answers, unasked=tuple(unasked), proxied=proxied)
 
 
-async def _ask_node(socket_dir: Path, state_dir: Path) -> Answers:
+async def _ask_node(socket_dir: Path, state_dir: Path) -> ResourceFacts:
     async with await ControlClient.connect(socket_dir, state_dir) as client:
         document = await client.devices()
         try:
             registrations = await client.registrations()
         except (CannotAsk, NodeError):  # a node of an older version
             registrations = {}
-    return Answers(
+    return ResourceFacts(
         f"node of {socket_dir}",
         resources=_resources_of(document, registrations.get("sockets", {})),
         refusals=tuple(
-            Refusal(each["resource"], each["socket"], each["reason"])
+            RefusedPlugin(each["resource"], each["socket"], each["reason"])
             for each in registrations.get("refused", ())
         ),
         topology_policy=registrations.get("topology_policy"),
     )
 
 
-async def _ask_kubelet(socket: Path) -> Answers:
+async def _ask_kubelet(socket: Path) -> ResourceFacts:
     resources = _resources_of(await ask_kubelet(socket, timeout=DEADLINE))
-    return Answers(f"kubelet at {socket}", is_kubelet=True, resources=resources)
+    return ResourceFacts(f"kubelet at {socket}", is_kubelet=True, resources=resources)
 
 
 def _resources_of(
@@ -122,7 +122,7 @@ def _device(document: Mapping[str, Any]) -> DeviceState:
 # ---------------------------------------------------------------- checkpoint
 
 
-def read_checkpoint(path: Path, answers: Answers) -> Answers:
+def read_checkpoint(path: Path, answers: ResourceFacts) -> ResourceFacts:
     """Return `answers` with what the checkpoint says: what containers were given, and more."""
     try:
         data = read_bytes(path)
@@ -154,21 +154,21 @@ def read_checkpoint(path: Path, answers: Answers) -> Answers:
 # ---------------------------------------------------------------- plugins
 
 
-async def ask_registry(directory: Path) -> tuple[Watched, ...]:
+async def ask_registry(directory: Path) -> tuple[RegistrySocket, ...]:
     """Ask each socket in the plugin registry directory what it is, as a kubelet may at any time."""
     found = await asyncio.to_thread(find_sockets, directory)
     return tuple(await asyncio.gather(*map(_ask_watched, sorted(found))))
 
 
-async def _ask_watched(socket: Path) -> Watched:
+async def _ask_watched(socket: Path) -> RegistrySocket:
     try:
         async with await GrpcChannel.dial(socket, timeout=DEADLINE) as channel:
             client = PluginRegistrationClient(channel)
-            return Watched(socket, await client.get_info(timeout=DEADLINE))
+            return RegistrySocket(socket, await client.get_info(timeout=DEADLINE))
     except DialError as error:
-        return Watched(socket, problem=f"nobody answers: {error.reason}")
+        return RegistrySocket(socket, problem=f"nobody answers: {error.reason}")
     except WireError as error:
-        return Watched(socket, problem=f"it does not answer GetInfo: {error}")
+        return RegistrySocket(socket, problem=f"it does not answer GetInfo: {error}")
 
 
 async def ask_plugins(sockets: Sequence[Path]) -> dict[Path, PluginAnswer]:

@@ -16,7 +16,7 @@ SANDBOX = "POD"
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessFacts:
     """A running process: its number and the name the kernel knows it by.
 
     `pod` is `namespace/name`, or its uid where the name is not known; empty outside of pods.
@@ -48,7 +48,7 @@ class Socket:
 
     path: Path
     refusal: str = ""
-    listener: Process | None = None
+    listener: ProcessFacts | None = None
     connections: int | None = None
     since: float = 0
     answer: "PluginAnswer | None" = None
@@ -75,7 +75,7 @@ class LostSocket:
     """
 
     path: Path
-    listener: Process | None = None
+    listener: ProcessFacts | None = None
     connections: int | None = None
     is_apart: bool = False
 
@@ -97,7 +97,7 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class RegistrySocket:
     """A socket in the plugin registry directory and what it says it is."""
 
     path: Path
@@ -109,7 +109,7 @@ class Watched:
 class Kubelet:
     """A kubelet that runs here, as far as its command line and configuration file tell."""
 
-    process: Process
+    process: ProcessFacts
     root_dir: Path
     topology_policy: str | None = None
 
@@ -141,7 +141,7 @@ class ResourceState:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedPlugin:
     """A plugin that a node of ours did not accept."""
 
     resource: str
@@ -161,7 +161,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ResourceFacts:
     """What was said about resources; `source` names who said it, empty when nobody did.
 
     `registered` is the checkpoint's list: the IDs that were healthy when it was written.
@@ -173,7 +173,7 @@ class Answers:
     source: str = ""
     is_kubelet: bool = False
     resources: Mapping[str, ResourceState] = field(default_factory=dict)
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusedPlugin, ...] = ()
     topology_policy: str | None = None
     checkpoint: Path | None = None
     checkpoint_problem: str = ""
@@ -192,7 +192,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFile:
+class FileFacts:
     """A device file that a container is given, as the host has it.
 
     `kind` is c, b or p, `directory`, `file`, or empty when it is missing; with a `problem` it could
@@ -221,7 +221,7 @@ class Selinux:
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class ContainerFile:
     """One device as a process in a container has it; `kind` is empty when it is not there.
 
     `is_main` is the container's first process. `is_above_modes` where the process may open a file
@@ -230,7 +230,7 @@ class Inside:
     program that cannot be read.
     """
 
-    process: Process
+    process: ProcessFacts
     container_path: str
     kind: str = ""
     major: int = 0

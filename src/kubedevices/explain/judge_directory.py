@@ -11,13 +11,13 @@ from kubedevices.explain.facts import (
     NO_PERMISSION,
     NO_SOCKET,
     NOBODY,
-    Answers,
     Directory,
     Kubelet,
     LostSocket,
-    Process,
+    ProcessFacts,
+    RegistrySocket,
+    ResourceFacts,
     Socket,
-    Watched,
 )
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.resource_name import explain_resource_name
@@ -65,7 +65,7 @@ def judge_directory(directory: Directory, kubelets: Iterable[Kubelet]) -> list[F
 
 
 def judge_kubelet_socket(
-    directory: Directory, kubelets: Iterable[Kubelet], answers: Answers
+    directory: Directory, kubelets: Iterable[Kubelet], answers: ResourceFacts
 ) -> list[Finding]:
     """Say whether a plugin can register here."""
     socket = directory.kubelet
@@ -102,7 +102,7 @@ def judge_kubelet_socket(
     return [ok(Step.KUBELET_SOCKET, path, f"{who} accepts registrations")]
 
 
-def _judge_stopped(step: Step, path: str, listener: Process | None) -> Finding | None:
+def _judge_stopped(step: Step, path: str, listener: ProcessFacts | None) -> Finding | None:
     """A process that is stopped accepts connections, by the kernel, and never answers."""
     if listener is None or listener.state.upper() != "T":
         return None
@@ -155,7 +155,7 @@ def judge_path_length(directory: Path, resource: str = "") -> list[Finding]:
     return [] if resource else [ok(Step.PATH_LENGTH, str(directory), found)]
 
 
-def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding]:
+def judge_plugin_sockets(directory: Directory, answers: ResourceFacts) -> list[Finding]:
     """Say who serves each socket, and which plugins the kubelet does not know."""
     is_served = directory.kubelet is not None and not directory.kubelet.refusal
     served_since = directory.kubelet.since if directory.kubelet and is_served else None
@@ -191,7 +191,7 @@ def judge_plugin_sockets(directory: Directory, answers: Answers) -> list[Finding
     return findings
 
 
-def judge_registry(watched: Iterable[Watched]) -> list[Finding]:
+def judge_registry(watched: Iterable[RegistrySocket]) -> list[Finding]:
     """Say of the sockets in the plugin registry directory which are device plugins, and well."""
     findings = []
     for each in watched:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kubedevices.cdi import CdiRegistry
 from kubedevices.explain.commands import events_of, open_in
-from kubedevices.explain.facts import Allocation, HostFile, Inside, Selinux
+from kubedevices.explain.facts import Allocation, ContainerFile, FileFacts, Selinux
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.words import some_of
 
@@ -37,7 +37,7 @@ def judge_answers(allocations: Sequence[Allocation], checkpoint: str) -> list[Fi
     return []
 
 
-def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
+def judge_host_file(file: FileFacts, selinux: Selinux) -> list[Finding]:
     """Say whether a device file is what a container can be given, and keep."""
     if file.problem:
         found = f"cannot be looked at: {file.problem}"
@@ -64,7 +64,7 @@ def judge_host_file(file: HostFile, selinux: Selinux) -> list[Finding]:
     return findings + _judge_label(file, selinux)
 
 
-def _judge_link(file: HostFile, number: str) -> list[Finding]:
+def _judge_link(file: FileFacts, number: str) -> list[Finding]:
     folder = _FOLDERS.get(file.kind)
     if folder is None:
         return []
@@ -83,7 +83,7 @@ def _judge_link(file: HostFile, number: str) -> list[Finding]:
     ]
 
 
-def _judge_mode(file: HostFile) -> list[Finding]:
+def _judge_mode(file: FileFacts) -> list[Finding]:
     if file.mode & _OTHERS_MAY_USE == _OTHERS_MAY_USE:
         return [ok(Step.PERMISSIONS, file.path, "everybody may read and write it")]
     if file.mode & _GROUP_MAY_USE == _GROUP_MAY_USE:
@@ -97,7 +97,7 @@ def _judge_mode(file: HostFile) -> list[Finding]:
     return [warning(Step.PERMISSIONS, file.path, found, advice)]
 
 
-def _access(file: HostFile | Inside, wanted: int) -> str:
+def _access(file: FileFacts | ContainerFile, wanted: int) -> str:
     """Return what lets another user than root open a file of this owner and mode."""
     ways = []
     if (file.mode >> 3) & wanted == wanted:
@@ -115,7 +115,7 @@ def _access(file: HostFile | Inside, wanted: int) -> str:
     return ", or ".join(ways)
 
 
-def _judge_label(file: HostFile, selinux: Selinux) -> list[Finding]:
+def _judge_label(file: FileFacts, selinux: Selinux) -> list[Finding]:
     if not selinux.is_enforcing:
         return [ok(Step.SELINUX, file.path, "SELinux is not enforced on this host")]
     if selinux.use_devices:
@@ -160,7 +160,7 @@ def judge_cdi(names: Iterable[str], registry: CdiRegistry) -> list[Finding]:
 
 
 def judge_inside(
-    allocation: Allocation, seen: Iterable[Inside] | None, files: Mapping[str, HostFile]
+    allocation: Allocation, seen: Iterable[ContainerFile] | None, files: Mapping[str, FileFacts]
 ) -> list[Finding]:
     """Say whether the container that holds devices has them, and whether its process may open them.
 
@@ -195,7 +195,7 @@ def judge_inside(
     return findings
 
 
-def _of_container(name: str, seen: Iterable[Inside]) -> list[Inside]:
+def _of_container(name: str, seen: Iterable[ContainerFile]) -> list[ContainerFile]:
     """Return what the processes of one container have, its first process in front.
 
     A kubelet's containers tell their names; of others, all are taken but the usual sandboxes.
@@ -209,7 +209,7 @@ def _of_container(name: str, seen: Iterable[Inside]) -> list[Inside]:
 
 
 def _judge_there(
-    at: str, here: Sequence[Inside], host: HostFile | None, permissions: str
+    at: str, here: Sequence[ContainerFile], host: FileFacts | None, permissions: str
 ) -> list[Finding]:
     inside = here[0]
     path, numbers = inside.container_path, (inside.major, inside.minor)
@@ -239,7 +239,7 @@ def _judge_there(
     return [*findings, problem(Step.CGROUP, at, found, advice)]
 
 
-def _judge_users(at: str, here: Sequence[Inside], permissions: str) -> Finding:
+def _judge_users(at: str, here: Sequence[ContainerFile], permissions: str) -> Finding:
     """Say whether the first process may open it, and which other users in there may not."""
     wanted = 4 * ("r" in permissions) | 2 * ("w" in permissions)
     first = here[0]
@@ -259,7 +259,7 @@ def _judge_users(at: str, here: Sequence[Inside], permissions: str) -> Finding:
     return problem(Step.CONTAINER, at, found, advice)
 
 
-def _may_open(inside: Inside, wanted: int) -> bool:
+def _may_open(inside: ContainerFile, wanted: int) -> bool:
     """Whether user, groups and mode let a process do what is `wanted`: 4 read, 2 write."""
     mode = inside.mode
     if inside.is_above_modes:
@@ -271,7 +271,7 @@ def _may_open(inside: Inside, wanted: int) -> bool:
     return mode & wanted == wanted
 
 
-def _permits(devices_list: str, inside: Inside, permissions: str) -> bool:
+def _permits(devices_list: str, inside: ContainerFile, permissions: str) -> bool:
     """Whether the devices.list of a version 1 cgroup has what a device needs."""
     for line in devices_list.splitlines():
         kind, _, rest = line.partition(" ")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from kubedevices.device import Health
 from kubedevices.explain.commands import log_of
-from kubedevices.explain.facts import Answers, DeviceState, ResourceState, Socket
+from kubedevices.explain.facts import DeviceState, ResourceFacts, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, ok, problem, unknown, warning
 from kubedevices.middleware.replicas import device_of
 from kubedevices.resource_name import explain_resource_name, suggest_resource_name
@@ -27,7 +27,7 @@ def judge_name(resource: str) -> Finding:
 
 def judge_registration(
     resource: str,
-    answers: Answers,
+    answers: ResourceFacts,
     plugins: Sequence[Socket],
     state: ResourceState | None = None,
 ) -> list[Finding]:
@@ -56,7 +56,7 @@ def judge_registration(
     return _judge_at_node(answers.resources[resource], answers.source)
 
 
-def _judge_unknown(resource: str, answers: Answers) -> Finding:
+def _judge_unknown(resource: str, answers: ResourceFacts) -> Finding:
     known = answers.known
     if not answers.source:
         found = "neither a node nor a kubelet could be asked"
@@ -107,7 +107,7 @@ def _judge_at_node(state: ResourceState, source: str) -> list[Finding]:
 
 
 def _judge_at_kubelet(
-    resource: str, state: ResourceState | None, answers: Answers, plugins: Sequence[Socket]
+    resource: str, state: ResourceState | None, answers: ResourceFacts, plugins: Sequence[Socket]
 ) -> list[Finding]:
     """A kubelet tells only healthy devices and held ones: the rest is put together."""
     at = answers.source

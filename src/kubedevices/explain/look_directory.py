@@ -22,7 +22,7 @@ from kubedevices.explain.facts import (
     NOBODY,
     Directory,
     LostSocket,
-    Process,
+    ProcessFacts,
     Socket,
 )
 from kubedevices.explain.look_processes import PROC_ROOT, described, process
@@ -152,10 +152,10 @@ class _Look:
         connections = self._connections(path, listener) if listener else None
         return Socket(path, "", self._described(listener), connections, _bound_at(path))
 
-    def _described(self, found: Process | None) -> Process | None:
+    def _described(self, found: ProcessFacts | None) -> ProcessFacts | None:
         return found and described(found, self.opened.proc_root, self.pods)
 
-    def _connections(self, path: Path, listener: Process) -> int | None:
+    def _connections(self, path: Path, listener: ProcessFacts) -> int | None:
         """Count accepted connections of the listening socket that is this file, if that is clear.
 
         In a container the directory may have another path, so the name of the file decides; a
@@ -172,7 +172,7 @@ class _Look:
         ]
         return self.opened.accepted(named[0].inode) if len(named) == 1 else None
 
-    def _is_here(self, found: UnixSocket, owner: Process) -> bool | None:
+    def _is_here(self, found: UnixSocket, owner: ProcessFacts) -> bool | None:
         """Whether a socket was made in this directory; None where that cannot be seen."""
         try:
             return self.opened.folder(found, owner).samefile(self.directory)
@@ -215,12 +215,12 @@ class _Look:
                 lost.append(self._lost(path, each, owner))
         return lost
 
-    def _is_nodes(self, found: UnixSocket, owner: Process) -> bool:
+    def _is_nodes(self, found: UnixSocket, owner: ProcessFacts) -> bool:
         """Whether its directory is that of another node, which is in a container as a whole."""
         return (self.opened.folder(found, owner) / KUBELET_SOCKET_NAME).exists()
 
     def _lost(
-        self, path: Path, found: UnixSocket, owner: Process | None, *, is_apart: bool = False
+        self, path: Path, found: UnixSocket, owner: ProcessFacts | None, *, is_apart: bool = False
     ) -> LostSocket:
         connections = self.opened.accepted(found.inode)
         return LostSocket(path, self._described(owner), connections, is_apart)

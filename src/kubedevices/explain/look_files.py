@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kubedevices.errors import NotADeviceFile
-from kubedevices.explain.facts import HostFile, Inside, Process, Selinux
+from kubedevices.explain.facts import ContainerFile, FileFacts, ProcessFacts, Selinux
 from kubedevices.explain.look_processes import PROC_ROOT, described, processes, read_text
 from kubedevices.host.device_files import char_link, place_of
 from kubedevices.host.sysfs import DEV_ROOT, SYSFS_ROOT
@@ -26,7 +26,7 @@ _KINDS = {
 }
 
 
-def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> HostFile:
+def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> FileFacts:
     """Return what the host has at `path`, links followed."""
     place = place_of(path, dev_root=dev_root)
     try:
@@ -34,7 +34,7 @@ def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> HostFile:
     except OSError as error:
         is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         reason = "" if is_missing else (error.strerror or str(error)).lower()
-        return HostFile(path, problem=reason)
+        return FileFacts(path, problem=reason)
     try:
         link = char_link(path, dev_root=dev_root) or ""
     except NotADeviceFile:
@@ -43,7 +43,7 @@ def look_at_file(path: str, *, dev_root: Path = DEV_ROOT) -> HostFile:
         label = os.getxattr(place, "security.selinux").decode().rstrip("\0")
     except OSError:
         label = ""
-    return HostFile(path, *_node(status), link, label)
+    return FileFacts(path, *_node(status), link, label)
 
 
 def _node(status: os.stat_result) -> tuple[str, int, int, int, int, int]:
@@ -75,14 +75,14 @@ def processes_of_pods(
     pod_uids: Iterable[str],
     proc_root: Path = PROC_ROOT,
     names: Mapping[str, str] = MappingProxyType({}),
-) -> dict[str, list[Process]]:
+) -> dict[str, list[ProcessFacts]]:
     """Return the processes of each pod that has any: those whose cgroup names its uid.
 
     `names` are those of pods by their uid.
     """
     # With the systemd driver, names of cgroups have underscores in the place of dashes.
     spellings = {uid: (uid, uid.replace("-", "_")) for uid in pod_uids if uid}
-    found: dict[str, list[Process]] = {}
+    found: dict[str, list[ProcessFacts]] = {}
     if not spellings:
         return found
     for each in processes(proc_root):
@@ -96,17 +96,17 @@ def processes_of_pods(
 
 
 def look_inside(
-    seen: Iterable[Process],
+    seen: Iterable[ProcessFacts],
     paths: Iterable[str],
     *,
     proc_root: Path = PROC_ROOT,
     sysfs_root: Path = SYSFS_ROOT,
-) -> list[Inside] | None:
+) -> list[ContainerFile] | None:
     """Return each of `paths` as these processes have it; None when we may not look into any.
 
     A process that is not there any more, or hidden from us, is left out.
     """
-    found: list[Inside] = []
+    found: list[ContainerFile] = []
     visible = False
     paths = list(paths)
     for each in seen:
@@ -124,20 +124,22 @@ def look_inside(
     return found if visible else None
 
 
-def _inside(process: Process, root: Path, path: str, about: str, cgroup: str | None) -> Inside:
+def _inside(
+    process: ProcessFacts, root: Path, path: str, about: str, cgroup: str | None
+) -> ContainerFile:
     """Look at one device; `about` is the process' status, `cgroup` what it permits."""
     try:
         # Not through links: an absolute link in a container would lead to a file of ours.
         status = os.lstat(root / path.lstrip("/"))
     except OSError:
-        return Inside(process, path)
+        return ContainerFile(process, path)
     fields = dict(line.split(":\t", 1) for line in about.splitlines() if ":\t" in line)
     user = [int(each) for each in fields.get("Uid", "0 0").split()]
     group = [int(each) for each in fields.get("Gid", "0 0").split()]
     groups = {group[1], *(int(each) for each in fields.get("Groups", "").split())}
     # A process with this capability passes all modes, but only for users of its own user namespace.
     may_override = bool(int(fields.get("CapEff", "0"), 16) & _CAP_DAC_OVERRIDE)
-    return Inside(
+    return ContainerFile(
         process,
         path,
         *_node(status),
@@ -158,7 +160,7 @@ def _has_user(uid_map: Path, uid: int) -> bool:
     return False
 
 
-def _devices_list(process: Process, proc_root: Path, sysfs_root: Path) -> str | None:
+def _devices_list(process: ProcessFacts, proc_root: Path, sysfs_root: Path) -> str | None:
     """Return what the devices cgroup of a process permits; None with cgroup version 2."""
     groups = read_text(proc_root / str(process.pid) / "cgroup") or ""
     for line in groups.splitlines():

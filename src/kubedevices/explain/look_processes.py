@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from kubedevices.explain.facts import SANDBOX, Kubelet, Process
+from kubedevices.explain.facts import SANDBOX, Kubelet, ProcessFacts
 
 PROC_ROOT = Path("/proc")
 HOST_ROOT = Path("/")
@@ -30,7 +30,7 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _KUBELETS = {"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "k0s", "hyperkube", "rke2"}
 
 
-def processes(proc_root: Path = PROC_ROOT) -> Iterator[Process]:
+def processes(proc_root: Path = PROC_ROOT) -> Iterator[ProcessFacts]:
     """Yield every process, in the order of their numbers."""
     try:
         names = [each.name for each in proc_root.iterdir()]
@@ -41,15 +41,15 @@ def processes(proc_root: Path = PROC_ROOT) -> Iterator[Process]:
             yield found
 
 
-def process(pid: int, proc_root: Path = PROC_ROOT) -> Process | None:
+def process(pid: int, proc_root: Path = PROC_ROOT) -> ProcessFacts | None:
     """Return the process with this number; None if we do not see it."""
     name = read_text(proc_root / str(pid) / "comm")
-    return Process(pid, name.strip()) if pid > 0 and name is not None else None
+    return ProcessFacts(pid, name.strip()) if pid > 0 and name is not None else None
 
 
 def described(
-    found: Process, proc_root: Path = PROC_ROOT, names: Mapping[str, str] = _NO_NAMES
-) -> Process:
+    found: ProcessFacts, proc_root: Path = PROC_ROOT, names: Mapping[str, str] = _NO_NAMES
+) -> ProcessFacts:
     """Return the process with its pod, container and state; `names` are those of pods by uid.
 
     A kubelet mounts a file for the last words of a container from a directory that has the name of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kubedevices.explain.facts import Process
+from kubedevices.explain.facts import ProcessFacts
 from kubedevices.explain.look_processes import PROC_ROOT, in_root, processes, read_text
 
 _LISTENS = 0x10000  # __SO_ACCEPTCON
@@ -48,12 +48,12 @@ class OpenSockets:
 
     by_inode: dict[int, UnixSocket] = field(default_factory=dict)
     tables: set[str] = field(default_factory=set)
-    open_by: dict[Process, frozenset[int]] = field(default_factory=dict)
+    open_by: dict[ProcessFacts, frozenset[int]] = field(default_factory=dict)
     proc_root: Path = PROC_ROOT
 
-    def listening(self) -> Iterator[tuple[UnixSocket, Process | None]]:
+    def listening(self) -> Iterator[tuple[UnixSocket, ProcessFacts | None]]:
         """Yield every listening socket with a process that has it open."""
-        owners: dict[int, Process] = {}
+        owners: dict[int, ProcessFacts] = {}
         for each, inodes in self.open_by.items():
             for inode in inodes:
                 # The process with the lowest number: mostly the parent of those that inherited the
@@ -77,15 +77,15 @@ class OpenSockets:
             each is not None and not each.listens and each.path == listener.path for each in found
         )
 
-    def is_still_open(self, socket: UnixSocket, owner: Process) -> bool:
+    def is_still_open(self, socket: UnixSocket, owner: ProcessFacts) -> bool:
         """Whether a process has not closed a socket since: it may just be ending."""
         return socket.inode in (_inodes(owner, self.proc_root) or ())
 
-    def sees(self, process: Process | None) -> bool:
+    def sees(self, process: ProcessFacts | None) -> bool:
         """Whether the sockets of the network namespace of a process were read."""
         return process is not None and _namespace(process, self.proc_root) in self.tables
 
-    def folder(self, socket: UnixSocket, owner: Process) -> Path:
+    def folder(self, socket: UnixSocket, owner: ProcessFacts) -> Path:
         """Return the directory of a socket as its owner has it, as a path for us."""
         path = Path(socket.path)
         place = self.proc_root / str(owner.pid)
@@ -111,14 +111,14 @@ def open_sockets(proc_root: Path = PROC_ROOT) -> OpenSockets:
     return found
 
 
-def _namespace(process: Process, proc_root: Path) -> str:
+def _namespace(process: ProcessFacts, proc_root: Path) -> str:
     try:
         return str((proc_root / str(process.pid) / "ns" / "net").readlink())
     except OSError:
         return ""
 
 
-def _inodes(process: Process, proc_root: Path) -> frozenset[int] | None:
+def _inodes(process: ProcessFacts, proc_root: Path) -> frozenset[int] | None:
     """Return the sockets that a process has open; files it closes meanwhile are left out."""
     found = []
     try:

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kubedevices.device import Health
-from kubedevices.explain.facts import Allocation, Answers, DeviceState, ResourceState, Socket
+from kubedevices.explain.facts import Allocation, DeviceState, ResourceFacts, ResourceState, Socket
 from kubedevices.explain.finding import Finding, Step, warning
 from kubedevices.words import counted, some_of
 
 
-def completed(name: str, plugins: Sequence[Socket], answers: Answers) -> ResourceState | None:
+def completed(name: str, plugins: Sequence[Socket], answers: ResourceFacts) -> ResourceState | None:
     """Return what is known of a resource; its plugin, if it was asked, adds unhealthy devices."""
     state = answers.resources.get(name)
     if not answers.is_kubelet or name not in answers.known:
@@ -46,7 +46,7 @@ def completed(name: str, plugins: Sequence[Socket], answers: Answers) -> Resourc
     )
 
 
-def held_now(resource: str, answers: Answers, names: Mapping[str, str]) -> list[Allocation]:
+def held_now(resource: str, answers: ResourceFacts, names: Mapping[str, str]) -> list[Allocation]:
     """Return what containers hold by the checkpoint, without pods that have ended.
 
     A kubelet drops these when it admits the next pod; until then it names them no more. `names` are
@@ -61,7 +61,7 @@ def held_now(resource: str, answers: Answers, names: Mapping[str, str]) -> list[
     return [each for each in found if {each.pod_uid, names.get(each.pod_uid)} & {None, *live}]
 
 
-def judge_rivals(plugins: Iterable[Socket], answers: Answers) -> list[Finding]:
+def judge_rivals(plugins: Iterable[Socket], answers: ResourceFacts) -> list[Finding]:
     """Say whether more plugins are connected than there are resources, and which are too many.
 
     A node of ours says which socket serves a resource; at a kubelet plugins have to be asked.
@@ -116,7 +116,7 @@ def _healthy_ids(plugin: Socket) -> frozenset[str]:
     return frozenset(each.id for each in listed if each.health == Health.HEALTHY)
 
 
-def _healthy(name: str, answers: Answers) -> frozenset[str]:
+def _healthy(name: str, answers: ResourceFacts) -> frozenset[str]:
     """Return the healthy devices of a resource, as the kubelet tells."""
     state = answers.resources.get(name)
     devices = state.devices if state else ()

@@ -1,6 +1,6 @@
 """The way of a device, from the plugin directory into a container: gathers facts, has them judged.
 
-The one place in this package that knows both. What `kubedevices explain` prints is a `Report`.
+The one place in this package that knows both. What `kubedevices explain` prints is a `Diagnosis`.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from kubedevices.errors import NotPermitted
 from kubedevices.explain import ask
 from kubedevices.explain.facts import (
     NO_PERMISSION,
-    Answers,
     Directory,
-    HostFile,
+    FileFacts,
     Kubelet,
-    Process,
+    ProcessFacts,
+    RegistrySocket,
+    ResourceFacts,
     ResourceState,
     Socket,
-    Watched,
 )
 from kubedevices.explain.finding import Finding, Outcome, Step, in_order, problem, unknown, worst
 from kubedevices.explain.judge_claims import judge_claims
@@ -83,7 +83,7 @@ class ResourceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Diagnosis:
     """Everything that was found; `source` names who was asked, empty when nobody answered."""
 
     socket_dir: Path
@@ -107,7 +107,7 @@ class Report:
         }
 
 
-async def explain(places: Places, resource: str = "", *, ask_plugins: bool = False) -> Report:
+async def explain(places: Places, resource: str = "", *, ask_plugins: bool = False) -> Diagnosis:
     """Look, ask and judge; of all resources, or of one. Raises `CannotAsk`."""
     running = await asyncio.to_thread(kubelets, places.proc_root, places.host_root)
     roots = dict.fromkeys(
@@ -162,7 +162,7 @@ async def explain(places: Places, resource: str = "", *, ask_plugins: bool = Fal
     reports = await asyncio.to_thread(
         lambda: tuple(_explain_resource(each, seen) for each in wanted)
     )
-    return Report(places.socket_dir, answers.source, in_order(findings), reports)
+    return Diagnosis(places.socket_dir, answers.source, in_order(findings), reports)
 
 
 def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
@@ -180,7 +180,7 @@ def _policy(directory: Directory, running: Sequence[Kubelet]) -> str | None:
 
 
 def _plugins_of(
-    resource: str, directory: Directory, watched: Iterable[Watched]
+    resource: str, directory: Directory, watched: Iterable[RegistrySocket]
 ) -> tuple[Socket, ...]:
     """Return the sockets that may be the plugin's of a resource: those of the registry tell."""
     found = [Socket(each.path) for each in watched if each.info and each.info.name == resource]
@@ -194,7 +194,7 @@ async def _with_plugins_asked(directory: Directory) -> Directory:
     return replace(directory, plugins=plugins)
 
 
-def _judge_checkpoint(answers: Answers) -> list[Finding]:
+def _judge_checkpoint(answers: ResourceFacts) -> list[Finding]:
     """A checkpoint that cannot be read hides what containers got."""
     if not answers.checkpoint_problem:
         return []
@@ -221,9 +221,9 @@ class _Seen:
 
     places: Places
     directory: Directory
-    watched: tuple[Watched, ...]
-    answers: Answers
-    pods: Mapping[str, Sequence[Process]]
+    watched: tuple[RegistrySocket, ...]
+    answers: ResourceFacts
+    pods: Mapping[str, Sequence[ProcessFacts]]
     names: Mapping[str, str]
 
 
@@ -253,7 +253,7 @@ def _explain_files(name: str, seen: _Seen) -> list[Finding]:
     checkpoint = str(answers.checkpoint or places.socket_dir / CHECKPOINT_NAME)
     findings = judge_answers(allocations, checkpoint)
     selinux = look_at_selinux(places.sysfs_root)
-    files: dict[str, HostFile] = {}
+    files: dict[str, FileFacts] = {}
     for spec in (spec for each in allocations for spec in each.response.devices):
         if spec.host_path not in files:
             file = look_at_file(spec.host_path, dev_root=places.dev_root)

@@ -30,7 +30,7 @@ _HEAD = struct.Struct("iIII")
 _READ_SIZE = 65536
 
 
-class Event(NamedTuple):
+class FileEvent(NamedTuple):
     """What happened: `watch` is -1 when events were lost, `name` empty for the directory itself."""
 
     watch: int
@@ -62,7 +62,7 @@ class Inotify:
         """Watch no more; what was deleted is not watched any more already."""
         self._checked(self._remove(self.fd, watch))
 
-    def read(self) -> Iterator[Event]:
+    def read(self) -> Iterator[FileEvent]:
         """Give what has happened up to now, without waiting."""
         try:
             data = os.read(self.fd, _READ_SIZE)
@@ -72,7 +72,7 @@ class Inotify:
         while at < len(data):
             watch, mask, _, length = _HEAD.unpack_from(data, at)
             at += _HEAD.size + length
-            yield Event(watch, mask, data[at - length : at].rstrip(b"\0"))
+            yield FileEvent(watch, mask, data[at - length : at].rstrip(b"\0"))
 
     def close(self) -> None:
         """Give the queue up, and every watch."""

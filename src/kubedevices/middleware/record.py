@@ -94,11 +94,11 @@ class Recorded(Middleware):
             self.file.add_list(f"{self.domain}/{name}", tree.sent(name) or tree.devices(name))
         return tree
 
-    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "Recording":
+    def relay(self, inner: Hooks, device_type: str, inner_type: str) -> "RecordingRelay":
         """Note what the type offers, and return what notes its calls."""
         options = message_json.to_json(OPTIONS, OPTIONS.to_wire(inner.options))
         self.file.add_options(f"{self.domain}/{inner_type}", options)
-        return Recording(self, inner, device_type, inner_type)
+        return RecordingRelay(self, inner, device_type, inner_type)
 
     async def scan(self, notifier: Notifier) -> None:
         """Write until the scan ends; then what is left, for two seconds at most."""
@@ -123,7 +123,7 @@ class Recorded(Middleware):
         self.count("record_lines_lost", times=lines)
 
 
-class Recording(Relay):
+class RecordingRelay(Relay):
     """Notes the calls of one device type."""
 
     adds = frozenset({Allocator, PostAllocator})

@@ -24,17 +24,17 @@ REDACTED = "REDACTED"
 """Stands for the value of a variable in a record whose first line names `env` in `redacted`."""
 
 
-class Call(NamedTuple):
+class CallMessages(NamedTuple):
     """The messages of one call."""
 
     request: Message[Any]
     response: Message[Any]
 
 
-CALLS: Mapping[str, Call] = {
-    ALLOCATE: Call(convert.ALLOCATE_REQUEST, convert.ALLOCATE_RESPONSE),
-    PREFER: Call(convert.PREFERRED_REQUEST, convert.PREFERRED_RESPONSE),
-    PRE_START: Call(convert.PRE_START_REQUEST, convert.PRE_START_RESPONSE),
+CALLS: Mapping[str, CallMessages] = {
+    ALLOCATE: CallMessages(convert.ALLOCATE_REQUEST, convert.ALLOCATE_RESPONSE),
+    PREFER: CallMessages(convert.PREFERRED_REQUEST, convert.PREFERRED_RESPONSE),
+    PRE_START: CallMessages(convert.PRE_START_REQUEST, convert.PRE_START_RESPONSE),
 }
 """The calls of a container's life."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from kubedevices.config.yaml_source import Report
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import CannotRead, ConfigError, KubedevicesError
 from kubedevices.host.file_watch import FileWatch
 from kubedevices.plugin import hook_threads
@@ -42,9 +42,9 @@ class ConfigFollower(Generic[Config]):
     `is_in_force` is False while the file says something that could not be used.
     """
 
-    apply: Callable[[Config, Report], None]
+    apply: Callable[[Config, SourceProblems], None]
 
-    def __init__(self, file: Path, load: Callable[[Path], tuple[Config, Report]]) -> None:
+    def __init__(self, file: Path, load: Callable[[Path], tuple[Config, SourceProblems]]) -> None:
         self.reloads = self.failed_reloads = 0
         self.is_in_force = True
         self.read_at = time.time()
@@ -99,7 +99,7 @@ class ConfigFollower(Generic[Config]):
         self.read_at = time.time()
         _log.info("%s: read again, %s", self._file, counted(len(config.resources), "resource"))
 
-    def _read(self) -> tuple[Config, Report]:
+    def _read(self) -> tuple[Config, SourceProblems]:
         return self._load(self._file)
 
     def _problems(self, error: KubedevicesError) -> Iterable[object]:

@@ -19,7 +19,7 @@ from kubedevices.kubelet_api.services import registration_methods
 from kubedevices.node.arrival.plugin_directory import accepts_connections, clean_plugin_directory
 from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.probe.change_signal import ChangeSignal
-from kubedevices.probe.reception import Asking, Reception, by_the_clock
+from kubedevices.probe.reception import Reception, TimedCall, by_the_clock
 from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
@@ -48,7 +48,7 @@ class Probe:
         *,
         dial_limit: float = 10,
         outside: Callable[[str], Path] = Path,
-        ask: Asking = by_the_clock,
+        ask: TimedCall = by_the_clock,
     ) -> None:
         self.socket_dir = socket_dir
         self.kubelet_socket = socket_dir / KUBELET_SOCKET_NAME

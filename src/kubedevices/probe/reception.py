@@ -23,7 +23,7 @@ T = TypeVar("T")
 _REDIAL = 0.02
 
 
-class Asking(Protocol):
+class TimedCall(Protocol):
     """Asks a plugin something within a limit of seconds, however these are counted."""
 
     async def __call__(self, attempt: Callable[[float], Awaitable[T]], limit: float) -> T:
@@ -45,7 +45,7 @@ class Reception:
         *,
         dial_limit: float,
         outside: Callable[[str], Path],
-        ask: Asking,
+        ask: TimedCall,
     ) -> None:
         self._socket_dir, self._change_signal = socket_dir, change_signal
         self._dial_limit, self._outside, self._ask = dial_limit, outside, ask

@@ -28,7 +28,7 @@ from kubedevices.probe.change_signal import ChangeSignal
 from kubedevices.wire.unix_grpc import GrpcChannel
 
 
-class DeviceList(NamedTuple):
+class ReceivedList(NamedTuple):
     """One message of a stream: when it came, how large it was, what it said."""
 
     at: float
@@ -46,12 +46,12 @@ class DeviceList(NamedTuple):
         return frozenset(self.devices)
 
 
-class Stream:
+class ListStream:
     """One open ListAndWatch, read as fast as it comes."""
 
     def __init__(self, channel: GrpcChannel, change_signal: ChangeSignal) -> None:
         self._channel, self._change_signal = channel, change_signal
-        self.lists: list[DeviceList] = []
+        self.lists: list[ReceivedList] = []
         self.opened_at = asyncio.get_running_loop().time()
         self.end = ""
         self._reading = asyncio.create_task(self._read(), name="probe's ListAndWatch")
@@ -62,11 +62,11 @@ class Stream:
         return not self._reading.done()
 
     @property
-    def latest(self) -> DeviceList | None:
+    def latest(self) -> ReceivedList | None:
         """The last list, if there was any."""
         return self.lists[-1] if self.lists else None
 
-    async def first(self, timeout: float) -> DeviceList | None:
+    async def first(self, timeout: float) -> ReceivedList | None:
         """Wait for the first list."""
         await self._change_signal.until(lambda: self.lists or not self.is_open, timeout)
         return self.lists[0] if self.lists else None
@@ -81,7 +81,7 @@ class Stream:
         messages = self._channel.stream(LIST_AND_WATCH, EMPTY)
         try:
             async for message in messages:
-                received = DeviceList(loop.time(), len(message), device_list_from_wire(message))
+                received = ReceivedList(loop.time(), len(message), device_list_from_wire(message))
                 self.lists.append(received)
                 self._change_signal.notify()
             self.end = "the plugin ended it without an error"
@@ -103,7 +103,7 @@ class PluginSession:
         self.channel, self._change_signal = channel, change_signal
         self.client = DevicePluginClient(channel)
         self.options = PluginOptions()
-        self.stream: Stream | None = None
+        self.stream: ListStream | None = None
 
     def __repr__(self) -> str:
         state = "open" if self.is_alive else "over"
@@ -115,18 +115,18 @@ class PluginSession:
         return not self.channel.closed.is_set()
 
     @property
-    def lists(self) -> Sequence[DeviceList]:
+    def lists(self) -> Sequence[ReceivedList]:
         """Every list of the kubelet's own stream."""
         return self.stream.lists if self.stream else ()
 
     @property
-    def latest(self) -> DeviceList | None:
+    def latest(self) -> ReceivedList | None:
         """The last of them."""
         return self.stream.latest if self.stream else None
 
-    def open_stream(self) -> Stream:
+    def open_stream(self) -> ListStream:
         """Open one more ListAndWatch on this connection."""
-        return Stream(self.channel, self._change_signal)
+        return ListStream(self.channel, self._change_signal)
 
     async def dial_again(self, timeout: float) -> "PluginSession":
         """Return a second connection to the same socket; raises `DialError`."""

@@ -15,7 +15,7 @@ from kubedevices.device_tree import DeviceTree
 from kubedevices.dra.driver import DraDriver
 from kubedevices.dra.kubeconfig import find_access
 from kubedevices.dra.options import DraOptions, DraSettings
-from kubedevices.dra.traces import Traces
+from kubedevices.dra.traces import StateFiles
 from kubedevices.errors import KubedevicesError
 from kubedevices.host import untrusted_files
 from kubedevices.plugin import scanning
@@ -123,7 +123,7 @@ class Bridge:
     async def run(self) -> None:
         """Run the drivers until cancelled; one that fails is begun again after a pause."""
         for domain in self._known():
-            if Traces(self._settings.data_dir(domain)).are_there():
+            if StateFiles(self._settings.data_dir(domain)).are_there():
                 self._scanner_of(domain)  # pods give claims back, be the plugin there or not
         tasks: dict[str, asyncio.Task[None]] = {}
         try:

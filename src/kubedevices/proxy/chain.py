@@ -69,7 +69,7 @@ WithPlace: TypeAlias = Callable[[str, str, str], str]
 """Returns a text with the place of a glob, of which it gets the key of the rule and the glob."""
 
 
-class Place(NamedTuple):
+class ChainPlace(NamedTuple):
     """Where a chain stands."""
 
     domain: str
@@ -87,7 +87,7 @@ class _Layer(NamedTuple):
 
     name: str
     value: Callable[[ResourceRule], Any]
-    make: Callable[[Scanner, Any, Place], Middleware]
+    make: Callable[[Scanner, Any, ChainPlace], Middleware]
     use: Callable[[Any, Any], None] | None = None
 
 
@@ -103,7 +103,7 @@ def make_chain(
     `with_place` puts before a text where the file has a glob. Raises `UsageError`.
     """
     domain = renamed(inside, inside.device_type, rule.rename).domain
-    place = Place(domain, inside, state_dir)
+    place = ChainPlace(domain, inside, state_dir)
     scanner: Scanner = plugin
     layers: dict[str, Middleware] = {}
     for layer in _LAYERS:
@@ -182,7 +182,7 @@ def _pci_rule(pci: PciKey) -> PciRule:
     )
 
 
-def _make_renamed(scanner: Scanner, name: str, place: Place) -> Renamed:
+def _make_renamed(scanner: Scanner, name: str, place: ChainPlace) -> Renamed:
     """Rename types; the domain is the runner's."""
     inside = place.inside
     text = name.replace("{domain}", inside.domain).partition("/")[2]

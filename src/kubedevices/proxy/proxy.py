@@ -24,7 +24,7 @@ from kubedevices.proxy.plugin_calls import CallLimits
 from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
-from kubedevices.proxy.rules import Rules
+from kubedevices.proxy.rules import LiveRules
 from kubedevices.proxy.state_service import telling_state
 from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
 
@@ -48,14 +48,14 @@ class Proxy:
         plugin_dir: Path = INSIDE_DIR,
         state_dir: Path = STATE_DIR,
         registry_dir: Path | None = None,
-        rules: Rules | None = None,
+        rules: LiveRules | None = None,
         on_allocated: Callable[[str, float], None] | None = None,
         limits: CallLimits = CallLimits(),  # noqa: B008 - a frozen value
         timing: Timing | None = None,
         dra: "DraOptions | None" = None,
     ) -> None:
         """With `dra`, plugins are DRA drivers, and nothing registers in `socket_dir`."""
-        self.rules = rules or Rules()
+        self.rules = rules or LiveRules()
         self.rules.changed = self._use
         self._state_dir = state_dir
         self._options: RunnerOptions = {

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from kubedevices.config.durations import parse_duration
 from kubedevices.config.yaml_config import Complain, key, load_config
-from kubedevices.config.yaml_source import KeyPath, Report
+from kubedevices.config.yaml_source import KeyPath, SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem
 from kubedevices.proxy.rule_keys import (
     DURATION_HINT,
@@ -153,7 +153,7 @@ def is_pattern(name: str) -> bool:
     return _WILDCARDS.search(name) is not None
 
 
-def load_proxy_config(file: Path) -> tuple[ProxyConfig, Report]:
+def load_proxy_config(file: Path) -> tuple[ProxyConfig, SourceProblems]:
     """Read `file`; raises `CannotRead`, or `ConfigError` with every mistake in it."""
     config, report = load_config(file, ProxyConfig)
     if problems := [*_merging_patterns(config, report), *_doubled_names(config, report)]:
@@ -161,7 +161,7 @@ def load_proxy_config(file: Path) -> tuple[ProxyConfig, Report]:
     return config, report
 
 
-def _merging_patterns(config: ProxyConfig, report: Report) -> list[ConfigProblem]:
+def _merging_patterns(config: ProxyConfig, report: SourceProblems) -> list[ConfigProblem]:
     """Return patterns that give one name, or one file, to all of their resources."""
     shared = [
         report.place(("resources", name, "record", "file"))._replace(
@@ -181,7 +181,7 @@ def _merging_patterns(config: ProxyConfig, report: Report) -> list[ConfigProblem
     ]
 
 
-def _doubled_names(config: ProxyConfig, report: Report) -> list[ConfigProblem]:
+def _doubled_names(config: ProxyConfig, report: SourceProblems) -> list[ConfigProblem]:
     """Return rules of different resources that produce one name."""
     makers: dict[str, list[str]] = defaultdict(list)
     for name, rule in config.resources.items():

@@ -70,7 +70,7 @@ class RecordedResource:
 
 
 @dataclass
-class Recording:
+class ReadRecord:
     """All that the files of a record hold; `problems` are for people."""
 
     resources: dict[str, RecordedResource]
@@ -85,7 +85,7 @@ class Recording:
         return (min(times), max(times)) if times else (0.0, 0.0)
 
 
-def read_recording(files: Iterable[Path]) -> Recording:
+def read_recording(files: Iterable[Path]) -> ReadRecord:
     """Read all `files`, in any order; raises `CannotRead` for one that is no record."""
     reading = _Reading()
     for file in files:
@@ -176,7 +176,7 @@ class _Reading:
             return
         self._lines.append(_Line(time, place, parts))
 
-    def finish(self) -> Recording:
+    def finish(self) -> ReadRecord:
         """Return what all lines say, in the order of their times."""
         resources: dict[str, RecordedResource] = {}
         waiting: dict[tuple[str, str, Any], tuple[float, Any]] = {}
@@ -196,7 +196,7 @@ class _Reading:
             resources[name].answers.setdefault((call, key), [Answer(0.0, error=silence)])
         left_out = len(self._problems) - _TOLD
         problems = self._problems[:_TOLD] + ([f"and {left_out} more"] if left_out > 0 else [])
-        return Recording(resources, problems, self._is_redacted, self._lost)
+        return ReadRecord(resources, problems, self._is_redacted, self._lost)
 
 
 def _bounded_lines(stream: Any) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NoReturn, Self
 
-from kubedevices.config.yaml_source import Report
+from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.errors import ConfigError, ConfigProblem, UsageError
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.proxy.proxy_config import (
@@ -24,10 +24,12 @@ IDLE_AFTER = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Rules:
+class LiveRules:
     """Without a file every resource passes. `changed` is called when the file has changed."""
 
-    def __init__(self, config: ProxyConfig | None = None, report: Report | None = None) -> None:
+    def __init__(
+        self, config: ProxyConfig | None = None, report: SourceProblems | None = None
+    ) -> None:
         self.config = config or ProxyConfig()
         self.changed: Callable[[], None] = lambda: None
         self.follower: ConfigFollower[ProxyConfig] | None = None
@@ -94,7 +96,7 @@ class Rules:
             return str(place._replace(problem=text, suggestion="is it misspelt?"))
         return text
 
-    def _use(self, config: ProxyConfig, report: Report) -> None:
+    def _use(self, config: ProxyConfig, report: SourceProblems) -> None:
         self.config, self._report = config, report
         self._has_news.set()
         self.changed()

@@ -17,7 +17,7 @@ from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import report_lines
 from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
-from kubedevices.conformance.timing import Timing
+from kubedevices.conformance.timing import CheckTiming
 from kubedevices.conformance.trigger import Trigger
 from kubedevices.errors import KubedevicesError
 from kubedevices.modes import serve
@@ -42,7 +42,7 @@ def conformance(
     only: Iterable[str] = (),
     skip: Iterable[str] = (),
     trigger: str = "",
-    check_timing: Timing | None = None,
+    check_timing: CheckTiming | None = None,
     **options: Unpack[RunnerOptions],
 ) -> list[CheckResult]:
     """Check a plugin made of `scanner`; return all results, raise `NotConformant` for a failure.
@@ -58,7 +58,7 @@ def conformance(
 
     async def check() -> list[CheckResult]:
         async with serve(scanner, domain=domain, **options):
-            return await run_checks(target, checks, check_timing or Timing())
+            return await run_checks(target, checks, check_timing or CheckTiming())
 
     began = time.monotonic()
     thread = LoopThread("conformance")

@@ -1,4 +1,4 @@
-"""The scanner as each of the two APIs sees it: `Half`, and `PluginHalf` for the device plugin."""
+"""The scanner as each of the two APIs sees it: `HalfScanner`; `PluginHalf` for device plugins."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.two_apis.custody import Custody
 
 
-class Half(Scanner):
+class HalfScanner(Scanner):
     """Reports the trees that it is given; the abilities are those of `whole`."""
 
     def __init__(self, whole: Scanner) -> None:
@@ -44,7 +44,7 @@ class Half(Scanner):
         return self._whole.abilities_of(device_type)
 
 
-class PluginHalf(Half):
+class PluginHalf(HalfScanner):
     """Refuses to allocate what `custody` does not offer."""
 
     def __init__(self, whole: Scanner, custody: Custody) -> None:

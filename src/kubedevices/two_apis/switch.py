@@ -16,7 +16,7 @@ from kubedevices.dra.guard import KubeletGuard
 from kubedevices.dra.names import DeviceKey, device_labels
 from kubedevices.dra.options import DraSettings
 from kubedevices.dra.plugin_view import PluginView
-from kubedevices.dra.traces import Traces
+from kubedevices.dra.traces import StateFiles
 from kubedevices.errors import UsageError
 from kubedevices.host.boot_id import read_boot_id
 from kubedevices.plugin import hook_threads, scanning
@@ -28,7 +28,7 @@ from kubedevices.plugin.scanner import Scanner
 from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.tree_updates import TreeUpdates
 from kubedevices.two_apis.custody import Custody, CustodyTiming
-from kubedevices.two_apis.halves import Half, PluginHalf
+from kubedevices.two_apis.halves import HalfScanner, PluginHalf
 from kubedevices.two_apis.held_note import HeldNote
 from kubedevices.two_apis.mode_source import ModeSource
 from kubedevices.two_apis.modes_of_devices import Mode, Selector
@@ -60,7 +60,7 @@ class ApiSwitch:
         self._guard = _SwitchGuard(
             self, KubeletGuard(domain, settings.pod_resources, settings.guard_timing)
         )
-        self._halves = PluginHalf(scanner, self._custody), Half(scanner)
+        self._halves = PluginHalf(scanner, self._custody), HalfScanner(scanner)
         self.plugin = PluginRunner(self._halves[0], domain=domain, **of_plugins(options))
         """The device plugin; it serves nothing while no device is in its API."""
 
@@ -69,7 +69,7 @@ class ApiSwitch:
         )
         """The DRA driver; it runs from when it is needed first."""
 
-        self._traces = Traces(settings.data_dir(domain))
+        self._traces = StateFiles(settings.data_dir(domain))
         self._note = HeldNote(settings.data_dir(domain), read_boot_id())
         # `_noted`: what the file says. `_returning`: what it said at the start, after a reboot, of
         # pods that are not admitted again yet; their devices go back to the device plugin for so

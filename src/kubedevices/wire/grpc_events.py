@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kubedevices.errors import RpcError
 from kubedevices.wire.grpc_framing import MessageReader
-from kubedevices.wire.http2_output import Stream
+from kubedevices.wire.http2_output import Http2Stream
 
 if TYPE_CHECKING:
     from kubedevices.wire.header_block import Fields
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOTHING = memoryview(b"")
 
 
-class Call(Stream):
+class Call(Http2Stream):
     """One RPC on one connection. Its owner keeps its own state in `owner`."""
 
     __slots__ = (

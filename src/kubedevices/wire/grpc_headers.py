@@ -56,7 +56,7 @@ def request_headers(method: str, timeout: float | None) -> Fields:
     return fields if timeout is None else (*fields, (b"grpc-timeout", format_timeout(timeout)))
 
 
-class Request(NamedTuple):
+class RequestHead(NamedTuple):
     """The head of a call; `refusal` says why it cannot be one."""
 
     method: str
@@ -64,20 +64,20 @@ class Request(NamedTuple):
     refusal: Fields | None = None
 
 
-def parse_request(fields: Mapping[bytes, bytes]) -> Request:
+def parse_request(fields: Mapping[bytes, bytes]) -> RequestHead:
     """Return what a client asks for, or why that is no gRPC."""
     path = fields.get(b":path", b"").decode("ascii", "replace")
     if fields.get(b":method") != b"POST":
-        return Request(path, None, ((b":status", b"405"), (b"allow", b"POST")))
+        return RequestHead(path, None, ((b":status", b"405"), (b"allow", b"POST")))
     if not is_grpc(fields.get(b"content-type")):
-        return Request(path, None, ((b":status", b"415"),))
+        return RequestHead(path, None, ((b":status", b"415"),))
     timeout = None
     if b"grpc-timeout" in fields:
         timeout = parse_timeout(fields[b"grpc-timeout"])
         if timeout is None:
             text = "malformed grpc-timeout"
-            return Request(path, None, trailers_only(StatusCode.INTERNAL, text))
-    return Request(path, timeout)
+            return RequestHead(path, None, trailers_only(StatusCode.INTERNAL, text))
+    return RequestHead(path, timeout)
 
 
 def is_grpc(content_type: bytes | None) -> bool:

@@ -26,7 +26,7 @@ MAX_DATA = 65536
 MAX_REMEMBERED = 1024
 
 
-class Stream:
+class Http2Stream:
     """The state of a stream in a session; base of `grpc_events.Call`."""
 
     __slots__ = ("has_headers", "is_closed", "is_ended", "promised", "room", "stream_id", "window")
@@ -44,7 +44,7 @@ class Stream:
         self.is_ended = self.is_closed = False  # the peer sends nothing more; we do not
 
 
-S = TypeVar("S", bound=Stream)
+S = TypeVar("S", bound=Http2Stream)
 
 
 class Http2Output(Generic[S]):

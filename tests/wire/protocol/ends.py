@@ -19,7 +19,7 @@ from kubedevices.errors import ProtocolError
 from kubedevices.wire.header_block import HeaderBlock
 from kubedevices.wire.http2_frames import ErrorCode
 from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, Limits
-from kubedevices.wire.http2_output import Stream
+from kubedevices.wire.http2_output import Http2Stream
 from kubedevices.wire.http2_session import Http2Session
 from tests.wire.frames import ACK, GOAWAY, OK, PING, REQUEST, RST_STREAM, SETTINGS, parse
 
@@ -84,7 +84,7 @@ def _joined(facts: list[Fact]) -> Iterator[Fact]:
             yield fact
 
 
-class _Recorder(Http2Session[Stream]):
+class _Recorder(Http2Session[Http2Stream]):
     """Our session, writing down what happens."""
 
     def __init__(self, *, is_client: bool) -> None:
@@ -92,28 +92,28 @@ class _Recorder(Http2Session[Stream]):
         self.facts: list[Fact] = []
         super().__init__(clock=lambda: 0.0, limits=LIMITS)
 
-    def new_stream(self) -> Stream:
-        return Stream()
+    def new_stream(self) -> Http2Stream:
+        return Http2Stream()
 
-    def on_headers(self, stream: Stream, block: HeaderBlock, *, is_end: bool) -> None:
+    def on_headers(self, stream: Http2Stream, block: HeaderBlock, *, is_end: bool) -> None:
         self.facts.append(("headers", stream.stream_id, block.fields))
         if is_end:
             self.facts.append(("end", stream.stream_id))
 
-    def on_data(self, stream: Stream, data: bytes, size: int) -> None:
+    def on_data(self, stream: Http2Stream, data: bytes, size: int) -> None:
         self.facts.append(("data", stream.stream_id, data))
         self.acknowledge(stream, size)
 
-    def on_end(self, stream: Stream, trailers: HeaderBlock | None) -> None:
+    def on_end(self, stream: Http2Stream, trailers: HeaderBlock | None) -> None:
         if trailers is not None:
             self.facts.append(("headers", stream.stream_id, trailers.fields))
         self.facts.append(("end", stream.stream_id))
 
-    def on_reset(self, stream: Stream, code: int, fault: str) -> None:
+    def on_reset(self, stream: Http2Stream, code: int, fault: str) -> None:
         if not fault:
             self.facts.append(("reset", stream.stream_id, code))
 
-    def on_room(self, stream: Stream) -> None: ...
+    def on_room(self, stream: Http2Stream) -> None: ...
 
     def on_settings(self) -> None: ...
 
@@ -145,7 +145,7 @@ class Ours(End):
 
     def open(self) -> None:
         """Begin a request."""
-        self.session.open_stream(Stream(), tuple(REQUEST))
+        self.session.open_stream(Http2Stream(), tuple(REQUEST))
 
     def finish(self, stream: int) -> None:
         """End our side."""

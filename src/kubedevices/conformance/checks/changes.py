@@ -30,7 +30,7 @@ from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.conformance.stage import Stage
 from kubedevices.device import Health
-from kubedevices.probe.session import Stream
+from kubedevices.probe.session import ListStream
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
@@ -46,10 +46,10 @@ theme = Theme(
 )
 
 
-class Watched:
+class WatchedStreams:
     """The streams of one resource while devices change."""
 
-    def __init__(self, plugin: Plugin, main: Stream, second: Stream) -> None:
+    def __init__(self, plugin: Plugin, main: ListStream, second: ListStream) -> None:
         self.plugin = plugin
         self.streams = {"kubelet's": main, "second": second}
         self._before: dict[str, Content] = {}
@@ -95,7 +95,7 @@ async def change(stage: Stage) -> Verdicts:
             assert plugin.session.stream
             second = await stack.enter_async_context(plugin.another_stream())
             await plugin.first_of(second, stage.timing.first_list)
-            watched.append(Watched(plugin, plugin.session.stream, second))
+            watched.append(WatchedStreams(plugin, plugin.session.stream, second))
         try:
             slowest = await _change_once(stage, watched)
             touched = [each for each in watched if each.is_touched()]
@@ -114,7 +114,7 @@ async def change(stage: Stage) -> Verdicts:
     return {name: verdicts.get(name, untouched) for name in stage.resources}
 
 
-async def _change_once(stage: Stage, watched: list[Watched]) -> float:
+async def _change_once(stage: Stage, watched: list[WatchedStreams]) -> float:
     """Trigger one change; return how long it took until no stream was behind another."""
     for each in watched:
         each.look()
@@ -133,7 +133,7 @@ async def _change_once(stage: Stage, watched: list[Watched]) -> float:
     return took
 
 
-async def _judge(watched: Watched, slowest: float, often: str = "") -> Verdict:
+async def _judge(watched: WatchedStreams, slowest: float, often: str = "") -> Verdict:
     try:
         if late := watched.behind():
             limit = watched.plugin.timing.change
@@ -145,7 +145,7 @@ async def _judge(watched: Watched, slowest: float, often: str = "") -> Verdict:
     return Verdict(Status.PASS, f"both streams had it within {slowest:.2f} s{often}")
 
 
-async def _must_be_withdrawn(plugin: Plugin, ended: list[Stream]) -> None:
+async def _must_be_withdrawn(plugin: Plugin, ended: list[ListStream]) -> None:
     """Where the plugin ended its streams, the resource is gone: nobody may get in any more."""
     if not ended:
         return
@@ -234,5 +234,5 @@ async def recovers(stage: Stage) -> str:
     return "as before in the end"
 
 
-def _healthy(stream: Stream | None) -> frozenset[str]:
+def _healthy(stream: ListStream | None) -> frozenset[str]:
     return frozenset(stream.latest.healthy if stream and stream.latest else ())

@@ -7,15 +7,15 @@ from itertools import pairwise
 from kubedevices.conformance.check import Broken, NotTried
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.stage import Stage
-from kubedevices.conformance.trigger import Call
+from kubedevices.conformance.trigger import TriggerRun
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import WireError
-from kubedevices.probe.session import Stream
+from kubedevices.probe.session import ListStream
 
 Content = frozenset[ReportedDevice]
 
 
-def content_of(stream: Stream | None) -> Content:
+def content_of(stream: ListStream | None) -> Content:
     """Return what a stream said last, nothing if it said nothing."""
     return stream.latest.content if stream and stream.latest else frozenset()
 
@@ -95,7 +95,7 @@ async def undo(stage: Stage) -> None:
     changes.is_known = True
 
 
-async def _run_in_shell(stage: Stage, call: Call, what: str) -> None:
+async def _run_in_shell(stage: Stage, call: TriggerRun, what: str) -> None:
     log = stage.place.root / f"{what}-output"
     process = await stage.supervisor.start(call.argv(), env=call.environment(), log=log)
     if not await stage.until_ended(process, stage.timing.call) or process.code != 0:

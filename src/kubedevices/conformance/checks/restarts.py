@@ -21,7 +21,7 @@ from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
 from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
-from kubedevices.probe.session import DeviceList
+from kubedevices.probe.session import ReceivedList
 from kubedevices.words import counted
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
@@ -352,7 +352,7 @@ async def restart_once(stage: Stage, number: int) -> None:
         raise Broken(f"restart {number}: {error.evidence}", stage.last_words()) from error
 
 
-async def list_of(stage: Stage, resource: str) -> DeviceList:
+async def list_of(stage: Stage, resource: str) -> ReceivedList:
     """Return the list of a resource that came back, waiting for it."""
     now = asyncio.get_running_loop().time()
     return await _on_the_last(stage, resource, Plugin.device_list, now)

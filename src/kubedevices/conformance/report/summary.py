@@ -91,10 +91,10 @@ class Run:
         """Whether a finding is known of every resource that has it."""
         return all(self.reason(result) for result in finding.results)
 
-    def words_about(self, finding: FindingOf) -> list["Line"]:
+    def words_about(self, finding: FindingOf) -> list["FindingDetail"]:
         """Return all there is to know about a finding of this run."""
         reasons = dict.fromkeys(filter(None, map(self.reason, finding.results)))
-        known = [Line("known", "\n".join(reasons))] if reasons else []
+        known = [FindingDetail("known", "\n".join(reasons))] if reasons else []
         return [*known, *words_about(finding)]
 
     @property
@@ -163,7 +163,7 @@ class Run:
         )
 
 
-class Line(NamedTuple):
+class FindingDetail(NamedTuple):
     """One thing to know about a finding."""
 
     title: str
@@ -180,18 +180,18 @@ def happened(finding: FindingOf) -> str:
     return "\n".join(f"{', '.join(names)}: {evidence}" for evidence, names in said.items())
 
 
-def words_about(finding: FindingOf) -> list[Line]:
+def words_about(finding: FindingOf) -> list[FindingDetail]:
     """Return what happened, what a node would suffer, the rule and its source, how to mend it."""
     check = finding.check
     stories = dict.fromkeys(result.verdict.story for result in finding.results)
     lines = [
-        Line("happened", happened(finding)),
-        Line("said", "\n".join(filter(None, stories))),
-        Line("rule", check.rule),
-        Line("on a node", check.suffers),
-        Line("source", check.source),
-        Line("mend", check.mend),
-        Line("seen in", check.seen),
+        FindingDetail("happened", happened(finding)),
+        FindingDetail("said", "\n".join(filter(None, stories))),
+        FindingDetail("rule", check.rule),
+        FindingDetail("on a node", check.suffers),
+        FindingDetail("source", check.source),
+        FindingDetail("mend", check.mend),
+        FindingDetail("seen in", check.seen),
     ]
     return [line for line in lines if line.text]
 

@@ -22,7 +22,7 @@ class RegisteredPlugin(NamedTuple):
     type: str = "DevicePlugin"
 
 
-class Plan(NamedTuple):
+class RegistryPlan(NamedTuple):
     """The operations to begin now; at most one operation per path."""
 
     unregister: tuple[Path, ...]
@@ -49,7 +49,7 @@ class RegistryState:
 
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
 
-    def plan(self, found: Mapping[Path, Hashable], now: float) -> Plan:
+    def plan(self, found: Mapping[Path, Hashable], now: float) -> RegistryPlan:
         """Compare what was `found`, path to file, with what is registered; mark it as under way."""
         for path in found:
             self._sockets.setdefault(path, _Socket())
@@ -67,7 +67,7 @@ class RegistryState:
             elif now >= socket.not_before:
                 socket.is_busy = True
                 register.append(path)
-        return Plan(tuple(unregister), tuple(register))
+        return RegistryPlan(tuple(unregister), tuple(register))
 
     def registered(self, path: Path, plugin: RegisteredPlugin, file: Hashable) -> None:
         """Take note of a success: `file` is what was at `path` when it began."""
