@@ -169,7 +169,9 @@ def test_a_wait_ends_with_the_plugin(bench: Bench) -> None:
         bench.wait_for(RESOURCE)
 
 
-def test_a_wait_that_is_over_says_what_there_is(bench: Bench, scanner: Shown) -> None:
+def test_a_wait_timeout_on_the_bench_reports_the_device_counts(
+    bench: Bench, scanner: Shown
+) -> None:
     """The message has the numbers, a note the plugins."""
     with pytest.raises(NotInTime, match="widget capacity 3") as caught:
         bench.wait_for(RESOURCE, capacity=4, timeout=0.1)

@@ -93,7 +93,7 @@ def test_an_unseen_failure_is_an_error_of_the_test(run_tests: RunTests) -> None:
     assert "OSError: no bus" in ran.stdout
 
 
-def test_a_session_without_it_pays_nothing(run_tests: RunTests) -> None:
+def test_an_unused_pytest_plugin_loads_no_modules(run_tests: RunTests) -> None:
     """Neither asyncio nor any module of ours but two is loaded."""
     ran = run_tests(
         """\

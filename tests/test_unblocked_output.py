@@ -66,7 +66,7 @@ def pipe() -> Iterator[Pipe]:
         made.stream.close()
 
 
-def test_nothing_waits_and_what_had_no_room_is_told_where_it_is_missing(pipe: Pipe) -> None:
+def test_a_full_pipe_drops_lines_and_reports_their_number(pipe: Pipe) -> None:
     """The oldest lines are kept, then comes how many are missing, then what is new."""
     filled = pipe.fill()
     stream = UnblockedStream(pipe.stream, limit=10 * len(LINE))

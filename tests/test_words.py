@@ -11,7 +11,7 @@ def test_case_does_not_count() -> None:
     assert closest("PETNAME", ["petName"]) == "petName"
 
 
-def test_a_word_that_is_like_none_means_nothing() -> None:
+def test_an_unlike_word_has_no_suggestion() -> None:
     assert closest("xyz", ["petName"]) == ""
     assert did_you_mean("xyz", ["petName"]) == ""
     assert closest("anything", []) == ""
@@ -26,7 +26,7 @@ def test_words_for_the_end_of_a_message() -> None:
     assert did_you_mean("scna", ["scan"]) == ", did you mean 'scan'?"
 
 
-def test_one_thing_has_no_plural_s() -> None:
+def test_a_count_of_one_is_singular() -> None:
     assert [counted(number, "device") for number in range(3)] == [
         "0 devices",
         "1 device",

@@ -85,7 +85,7 @@ def test_a_preference_that_comes_later_says_when_it_counts(
     assert caplog.text.count("after a restart of this plugin only") == 1
 
 
-async def test_more_than_one_can_be_refused(tmp_path: Path) -> None:
+async def test_a_request_for_two_replicas_can_be_refused(tmp_path: Path) -> None:
     """With replicas, two of them may be the same device."""
     one = AllocateRequest((ContainerAllocateRequest(("card-a::0",)),))
     two = AllocateRequest((ContainerAllocateRequest(("card-a::0", "card-a::1")),))

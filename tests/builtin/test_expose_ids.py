@@ -83,7 +83,7 @@ def test_a_link_that_comes_later_renames_nothing(
     assert list(again.devices("x")) == restarted
 
 
-def test_a_twin_renames_nothing(tmp_path: Path) -> None:
+def test_a_second_device_with_the_same_serial_renames_nothing(tmp_path: Path) -> None:
     """Neither when it comes nor when it goes, whichever of the two goes."""
     dev, sysfs, file = tmp_path / "dev", tmp_path / "sys", tmp_path / "host.yaml"
     dev.mkdir()

@@ -63,7 +63,7 @@ def test_a_class_of_another_driver_of_ours_is_not_taken_over(
     assert deploy("--mode", "dra", "--name", "one") == 0
 
 
-def test_who_may_not_see_them_undeploys_a_plugin(cluster: FakeCluster) -> None:
+def test_undeploy_works_without_the_right_to_list_dra_objects(cluster: FakeCluster) -> None:
     """A device plugin has none of them; nor does an old cluster know these kinds."""
     assert deploy() == 0
     words = ("get clusterrole", "get validating", "get deviceclass")
@@ -72,7 +72,7 @@ def test_who_may_not_see_them_undeploys_a_plugin(cluster: FakeCluster) -> None:
     assert not cluster.names()
 
 
-def test_what_may_be_seen_is_removed(cluster: FakeCluster) -> None:
+def test_undeploy_removes_the_dra_objects_that_it_may_list(cluster: FakeCluster) -> None:
     """A cluster that does not know one of the kinds."""
     assert deploy("--mode", "dra") == 0
     cluster.write(refuse={"get clusterrole,": "no such kind", "get deviceclass ": "no such kind"})

@@ -35,7 +35,7 @@ def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--mode dra --kubeconfig {d}/none", "none"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_contradicting_mode_options_are_refused(
     words: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At once, and without a traceback."""

@@ -113,7 +113,7 @@ def test_without_a_resource_every_plugin_behind_the_proxy_has_a_line(
     assert line.endswith(f"the kubelet gets {RESOURCE}")
 
 
-def test_a_problem_is_a_no_with_what_to_do(
+def test_a_problem_exits_1_and_prints_advice_and_command(
     node: NodeThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, an advice, and a command in a line of its own."""

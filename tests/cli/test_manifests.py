@@ -495,7 +495,7 @@ def test_a_plugin_of_its_author_gets_its_words_and_directories(
         (["expose", "--mount", "/x"], "--mount goes with run only"),
     ],
 )
-def test_what_run_does_not_take(
+def test_invalid_manifest_options_are_refused(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line says what is wrong."""

@@ -88,7 +88,7 @@ def test_wrong_settings_are_told_in_one_line(
 
 
 @pytest.mark.parametrize("option", ["--state-dir", "--plugin-registry"])
-def test_the_plugin_directory_is_for_nothing_else(
+def test_the_plugin_directory_is_refused_for_state_and_registry(
     option: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is cleaned at every start, and what is in it is no plugin that waits to be found."""

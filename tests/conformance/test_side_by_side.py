@@ -136,7 +136,7 @@ async def test_changes_wait_for_no_plugin_that_does_not_come_back() -> None:
     assert ended == [*names]
 
 
-async def test_what_changes_is_expected_of_no_other_copy() -> None:
+async def test_a_device_change_in_one_copy_is_not_expected_of_others() -> None:
     """A device breaks and heals all the time, beside every check that has a copy of its own."""
     with widgets() as directory:
         plugin = target(GOOD_PLUGIN, directory)

@@ -101,7 +101,7 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_survives_a_killed_check(short_dir: Path) -> None:
+async def test_a_killed_check_leaves_no_process_and_no_directory(short_dir: Path) -> None:
     """SIGKILL of the check ends supervisor, plugin and its children, and removes the directory."""
     mark = uuid.uuid4().hex
     work = short_dir / "work"

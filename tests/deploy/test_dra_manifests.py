@@ -54,7 +54,7 @@ def test_a_driver_may_do_what_its_documentation_says_and_nothing_else() -> None:
     assert pod["serviceAccountName"] == account["metadata"]["name"]
 
 
-def test_a_plugin_has_none_of_it() -> None:
+def test_a_device_plugin_manifest_has_no_dra_objects() -> None:
     """No right, no class, no directory of drivers."""
     kinds = [each["kind"] for each in documents(Deployment("simulate", "i"))]
     assert kinds == ["Namespace", "ServiceAccount", "ResourceQuota", "DaemonSet"]
@@ -199,7 +199,7 @@ def test_an_author_names_the_device_types(capsys: pytest.CaptureFixture[str]) ->
         ("run a:B --domain {long}.com --mode dra --device-type gpu", "at most 63 characters"),
     ],
 )
-def test_what_would_not_start_is_refused(
+def test_dra_options_that_cannot_start_are_refused(
     words: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Here, and not in the cluster."""

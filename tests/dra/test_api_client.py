@@ -74,7 +74,7 @@ async def test_a_server_that_does_not_answer_is_unreachable(server: ApiServer, s
         await ApiClient(server.access, timeout=0.5).get_node("node1")
 
 
-async def test_nobody_listens() -> None:
+async def test_an_api_server_that_does_not_listen_is_unreachable() -> None:
     """As while the API server restarts."""
     async with ApiServer().running() as gone:
         pass

@@ -154,7 +154,7 @@ async def test_an_author_who_fails_is_undone(rig: Rig, author: Author) -> None:
     assert isinstance(await prepare(rig, TWO), tuple)
 
 
-async def test_what_cannot_be_undone_keeps_its_devices(rig: Rig, author: Author) -> None:
+async def test_a_failed_undo_keeps_the_devices_of_the_claim(rig: Rig, author: Author) -> None:
     """Nobody else gets a device in an unknown state; the kubelet asks again."""
     await prepare(rig, ONE)
     author.fails = {"unprepare"}

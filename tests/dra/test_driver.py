@@ -238,7 +238,7 @@ async def test_an_ability_that_has_no_place_is_refused(rig: Rig) -> None:
     ],
     ids=str,
 )
-async def test_what_cannot_work_is_refused_at_once(
+async def test_invalid_driver_options_are_refused_before_the_scan(
     rig: Rig, changes: dict[str, Any], error: type[Exception]
 ) -> None:
     """Before anything is scanned."""

@@ -121,7 +121,7 @@ def test_the_format_is_that_of_kubernetes() -> None:
     assert names_known([file]) == names
 
 
-def test_a_plain_claim_says_nothing_of_a_template() -> None:
+def test_metadata_of_a_claim_without_template_has_no_pod_claim_name() -> None:
     """Its own name is in the path."""
     names = names_of(claim_of(ONE.uid, "gpu-0"), ONE, DRIVER)
     (file,) = metadata_of(DRIVER, ONE, names, [Result("gpu", "node1", "gpu-0")], {"gpu-0": {}})
@@ -180,7 +180,7 @@ async def test_a_claim_that_is_given_back_leaves_no_file(node: Node) -> None:
     assert not node.files
 
 
-async def test_without_the_option_there_is_nothing(tmp_path: Path) -> None:
+async def test_without_the_option_no_metadata_is_written(tmp_path: Path) -> None:
     """Neither a file nor a mount nor a word in the checkpoint."""
     node = Node(tmp_path)
     await node.start(metadata=False)
@@ -308,7 +308,7 @@ class Widgets(kd.PolledScanner):
         return kd.DeviceTree({"widget": widgets})
 
 
-def test_an_author_reads_it_on_the_bench(bench: Bench) -> None:
+def test_the_bench_shows_the_metadata_of_a_claim(bench: Bench) -> None:
     """As a container would, through the whole driver."""
     bench.start(Widgets(), domain=DRIVER, mode="dra", metadata=True)
     claim = bench.claim("pod-1", {"example.com/widget": 2})

@@ -39,7 +39,7 @@ class CardConfig:
             raise ValueError("clockMhz must not be 0")
 
 
-def test_nothing_said_is_the_defaults() -> None:
+def test_missing_parameters_have_their_defaults() -> None:
     """As the author wrote them."""
     assert decode(CardConfig, {}) == CardConfig()
 

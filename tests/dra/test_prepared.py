@@ -21,7 +21,7 @@ def claim(uid: str) -> PreparedClaim:
     return PreparedClaim(reference, "boot-1", True, (device,), "{}", (group,))
 
 
-def test_what_is_put_is_read_again(tmp_path: Path) -> None:
+def test_a_prepared_claim_is_read_back_by_the_next_process(tmp_path: Path) -> None:
     """By the next process, every field of it."""
     path = tmp_path / "made" / "prepared.json"
     claims = PreparedClaims(path)

@@ -62,7 +62,7 @@ def test_the_name_inside_leads_to_the_name_outside() -> None:
     assert told.found == "the proxy does not serve it: rules: hidden from the kubelet"
 
 
-def test_other_resources_have_nothing_to_do_with_it() -> None:
+def test_a_proxy_does_not_concern_other_resources() -> None:
     """A proxy changes nothing that is not behind it."""
     assert judge_proxy("example.com/other", [PLUGIN]) == []
 

@@ -67,7 +67,7 @@ def test_an_unknown_resource_gets_a_suggestion() -> None:
     assert "start its plugin" in other.advice
 
 
-def test_without_an_answer_nothing_is_claimed() -> None:
+def test_without_an_answer_a_resource_is_unknown() -> None:
     """Neither that a resource is missing, nor, by an old checkpoint, that it is there."""
     nobody = ResourceFacts(unasked=("no kubelet answers",))
     finding = only(judge_registration(NAME, nobody, ()))

@@ -149,7 +149,7 @@ def test_a_renamed_socket_is_not_a_deleted_one(short_dir: Path, open_sockets: Ex
 
 
 @pytest.mark.parametrize("may_connect", [True, False])
-def test_a_renamed_socket_is_none_without_root_either(
+def test_without_root_a_renamed_socket_is_not_reported_as_lost(
     short_dir: Path, open_sockets: ExitStack, monkeypatch: pytest.MonkeyPatch, may_connect: bool
 ) -> None:
     """Whoever may not see owners may not be able to connect either."""

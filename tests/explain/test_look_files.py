@@ -107,7 +107,7 @@ def test_a_device_inside_a_container(tmp_path: Path) -> None:
     assert (missing.container_path, missing.kind) == ("/dev/w1", "")
 
 
-def test_with_cgroup_version_2_nothing_is_claimed(tmp_path: Path) -> None:
+def test_device_permissions_are_unknown_with_cgroup_version_2(tmp_path: Path) -> None:
     """Its permissions are a program."""
     place = add_process(tmp_path, 40, "0::/pod1\n")
     os.mkfifo(place / "root" / "dev" / "w0")

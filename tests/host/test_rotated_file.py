@@ -32,7 +32,9 @@ def test_the_oldest_file_goes(tmp_path: Path, files: int, left: dict[str, bytes]
 
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.parametrize("kind", ["link", "broken link", "pipe"])
-def test_a_stranger_cannot_lead_it_elsewhere(tmp_path: Path, kind: str, files: int) -> None:
+def test_a_planted_file_is_moved_aside_and_not_followed(
+    tmp_path: Path, kind: str, files: int
+) -> None:
     """What has the name is put aside as it is: nothing is written through it, nothing waits."""
     victim, path = tmp_path / "victim", tmp_path / "records" / "f"
     path.parent.mkdir()

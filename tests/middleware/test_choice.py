@@ -34,7 +34,7 @@ def test_everything_that_is_given_must_fit(choice: dict[str, Any], fits: bool) -
     assert Choice(**choice).fits(device, lambda _: GPU) is fits
 
 
-def test_what_is_not_known_fits_no_rule() -> None:
+def test_an_unknown_property_matches_no_rule() -> None:
     """A device without NUMA nodes, one that no PCI function is known of."""
     device = kd.Device("a", numa_nodes=())
     assert not Choice(numa=(0,)).fits(device, lambda _: GPU)

@@ -24,7 +24,7 @@ def report(damper: Damper, words: str, start: float = 0.0, step: float = 1.0) ->
         (2, 2, "+-+-+-+-", "HHHHHHHH"),
     ],
 )
-def test_a_word_counts_when_it_has_lasted(
+def test_a_health_report_takes_effect_after_the_damping_time(
     unhealthy_after: int, healthy_after: int, words: str, reported: str
 ) -> None:
     """Without a break; the first decides at once."""

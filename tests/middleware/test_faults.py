@@ -153,7 +153,7 @@ async def test_a_timeline_sets_health() -> None:
         assert sick(await served.next_tree()) == ""
 
 
-def test_what_was_set_last_counts() -> None:
+def test_the_last_health_setting_wins() -> None:
     """Also if it was set before, and something else in between."""
     faulty = Faulty(Plugin(), FaultRule())
     tree = kd.DeviceTree({"widget": widgets("a", "b")})

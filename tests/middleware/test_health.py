@@ -31,7 +31,7 @@ async def turns(served: Scanned, unhealthy: str) -> None:
         await served.next_tree()
 
 
-def test_a_change_counts_when_it_has_lasted() -> None:
+def test_a_health_change_is_reported_after_the_damping_time() -> None:
     """Each device by itself, in the order of the plugin; nothing to change is the same tree."""
     damped = Damped(Widgets(), HealthRule(unhealthy_after=5, healthy_after=30))
     well = tree()
@@ -111,7 +111,7 @@ async def test_a_command_decides_on_recovery(tmp_path: Path) -> None:
         await turns(served, "")
 
 
-async def test_what_flaps_is_cordoned_until_somebody_uncordons_it(tmp_path: Path) -> None:
+async def test_a_flapping_device_is_cordoned_until_uncordon(tmp_path: Path) -> None:
     """It stays out over a restart; then it begins anew."""
     file = tmp_path / "maintenance.json"
     rule = HealthRule(max_flaps=0)

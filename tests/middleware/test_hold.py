@@ -188,7 +188,7 @@ async def test_a_scanner_that_speaks_for_itself_passes() -> None:
         assert served.tree.devices("widget")["a"] is scanner.tree.devices("widget")["a"]
 
 
-def test_what_is_kept_needs_a_place() -> None:
+def test_hold_over_reboot_needs_a_domain_and_a_state_directory() -> None:
     """And a name."""
     with pytest.raises(UsageError, match="a domain and a state directory"):
         Held(Widgets(), HoldRule(over_reboot=True))

@@ -16,7 +16,7 @@ DEVICES = (
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     """In its order, for its domain only; a list that is there already is not written again."""
     state = tmp_path / "state"
     kept = {"gpu": KeptList(DEVICES, PluginOptions(True, False, b"\x18\x01")), "nic": KeptList(())}

@@ -24,7 +24,7 @@ def add(path: Path, *cordoned: Cordoned) -> None:
     change_cordoned(path, lambda before: [*before, *cordoned])
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back(tmp_path: Path) -> None:
     """The directory is made; people can read the file, a device per line."""
     path = tmp_path / "state/maintenance.json"
     assert read_cordoned(path) == ()
@@ -71,7 +71,7 @@ def test_a_reason_is_one_line_that_ends() -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "directory", "huge"])
-def test_what_is_no_file_is_not_read(tmp_path: Path, kind: str) -> None:
+def test_an_unreadable_maintenance_file_is_an_error(tmp_path: Path, kind: str) -> None:
     """Who can write in the directory can neither lead us elsewhere nor let us wait."""
     path = tmp_path / "maintenance.json"
     if kind == "link":

@@ -105,7 +105,7 @@ async def test_a_plugin_without_devices_is_served_all_the_same() -> None:
         ValueError("a bug"),
     ],
 )
-async def test_a_preference_that_nobody_can_follow_is_none(preferred: object) -> None:
+async def test_an_invalid_preference_is_ignored(preferred: object) -> None:
     """Foreign or too many devices, too many containers, none, an error: the pod is admitted."""
     plugin = Plugin(widget=widgets("a", "b"))
     async with scanned(mended := Mended(plugin)) as served:

@@ -13,7 +13,7 @@ class Speaking(Widgets):
         self.presence = Presence()
 
 
-async def test_who_listens_hears_of_every_change_and_who_waits_of_the_return() -> None:
+async def test_presence_notifies_listeners_and_wakes_waiters() -> None:
     """Only of changes, and not after it stopped listening."""
     presence, heard = Presence(), []
     waiting = asyncio.ensure_future(presence.wait_here())
@@ -25,7 +25,7 @@ async def test_who_listens_hears_of_every_change_and_who_waits_of_the_return() -
     await asyncio.wait_for(waiting, 10)
 
 
-def test_middleware_passes_it_on() -> None:
+def test_presence_is_that_of_the_innermost_scanner() -> None:
     """However much of it there is; a scanner of our own speaks for itself."""
     plugin = Speaking()
     assert presence_of(kd.Middleware(kd.Middleware(plugin))) is plugin.presence

@@ -122,7 +122,7 @@ def test_a_disk_that_hangs_delays_nobody_and_is_told(
 
 
 @pytest.mark.parametrize("options", [{"max_size": 0}, {"files": 0}])
-def test_what_can_hold_nothing_is_refused(tmp_path: Path, options: dict[str, int]) -> None:
+def test_a_record_limit_of_zero_is_refused(tmp_path: Path, options: dict[str, int]) -> None:
     """Before anything is written."""
     with pytest.raises(UsageError):
         RecordFile(tmp_path / "f", **options)  # type: ignore[arg-type]

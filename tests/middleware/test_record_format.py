@@ -81,7 +81,7 @@ def test_values_of_env_are_left_out_on_request() -> None:
     "parts",
     [{}, {"change": []}, {"change": {"removed": "a"}}, {"change": {"removed": [1]}}],
 )
-def test_a_list_that_is_none_is_refused(parts: Any) -> None:
+def test_a_malformed_list_is_refused(parts: Any) -> None:
     """A line may be anything."""
     with pytest.raises(ValueError, match=r"is not"):
         form.apply_list((), parts)

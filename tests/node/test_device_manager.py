@@ -316,7 +316,7 @@ async def test_events_tell_what_pods_got(plugins: Path) -> None:
 # ---------------------------------------------------------------- waiting
 
 
-async def test_waiting_ends_with_what_was_there_instead(plugins: Path) -> None:
+async def test_a_wait_timeout_reports_the_device_counts(plugins: Path) -> None:
     """The message has all numbers, for a test that failed."""
     async with (
         DeviceManager(plugins) as manager,

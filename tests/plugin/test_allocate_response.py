@@ -195,7 +195,7 @@ class TestTwoHostPathsAtOnePlace:
         assert respond(*devices, on_conflict=conflicts.append) == kept
         assert [conflict.device_id for conflict in conflicts] == ["b"]
 
-    def test_strictly_it_is_an_error(
+    def test_strict_mode_refuses_the_call(
         self, first: dict[str, Any], second: dict[str, Any], kept: ContainerAllocateResponse
     ) -> None:
         """In strict mode the call is refused with INVALID_ARGUMENT."""

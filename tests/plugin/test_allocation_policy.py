@@ -204,7 +204,7 @@ def test_balanced_leaves_cards_level(request: ContainerPreferredRequest) -> None
 
 @settings(deadline=None)
 @given(requests())
-def test_none_spreads_before_it_fills(request: ContainerPreferredRequest) -> None:
+def test_policy_none_takes_one_share_of_each_card_first(request: ContainerPreferredRequest) -> None:
     """None takes a second share of a card only when every card has given one."""
     chosen = choose("none", request.available, (), request.size)
     cards = set(map(physical_device, request.available))

@@ -36,7 +36,7 @@ def test_a_misspelt_method_fails_when_the_object_is_made(ability: type, method: 
         misspelt()
 
 
-def test_one_method_is_enough() -> None:
+def test_an_ability_needs_only_its_method() -> None:
     """An ability with its method can be made."""
 
     class Widgets(ContainerPreStarter):

@@ -252,7 +252,9 @@ async def test_the_late_answer_of_a_cancelled_call_is_dropped(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_settling_names_what_still_runs(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+async def test_settle_logs_the_calls_that_still_run(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
     """A cancelled call that sleeps on is waited for so long and no longer, and logged."""
     call = asyncio.create_task(hook_threads.call(gate.pass_through))
     await until(lambda: gate.entries == 1, what="the hook sleeps")

@@ -68,7 +68,7 @@ def test_every_kind_of_change_is_announced() -> None:
         assert notifier.take() == (tree, change)
 
 
-def test_no_change_no_message() -> None:
+def test_an_equal_tree_is_not_announced() -> None:
     """T-05: an equal tree announces nothing."""
     announced = Counter()
     notifier = Notifier(announced)

@@ -202,7 +202,7 @@ async def test_a_socket_that_came_and_went_between_two_looks(short_dir: Path) ->
             await kubelet.wait_requests(2, timeout=5)
 
 
-async def test_an_ok_for_a_socket_that_is_gone_is_worth_nothing(short_dir: Path) -> None:
+async def test_a_socket_lost_during_register_is_registered_again(short_dir: Path) -> None:
     """Even when Register succeeds, a socket lost meanwhile is bound and registered again."""
     async with FakeKubelet(short_dir) as kubelet:
 

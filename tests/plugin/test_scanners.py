@@ -140,7 +140,7 @@ async def test_merging_plain_functions_works_in_threads() -> None:
         assert latest() == tree("a", "slow")
 
 
-def test_nothing_cannot_be_merged() -> None:
+def test_merging_no_scanners_is_refused() -> None:
     """It would never report anything."""
     with pytest.raises(UsageError, match="at least one scanner"):
         merge()

@@ -84,7 +84,7 @@ async def test_a_busy_kubelet_sees_the_older_one_go_first(short_dir: Path) -> No
 
 
 @pytest.mark.parametrize("clean_up", ["", "by name", "by socket"])
-async def test_the_older_one_comes_back_when_the_newer_ends(
+async def test_the_older_instance_serves_again_when_the_newer_ends(
     short_dir: Path, clean_up: CleanUp
 ) -> None:
     """At once, as often as that happens: a new version may crash again and again."""

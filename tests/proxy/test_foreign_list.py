@@ -81,7 +81,7 @@ def test_neighbours_that_are_read_again_stay_the_same_objects() -> None:
     assert device_to_wire(patched.devices[names[-2]]) == reported_to_wire(again[-2])
 
 
-def test_a_list_that_says_nothing_new() -> None:
+def test_an_identical_list_gives_the_same_devices() -> None:
     """Sent once more by another instance, or empty from the beginning."""
     before = read_list(healthy("a", "b"), ForeignList())
     assert read_list(healthy("a", "b"), before).devices == before.devices

@@ -121,7 +121,7 @@ def test_what_is_no_record_is_refused(tmp_path: Path, content: str, reason: str)
 
 
 @pytest.mark.parametrize("name", ["none", "."])
-def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_record_must_be_an_existing_file(tmp_path: Path, name: str) -> None:
     """A directory, a name that nothing has."""
     with pytest.raises(CannotRead, match=r"No such file|a directory"):
         read_recording([tmp_path / name])

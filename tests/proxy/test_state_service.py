@@ -73,7 +73,7 @@ async def test_a_proxy_serves_where_it_cannot_be_asked(
         assert "cannot ask this proxy" in caplog.text
 
 
-async def test_nobody_is_no_answer(short_dir: Path) -> None:
+async def test_without_a_proxy_the_answer_is_empty(short_dir: Path) -> None:
     """No file, no socket, no directory, and a socket that nobody listens on."""
     (short_dir / "file").touch()
     with sockets.socket(sockets.AF_UNIX) as left:

@@ -106,7 +106,7 @@ def host(short_dir: Path) -> Iterator[Host]:
         yield Host(short_dir, processes)
 
 
-def test_where_all_is_well_nothing_is_found(host: Host) -> None:
+def test_a_working_device_has_no_problem(host: Host) -> None:
     """Devices that are simulated without files need none."""
     host.start_node()
     host.simulate()

@@ -97,7 +97,7 @@ async def test_a_start_where_something_has_the_name_of_our_socket(
 
 @pytest.mark.parametrize("kind", PLANTS)
 @pytest.mark.parametrize("name", NAMES)
-async def test_while_it_runs_and_at_the_stop(
+async def test_planted_files_stop_neither_admissions_nor_the_shutdown(
     sockets: Path, outside: Outside, name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Pods are admitted, the checkpoint is written, the stop ends; a lost kubelet.sock is told."""

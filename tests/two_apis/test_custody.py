@@ -20,7 +20,7 @@ def test_a_device_plugin_waits_until_dra_is_done_and_a_moment_more() -> None:
     assert decide(custody, 12)
 
 
-def test_nothing_waits_where_dra_never_had_it() -> None:
+def test_the_plugin_offers_a_device_at_once_that_dra_never_had() -> None:
     """At the first start, whatever the clock says and however it rounds."""
     for now in (0.0, *(1671.0 + n / 7 for n in range(50))):
         assert decide(Custody(TIMING._replace(drain=0.05)), now)
@@ -51,7 +51,7 @@ def test_dra_waits_for_an_allocation_that_is_under_way() -> None:
     assert not custody.kept_by_plugin(KEY, 103, 103)
 
 
-def test_a_device_that_is_gone_is_in_neither() -> None:
+def test_a_removed_device_is_not_offered() -> None:
     """It may come back to either."""
     custody = Custody(TIMING)
     decide(custody, 10)

@@ -103,7 +103,7 @@ def test_long_texts_are_cut() -> None:
     assert set(text) == {"ü", "."}
 
 
-def test_no_message_no_header() -> None:
+def test_an_empty_status_message_has_no_header() -> None:
     """OK says nothing more."""
     assert trailers(StatusCode.OK, "") == ((b"grpc-status", b"0"),)
     assert parse_status(dict(trailers(StatusCode.OK, ""))) is None

@@ -16,7 +16,7 @@ def parsed(data: bytes) -> Frame:
     return found
 
 
-def test_what_we_write_is_read() -> None:
+def test_encoded_frames_are_decoded_again() -> None:
     """Each kind of frame that has numbers in it."""
     update = parsed(frames.number(frames.WINDOW_UPDATE, 5, 70_000))
     assert isinstance(update, WindowUpdateFrame)

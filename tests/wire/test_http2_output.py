@@ -61,7 +61,7 @@ def test_room_is_the_smallest_of_all() -> None:
     assert server.sendable(call) == -5
 
 
-def test_what_has_ended_sends_nothing() -> None:
+def test_an_ended_stream_sends_nothing() -> None:
     """Every method may be called at any time, so that nobody above has to ask first."""
     server = new_server()
     call = opened(server)

@@ -165,7 +165,7 @@ async def test_a_waiting_pod_delays_no_other_pod(node: Node) -> None:
     await fits
 
 
-async def test_two_that_want_the_same_of_two_resources_do_not_hold_each_other(node: Node) -> None:
+async def test_two_pods_with_the_same_two_resources_do_not_deadlock(node: Node) -> None:
     """Both wait for both; they hold nothing meanwhile, so the one that came first gets all."""
     await node.start()
     holders = [await node.hangs("a", widgets=1), await node.hangs("b", gadgets=1)]

@@ -114,7 +114,7 @@ views = st.none() | st.frozensets(names).map(lambda containers: runs(*containers
 
 
 @given(views, st.booleans(), st.lists(st.sampled_from(PARTS)))
-def test_nothing_unverified_starts_unless_it_runs(
+def test_an_unverified_container_starts_only_if_it_already_runs(
     running: Running | None, is_of_this_boot: bool, verified: list[tuple[str, str]]
 ) -> None:
     """For every view of the runtime: to verify = unverified, unless the container runs."""

@@ -30,7 +30,7 @@ async def test_the_same_key_waits_and_another_does_not() -> None:
     assert not queue.is_taken("k")
 
 
-async def test_work_gives_way_only_if_it_said_so() -> None:
+async def test_only_cancellable_work_is_cancelled() -> None:
     """The caller of work that gave way is told so: it was not cancelled itself."""
     queue, gate = PodQueue(), asyncio.Event()
 

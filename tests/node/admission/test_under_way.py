@@ -18,7 +18,7 @@ async def waits(under_way: UnderWay, *resources: str) -> asyncio.Task[bool]:
     return task
 
 
-async def test_with_nothing_under_way_nothing_is_waited_for() -> None:
+async def test_no_devices_may_be_freed_without_an_admission_of_the_resource() -> None:
     """Neither at first, nor for other resources, nor after the end."""
     under_way = UnderWay()
     assert not await under_way.may_free([WIDGET])

@@ -437,7 +437,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return Hurried.pauses
 
 
-async def test_a_list_that_says_nothing_new_is_not_even_read(
+async def test_an_identical_list_is_not_decoded(
     short_dir: Path, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plugin that sends the same bytes for ever is compared with what it said, and waits."""

@@ -47,7 +47,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert set_aside(tmp_path / "db", "no", companions=("-wal",)).kept_as != alone
 
 
-def test_where_it_cannot_be_put_aside_nothing_begins(tmp_path: Path) -> None:
+def test_a_damaged_file_that_cannot_be_put_aside_is_an_error(tmp_path: Path) -> None:
     """With the reason for both: what is damaged, and what stands in the way."""
     long = tmp_path / ("x" * 250)
     long.write_text("garbage")

@@ -263,7 +263,7 @@ async def test_a_reboot_is_seen_and_forgotten_pod_by_pod(
     assert [each.is_of_this_boot for each in (await ledger.load()).pods] == [True, False]
 
 
-async def test_after_the_end_nothing_is_promised(ledger: Ledger) -> None:
+async def test_a_closed_ledger_refuses_commits(ledger: Ledger) -> None:
     """A pod that comes or goes too late is told so; closing twice is harmless."""
     await ledger.load()
     await ledger.commit(*admitted("p")[:2])
