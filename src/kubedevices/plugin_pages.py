@@ -31,7 +31,7 @@ from kubedevices.version import VERSION
 _log = logging.getLogger(__name__)
 
 _NOT_READY = HTTPStatus.SERVICE_UNAVAILABLE
-_KUBELET_PATIENCE = 2.0
+_KUBELET_TIMEOUT = 2.0
 """Seconds; a scrape usually waits for ten, and the other numbers are there at once."""
 _COUNTERS = (
     (metrics.PLUGIN_REGISTRATIONS, "registrations", ("success",)),
@@ -192,11 +192,11 @@ class PluginPages:
 
         ours = {server.resource for server in runner.servers.values()}
         try:
-            async with asyncio.timeout(_KUBELET_PATIENCE):
+            async with asyncio.timeout(_KUBELET_TIMEOUT):
                 told = await ask_kubelet(self._pod_resources)
         except (CannotAsk, TimeoutError) as error:
             if not self._is_kubelet_silent:  # once: a scrape comes every few seconds
-                reason = str(error) or f"no answer within {_KUBELET_PATIENCE:g} s"
+                reason = str(error) or f"no answer within {_KUBELET_TIMEOUT:g} s"
                 _log.warning("/metrics cannot say which pod has which device: %s", reason)
             self._is_kubelet_silent = True
             return []

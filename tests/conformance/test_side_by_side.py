@@ -9,7 +9,7 @@ from kubedevices.conformance.board import CheckResult, ResultCollector
 from kubedevices.conformance.check import Check, Status, Verdict
 from kubedevices.conformance.checks import ALL, DIES, find
 from kubedevices.conformance.notes import Notes
-from kubedevices.conformance.runner import deaths_to_tell, in_order, run_checks
+from kubedevices.conformance.runner import in_order, run_checks, unreported_deaths
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.trigger import Changes, Trigger
 from tests.conformance.mutants.registry import all_mutations
@@ -91,8 +91,8 @@ def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -
     whens = ["it ended, while the devices changed", "it ended"]
     lost = find("life.lost-updates")
     passes, fails = result(lost, Status.PASS), result(lost, Status.FAIL)
-    assert [each.when for each in deaths_to_tell(notes, [passes])] == whens
-    assert [each.when for each in deaths_to_tell(notes, [passes, fails])] == whens[1:]
+    assert [each.when for each in unreported_deaths(notes, [passes])] == whens
+    assert [each.when for each in unreported_deaths(notes, [passes, fails])] == whens[1:]
 
 
 def test_the_end_that_is_easiest_to_repeat_is_told() -> None:
@@ -100,7 +100,7 @@ def test_the_end_that_is_easiest_to_repeat_is_told() -> None:
     notes = Notes(Changes(Trigger("true")))
     notes.died(object(), "after 7 restarts", "panic")
     notes.died(object(), "after a restart", "panic", first=True)
-    assert deaths_to_tell(notes, [])[0].when == "after a restart"
+    assert unreported_deaths(notes, [])[0].when == "after a restart"
 
 
 def test_a_result_waits_for_those_it_needs() -> None:

@@ -110,7 +110,7 @@ def test_the_longest_waits_of_a_run_stay_below_its_target() -> None:
         "two-instances": 4 / 3 * limits.overlap + 2 * limits.stop + limits.registered_at_all,
         "dies": late + limits.watch,
         "lost-updates after a late return": late + limits.linger,
-        "growth": late + limits.calm,
+        "growth": late + limits.after_register,
     }
     assert {name for name, wait in waits.items() if wait + starts_and_answers > 90} == set()
 
@@ -121,8 +121,11 @@ def test_the_waits_of_a_plugin_that_starts_slowly_stay_below_the_target() -> Non
     both_copies = 2 * start + limits.settle + limits.hold  # before anything runs side by side
     answers = 3
     waits = {
-        "a return that never comes": start + limits.calm + limits.registered_at_all + limits.linger,
-        "dies": start + limits.calm + start + limits.watch,
+        "a return that never comes": start
+        + limits.after_register
+        + limits.registered_at_all
+        + limits.linger,
+        "dies": start + limits.after_register + start + limits.watch,
         "lost-updates": start + limits.often,
         "stop-while-waiting": limits.settle + 2 * start + limits.stop,
         "same-second": 2 * (start + start),

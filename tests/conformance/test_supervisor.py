@@ -37,7 +37,7 @@ async def test_output_and_exit_code_are_known(short_dir: Path) -> None:
         )
         assert await process.wait(5)
         assert process.code == 7
-        assert process.how_it_ended() == "exit code 7"
+        assert process.end_text() == "exit code 7"
         assert process.last_words() == "one\ntwo"
 
 
@@ -47,7 +47,7 @@ async def test_a_signal_reaches_the_process(short_dir: Path) -> None:
         process = await supervisor.start(["sleep", "60"], env=os.environ, log=short_dir / "log")
         await process.send_signal(signal.SIGTERM)
         assert await process.wait(5)
-        assert process.how_it_ended() == "killed by SIGTERM"
+        assert process.end_text() == "killed by SIGTERM"
         await process.send_signal(signal.SIGTERM)  # ended: nothing happens
 
 

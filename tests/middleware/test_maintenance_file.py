@@ -113,7 +113,7 @@ def test_a_writer_does_not_wait_for_ever(tmp_path: Path) -> None:
 
     def write_inside(before: tuple[Cordoned, ...]) -> tuple[Cordoned, ...]:
         with pytest.raises(CannotAsk, match=r"maintenance\.json\.lock"):
-            change_cordoned(path, lambda _: [], patience=0.0)
+            change_cordoned(path, lambda _: [], timeout=0.0)
         return (*before, GPU)
 
     assert change_cordoned(path, write_inside) == (GPU,)

@@ -26,7 +26,7 @@ from tests.registrar_rig import registrar
 from tests.waiting import until
 from tests.widgets import DOMAIN, QUICK, RESOURCE, Widgets, healthy, widgets
 
-STUCK = QUICK._replace(again_soon=60, again_first=60, newcomer_patience=60, sibling_ping=60)
+STUCK = QUICK._replace(again_soon=60, again_first=60, newer_instance_timeout=60, sibling_ping=60)
 """With these nothing happens by waiting: what happens was told."""
 
 
@@ -118,7 +118,7 @@ async def test_instances_that_start_at_once_do_not_fight(short_dir: Path) -> Non
     """The order of their starts decides, not who registers last."""
     async with FakeKubelet(short_dir) as kubelet, contextlib.AsyncExitStack() as stack:
         kubelet.one_per_resource = True
-        timing = STUCK._replace(again_soon=0.001, newcomer_patience=1)
+        timing = STUCK._replace(again_soon=0.001, newer_instance_timeout=1)
         every = [instance(short_dir, f"w{n}", timing=timing) for n in range(5)]
         runners = await asyncio.gather(*map(stack.enter_async_context, every))
         newest = max(runners, key=lambda runner: runner.settings.instance)
@@ -148,7 +148,7 @@ async def test_a_stream_that_a_take_over_ends_is_left_to_the_newer(short_dir: Pa
 
 async def test_a_newer_instance_that_does_not_register_has_one_second(short_dir: Path) -> None:
     """It has a second; then who lost the stream registers."""
-    timing = STUCK._replace(again_soon=0.01, newcomer_patience=0.2)
+    timing = STUCK._replace(again_soon=0.01, newer_instance_timeout=0.2)
     newer = instance_socket(short_dir, RESOURCE, instance_of(2**50)).name
     async with (
         FakeKubelet(short_dir) as kubelet,
@@ -204,7 +204,7 @@ async def test_an_upgrade_that_never_ends_is_told(
 
 async def test_a_restart_of_the_kubelet_meets_both(short_dir: Path) -> None:
     """Both sockets are wiped and made again; the newer one has the resource in the end."""
-    timing = QUICK._replace(newcomer_patience=0.2)
+    timing = QUICK._replace(newer_instance_timeout=0.2)
     async with (
         FakeKubelet(short_dir) as kubelet,
         instance(short_dir, "old", timing=timing) as old,
@@ -293,7 +293,7 @@ async def test_sockets_of_killed_instances_are_removed(
 
 async def test_a_living_socket_that_says_nothing_costs_a_moment(short_dir: Path) -> None:
     """Older or newer: whoever listens there and never answers is neither waited for nor touched."""
-    timing = QUICK._replace(sibling_deadline=0.1, newcomer_patience=0.1)
+    timing = QUICK._replace(sibling_deadline=0.1, newer_instance_timeout=0.1)
     paths = [instance_socket(short_dir, RESOURCE, instance_of(n)) for n in (1, 2**50)]
     async with FakeKubelet(short_dir) as kubelet:
         with socket.socket(socket.AF_UNIX) as older, socket.socket(socket.AF_UNIX) as newer:
@@ -353,7 +353,7 @@ async def test_a_newer_one_that_is_stuck_loses_the_resource(
 ) -> None:
     """It answers no ping: who stands by registers again, however open the connection is."""
     (tmp_path / "new").touch()
-    timing = STUCK._replace(sibling_ping=0.5, newcomer_patience=0.2)
+    timing = STUCK._replace(sibling_ping=0.5, newer_instance_timeout=0.2)
     async with (
         FakeKubelet(short_dir) as kubelet,
         instance(short_dir, "old", timing=timing) as old,

@@ -13,7 +13,7 @@ from kubedevices.middleware.maintenance import FILE_NAME
 from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
 from kubedevices.proxy.rule_keys import ShareKey
 from kubedevices.proxy.rules import LiveRules
-from kubedevices.proxy.state_service import telling_state
+from kubedevices.proxy.state_service import serving_state
 from kubedevices.socket_paths import PROXY_SOCKET_NAME
 from tests.fake_plugin import RESOURCE, healthy, unhealthy
 from tests.proxy_answers import PLUGIN, start_answering
@@ -69,7 +69,7 @@ async def test_a_proxy_serves_where_it_cannot_be_asked(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A directory too long for a socket's path costs the answers only."""
-    async with telling_state(short_dir / ("d" * 120), {}, lambda _: None):
+    async with serving_state(short_dir / ("d" * 120), {}, lambda _: None):
         assert "cannot ask this proxy" in caplog.text
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kubedevices.middleware.step_control import StepControl
 from kubedevices.node.device_manager import DeviceManager
-from kubedevices.proxy.state_service import telling_state
+from kubedevices.proxy.state_service import serving_state
 from kubedevices.wire import unix_socket
 
 
@@ -28,7 +28,7 @@ async def steps(directory: Path) -> AsyncIterator[None]:
 
 
 def a_proxy(directory: Path) -> AbstractAsyncContextManager[None]:
-    return telling_state(directory, {}, lambda _: None)
+    return serving_state(directory, {}, lambda _: None)
 
 
 @pytest.mark.parametrize("serving", [a_node, steps, a_proxy])

@@ -65,7 +65,7 @@ def test_busy_is_no_flood() -> None:
 def test_guard_fills_up_only_to_the_brim() -> None:
     """An honest past buys no flood without end."""
     guard = FloodGuard(Clock())
-    guard.earn(10**9)
+    guard.refund(10**9)
     guard.spend(FloodGuard.purse)
     with pytest.raises(ProtocolError, match="flood"):
         guard.spend()

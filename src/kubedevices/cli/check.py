@@ -183,7 +183,7 @@ def _timing(args: argparse.Namespace) -> "CheckTiming":
     timing = CheckTiming().scaled(args.timeout_scale)
     if args.quick:
         settle, linger = timing.settle / 2, timing.linger / 3
-        timing = replace(timing, settle=settle, linger=linger, watch=timing.calm)
+        timing = replace(timing, settle=settle, linger=linger, watch=timing.after_register)
     if args.change_timeout is None:
         return timing
     if args.change_timeout <= 0:

@@ -15,7 +15,7 @@ notes            what the stages of one run tell each other
 last_words       the lines of a crashed program's output that say why
 kubelets         which kubelets a plugin is judged for
 timing           every duration in one value
-patience         a plugin's own time: without what the machine took from it
+lost_time        a plugin's own time: without what the machine took from it
 priority         the check before other programs of a busy machine
 trigger          the command that makes devices change, and what undoes it
 view             directories of a run, and where the plugin sees them

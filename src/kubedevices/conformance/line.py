@@ -44,9 +44,9 @@ class StageRunner:
             self._board.begin(check)
             await self._run_one(check)
 
-    async def take_in_latecomers(self, done: Sequence[Check]) -> None:
+    async def check_late_resources(self, done: Sequence[Check]) -> None:
         """Make up for what was checked before some resources registered."""
-        known, late = self.stage.resources, self.stage.latecomers()
+        known, late = self.stage.resources, self.stage.late_resources()
         if known and late:
             self.stage.resources = late
             for check in done:
@@ -109,18 +109,18 @@ class StageRunner:
     async def _prepare(self, check: Check) -> None:
         stage = self.stage
         if not stage.resources:
-            await stage.meet()
+            await stage.start_first()
         if check.phase in (Phase.ARRIVAL, Phase.PROCESS):
             return
         if self._alive and self._alive is stage.process and not self._alive.running:
-            how = self._alive.how_it_ended()
+            how = self._alive.end_text()
             when = f"its process ended ({how}) while nothing was asked of it"
             stage.notes.died(self._alive, when, self._alive.last_words())
         if check.phase is Phase.RESTARTS and stage.notes.deaths and stage.target.command:
             stage.is_suspect = True  # what dies of a restart must not do so in the next check
         await stage.ready()
         if check.disturbs:
-            await stage.calm()
+            await stage.wait_after_register()
 
     def _lose(self, why: str, *, told: bool) -> None:
         """Go on without the plugin; unless a check has just told so, this is a failure."""
@@ -132,7 +132,7 @@ class StageRunner:
         self, check: Check, process: Process, after: float, verdicts: dict[str, Verdict]
     ) -> dict[str, Verdict]:
         """Say once that the process ended, where it belongs: here, or in a check of its own."""
-        how, words = process.how_it_ended(), process.last_words()
+        how, words = process.end_text(), process.last_words()
         said = {verdict.status for verdict in verdicts.values()}
         passes = said == {Status.PASS}
         if check.phase is Phase.QUIET:

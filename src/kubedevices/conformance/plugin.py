@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 
 from kubedevices.allocation import AllocateResponse, ContainerAllocateResponse
 from kubedevices.conformance.check import Broken, NotTried
-from kubedevices.conformance.patience import until_set
+from kubedevices.conformance.lost_time import until_set
 from kubedevices.conformance.stage import Stage
 from kubedevices.device import Health, natural_key
 from kubedevices.errors import RpcError, WireError
@@ -75,7 +75,7 @@ class Plugin:
     async def sure_ids(self) -> list[str]:
         """Return the same, first those that no change of the devices concerns."""
         ids = await self.healthy_ids()
-        sure = self.stage.notes.changes.unconcerned(ids)
+        sure = self.stage.notes.changes.untouched(ids)
         return sorted(ids, key=lambda name: name not in sure)
 
     async def unhealthy_id(self) -> str:
@@ -106,7 +106,7 @@ class Plugin:
 
     async def ask(self, call: Callable[[float], Awaitable[T]], limit: float = 0) -> T:
         """Do a call that may take `limit` of the plugin's own seconds, or what a call may."""
-        return await self.stage.patience.ask(call, limit or self.timing.call)
+        return await self.stage.lost_time.ask(call, limit or self.timing.call)
 
     async def dial_again(self) -> PluginSession:
         """Open a second connection; raises `DialError`."""
@@ -178,7 +178,7 @@ class Plugin:
         except OSError as error:
             raise Broken(f"cannot connect to {self.socket.name}: {error.strerror}") from error
         if not is_silent:
-            await self.stage.patience.wait(partial(until_set, connection.met), self.timing.dial)
+            await self.stage.lost_time.wait(partial(until_set, connection.met), self.timing.dial)
             if not connection.is_greeted:
                 is_lost = connection.ended.is_set()
                 connection.hang_up()
@@ -213,7 +213,7 @@ class Plugin:
         loop, changes = asyncio.get_running_loop(), self.stage.notes.changes
         await self.stage.steady()
         ids = sorted((await self.device_list()).healthy)
-        ids = (sorted(changes.unconcerned(ids)) or ids)[:1]
+        ids = (sorted(changes.untouched(ids)) or ids)[:1]
         began = loop.time()
         try:
             async with self.another_stream() as stream:
@@ -221,9 +221,9 @@ class Plugin:
                 if first is None:
                     waited = self.stage.spent(began)
                     raise Broken(f"{after}, a new stream got no list within {waited:.1f} s")
-                if changes.unconcerned(ids) - set(first.healthy):
+                if changes.untouched(ids) - set(first.healthy):
                     raise Broken(f"{after}, a new stream got a list without {ids[0]}")
-                if changes.unconcerned(ids) and await self.can_allocate():
+                if changes.untouched(ids) and await self.can_allocate():
                     await self.answer_for(ids)
         except WireError as error:
             raise Broken(f"{after}: {error}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from kubedevices.conformance.last_words import is_crash, last_words
-from kubedevices.conformance.patience import until_set
+from kubedevices.conformance.lost_time import until_set
 from kubedevices.errors import CannotAsk, PluginNotStarted
 from kubedevices.probe.mounts import Bind
 
@@ -41,7 +41,7 @@ class Process:
         self.ended_at = 0.0
 
     def __repr__(self) -> str:
-        return f"<Process {self.pid} {'running' if self.running else self.how_it_ended()}>"
+        return f"<Process {self.pid} {'running' if self.running else self.end_text()}>"
 
     @property
     def running(self) -> bool:
@@ -63,7 +63,7 @@ class Process:
         self.ended_at = asyncio.get_running_loop().time()
         self.exited.set()
 
-    def how_it_ended(self) -> str:
+    def end_text(self) -> str:
         """Return `exit code 2` or `killed by SIGSEGV`."""
         if self.code is None:
             return "still running"

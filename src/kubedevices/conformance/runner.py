@@ -75,7 +75,7 @@ async def run_all(
     to_try = [check for check in chosen if check.id not in harmless]
     await _Run(target, timing, notes, board).run(in_order(to_try))
     results = board.finish()
-    if deaths := deaths_to_tell(notes, results):
+    if deaths := unreported_deaths(notes, results):
         first, names = deaths[0], notes.resources
         resource = names[0] if len(names) == 1 else PLUGIN
         board.died(DIES, resource, first.when, first.words, len(deaths))
@@ -83,7 +83,7 @@ async def run_all(
     return StageResult(results, notes.logs)
 
 
-def deaths_to_tell(notes: Notes, results: Iterable[CheckResult]) -> list[Death]:
+def unreported_deaths(notes: Notes, results: Iterable[CheckResult]) -> list[Death]:
     """Return the ends that nobody asked for and that the checks of changes have not told."""
     told = any(each.status is Status.FAIL and each.check.id in CHANGING for each in results)
     return [each for each in notes.deaths if not (told and each.is_by_change)]
@@ -149,7 +149,7 @@ class _Run:
         self._notes.changes.may_go_on.set()
         peaceful = [check for check in checks if check.phase <= Phase.QUIET]
         await main.run([check for check in peaceful if check not in done])
-        await main.take_in_latecomers(peaceful)
+        await main.check_late_resources(peaceful)
         later = [check for check in checks if check.phase > Phase.QUIET]
         await main.run([check for check in later if check not in done])
 
@@ -203,7 +203,7 @@ class _Run:
 
     async def _on_main(self, main: StageRunner, left: list[Check], changes: list[Check]) -> None:
         await main.run(left)
-        await main.take_in_latecomers(left)
+        await main.check_late_resources(left)
         await main.run(changes)
         self._notes.changes.may_go_on.set()
 
@@ -215,5 +215,5 @@ class _Run:
     async def _on(self, stage: Stage, checks: list[Check]) -> None:
         line = StageRunner(stage, self._board)
         await line.run(checks)
-        await line.take_in_latecomers([each for each in checks if each.phase <= Phase.QUIET])
+        await line.check_late_resources([each for each in checks if each.phase <= Phase.QUIET])
         await stage.end_processes()

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from kubedevices.conformance.check import Broken, NotTried, PluginLost
+from kubedevices.conformance.lost_time import LostTime, until_set, worked_below
 from kubedevices.conformance.notes import Notes
-from kubedevices.conformance.patience import LostTime, until_set, worked_below
 from kubedevices.conformance.processes import Process, Supervisor, SupervisorRefused
 from kubedevices.conformance.target import Target, registry_beside
 from kubedevices.conformance.timing import CheckTiming
@@ -58,14 +58,14 @@ async def open_stage(
             supervisor, binds = await Supervisor.open(place.root), []
             place.create()
         view = View(binds)
-        patience = LostTime(supervisor.pid)
+        lost_time = LostTime(supervisor.pid)
         registry = place.registry if target.command else registry_beside(target.directory)
         probe = Probe(
             target.directory or place.sockets,
             registry if target.registry else None,
             dial_limit=timing.dial,
             outside=view.outside,
-            ask=patience.ask,
+            ask=lost_time.ask,
         )
         supervisor.on_end = probe.change_signal.notify
         stage = Stage(
@@ -74,12 +74,12 @@ async def open_stage(
             notes,
             probe=probe,
             supervisor=supervisor,
-            patience=patience,
+            lost_time=lost_time,
             view=view,
             place=place,
         )
         async with probe:
-            watching = asyncio.create_task(patience.watch(), name="time that the machine takes")
+            watching = asyncio.create_task(lost_time.watch(), name="time that the machine takes")
             try:
                 yield stage
             finally:
@@ -102,12 +102,12 @@ class Stage:
         *,
         probe: Probe,
         supervisor: Supervisor,
-        patience: LostTime,
+        lost_time: LostTime,
         place: Workplace,
         view: View,
     ) -> None:
         self.target, self.timing, self.notes = target, timing, notes
-        self.probe, self.supervisor, self.patience = probe, supervisor, patience
+        self.probe, self.supervisor, self.lost_time = probe, supervisor, lost_time
         self.place, self.view = place, view
         self.resources = notes.resources
         self.checking = ""  # the ID of the check that is tried now
@@ -145,7 +145,7 @@ class Stage:
     def keep_logs(self) -> None:
         """Note what the processes printed, before their directory is gone."""
         for check, process in self._launched:
-            self.notes.keep_log(check, process.how_it_ended(), self.tidy(process.output()))
+            self.notes.keep_log(check, process.end_text(), self.tidy(process.output()))
 
     def tidy(self, text: str) -> str:
         """Leave the directories of the run out of a text; they mean nothing to anybody."""
@@ -156,7 +156,7 @@ class Stage:
 
     async def launch_another(self) -> Process:
         """Start a process beside or after another, but not in the same second: no node does."""
-        await asyncio.gather(asyncio.sleep(ANOTHER_SECOND), self.calm())
+        await asyncio.gather(asyncio.sleep(ANOTHER_SECOND), self.wait_after_register())
         return await self.launch()
 
     async def start_fresh(
@@ -211,16 +211,16 @@ class Stage:
         if not await self.wait_for(self.is_connected, self.timing.start):
             raise PluginLost(self.why_missing(self.spent(began), began))
 
-    async def calm(self) -> None:
+    async def wait_after_register(self) -> None:
         """Let a moment pass since Register: some plugins begin to watch only then.
 
         A resource that comes meanwhile belongs to the plugin as well.
         """
         accepted = [each.accepted_at or 0 for each in self.probe.accepted().values()]
         past = self.spent(max(accepted, default=0))
-        if past < self.timing.calm:
-            await self.pause(self.timing.calm - past)
-        self.resources = tuple(sorted({*self.resources, *self.latecomers()}))
+        if past < self.timing.after_register:
+            await self.pause(self.timing.after_register - past)
+        self.resources = tuple(sorted({*self.resources, *self.late_resources()}))
 
     def is_ready(self) -> bool:
         """Whether everything is as a peaceful check needs it."""
@@ -237,7 +237,7 @@ class Stage:
         sessions = [self.probe.plugins.get(name) for name in self.resources]
         return all(session and session.is_alive for session in sessions)
 
-    async def meet(self) -> None:
+    async def start_first(self) -> None:
         """Start the plugin for the first time and learn what it registers."""
         if self.target.command:
             await self.start_fresh()
@@ -253,9 +253,7 @@ class Stage:
             waited = self.spent(began)
             if self.process and not self.process.running:
                 words = self.process.last_words()
-                raise PluginNotStarted(
-                    f"{self.process.how_it_ended()} after {waited:.1f} s\n{words}"
-                )
+                raise PluginNotStarted(f"{self.process.end_text()} after {waited:.1f} s\n{words}")
             raise Broken(f"nothing called Register within {waited:.0f} s")
         if not self.probe.arrivals:
             await self.pause(self.timing.settle)
@@ -290,7 +288,7 @@ class Stage:
     def _names(self) -> set[str]:
         return {arrival.resource for arrival in self.probe.arrivals}
 
-    def latecomers(self) -> tuple[str, ...]:
+    def late_resources(self) -> tuple[str, ...]:
         """Return resources that registered after we believed to know them all."""
         if self.target.resource:
             return ()
@@ -311,11 +309,11 @@ class Stage:
 
     async def until(self, condition: Callable[[], object], limit: float) -> bool:
         """Wait until `condition()`, but no longer than `limit` of the plugin's own seconds."""
-        return await self.patience.wait(partial(self.probe.change_signal.until, condition), limit)
+        return await self.lost_time.wait(partial(self.probe.change_signal.until, condition), limit)
 
     async def until_ended(self, process: Process, limit: float) -> bool:
         """Wait for the end of a process, for `limit` of its own seconds."""
-        return await self.patience.wait(process.wait, limit)
+        return await self.lost_time.wait(process.wait, limit)
 
     async def pause(self, seconds: float) -> None:
         """Let a time of the plugin pass, as long as its process lives; at most twice as long."""
@@ -333,7 +331,7 @@ class Stage:
 
     def spent(self, since: float, until: float | None = None) -> float:
         """Return the plugin's own seconds between two times of the loop, until now by default."""
-        return self.patience.spent(since, until)
+        return self.lost_time.spent(since, until)
 
     async def until_registered(self, timeout: float, *, since: float = 0) -> float:
         """Wait until every resource registered (again); return how long it took, or be `Broken`."""
@@ -353,7 +351,7 @@ class Stage:
     def why_missing(self, waited: float, since: float = 0) -> str:
         """Say in one line what the plugin did instead of registering."""
         if self.process and not self.process.running:
-            return f"its process ended ({self.process.how_it_ended()}) after {waited:.1f} s"
+            return f"its process ended ({self.process.end_text()}) after {waited:.1f} s"
         tries = [each for each in self.probe.arrivals if each.at >= since]
         did = "it never called Register"
         if tries:

@@ -9,7 +9,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class CheckTiming:
-    """What a plugin gets time for, and how long we watch it: in its own time, see `patience`.
+    """What a plugin gets time for, and how long we watch it: in its own time, see `lost_time`.
 
     Plugins have timers of 5, 10, 30 and 60 s; a limit that sits on one makes a verdict a lottery.
 
@@ -36,7 +36,9 @@ class CheckTiming:
     refusing: float = 8
     overlap: float = 3
     away: float = 20
-    calm: float = 1.1  # after Register, before anything is disturbed: some begin to watch late
+    after_register: float = (
+        1.1  # after Register, before anything is disturbed: some begin to watch late
+    )
     linger: float = 1  # after a disturbance, until a plugin that died of it is gone
     watch: float = 16  # after a kubelet restart or a lost stream: some die of it much later
     often: float = 40  # what many restarts in a row may take

@@ -82,7 +82,7 @@ class Changes:
         """Note devices that a change concerned."""
         self._touched.update(ids)
 
-    def unconcerned(self, ids: Iterable[str]) -> set[str]:
+    def untouched(self, ids: Iterable[str]) -> set[str]:
         """Return those of some devices that stay as they are; none while nobody knows."""
         if not self.steady.is_set() or not self.is_known:
             return set()

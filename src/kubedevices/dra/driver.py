@@ -187,7 +187,7 @@ class DraDriver:
         finally:
             updates.stop()
             scan.cancel()
-            await scanning.let_end(scan, self._scanner, _STOP_GRACE)
+            await scanning.await_end(scan, self._scanner, _STOP_GRACE)
             await hook_threads.settle(self.settings.timing.hook_grace)
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:

@@ -172,11 +172,11 @@ class DriverSockets:
         siblings = self._siblings
         await self._is_serving.wait()  # a kubelet calls the service as soon as it finds us
         siblings.look()
-        await siblings.greet()
+        await siblings.contact_older()
         self._is_known.set()
         self._wake()
         while True:
-            await siblings.let_newer(lambda: True, partial(self._wait, "register"), lambda: 0)
+            await siblings.wait_for_newer(lambda: True, partial(self._wait, "register"), lambda: 0)
             await self._keep(
                 watch,
                 self.registration,

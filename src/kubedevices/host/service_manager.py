@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 READY, STOPPING = "READY=1", "STOPPING=1"
 
 _VARIABLE = "NOTIFY_SOCKET"
-_PATIENCE = 0.5
+_SEND_TIMEOUT = 0.5
 _LOOK_AGAIN = 0.01
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def notify(state: str) -> None:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             # A manager that hangs must not keep us from serving.
-            sender.settimeout(_PATIENCE)
+            sender.settimeout(_SEND_TIMEOUT)
             sender.sendto(state.encode(), address)
     except OSError as error:
         _log.warning("cannot tell the service manager at %s %s: %s", name, state, error)

@@ -95,8 +95,8 @@ class Choice:
 class UnusedGlobs:
     """Finds globs that have fitted no device for a while: most likely they are misspelt."""
 
-    def __init__(self, patience: float = 60.0) -> None:
-        self._patience = patience
+    def __init__(self, report_after: float = 60.0) -> None:
+        self._report_after = report_after
         self._since: dict[tuple[str, str], float] = {}
         self._done: set[tuple[str, str]] = set()
 
@@ -111,7 +111,7 @@ class UnusedGlobs:
             if key in self._done:
                 continue
             is_used = any(fnmatchcase(each, glob) for each in ids)
-            tell_at = self._since.setdefault(key, now) + self._patience
+            tell_at = self._since.setdefault(key, now) + self._report_after
             if is_used or now >= tell_at:
                 self._done.add(key)
                 late += [] if is_used else [glob]

@@ -69,7 +69,7 @@ class Filtered(RuledMiddleware[FilterRule]):
                 if rule.numa:
                     known = self._facts.with_numa_nodes(device_type, devices)
                 out = frozenset(each.id for each in known.values() if rule.fits(each))
-                self.tell_of_unused(device_type, rule.ids, devices, now)
+                self.warn_of_unused_globs(device_type, rule.ids, devices, now)
             if out:
                 left_out[device_type] = out
                 self.count("left_out", device_type, len(out - self.left_out(device_type)))

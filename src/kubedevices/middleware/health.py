@@ -105,7 +105,7 @@ class Damped(RuledMiddleware[HealthRule]):
         ruled = {name: rule for name in tree if (rule := self.rule_of(name)) is not None}
         self._plan_checks(tree, ruled)
         for name, rule in ruled.items():
-            self.tell_of_unused(name, rule.ignore, tree.devices(name), now)
+            self.warn_of_unused_globs(name, rule.ignore, tree.devices(name), now)
         changed = {
             name: self._changed(name, rule, tree.devices(name), now) for name, rule in ruled.items()
         }

@@ -1,7 +1,7 @@
 """Survive the absence of a plugin: its list stays for a while, and Allocate waits for its return.
 
 A kubelet admits pods one after the other and without a deadline, and the next pod in its queue may
-be the plugin's own. So all calls of one absence share one patience (`allocateWait`); when that is
+be the plugin's own. So all calls of one absence share one time limit (`allocateWait`); when that is
 used up, calls fail at once. After `hold` the devices turn Unhealthy.
 
 `absence` decides; this follows the `presence` of the inner scanner.
@@ -154,7 +154,7 @@ class Held(Middleware):
         until = self.absence.begin_wait(began)
         is_back = False
         try:
-            if until > began:  # not even one step of the loop where the patience is used up
+            if until > began:  # not even one step of the loop when the time is used up
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(until):
                         await self.presence.wait_here()

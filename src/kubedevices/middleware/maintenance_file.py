@@ -25,7 +25,7 @@ SIZE_LIMIT = 4 * 2**20
 """Bytes; the entries of some 20,000 devices."""
 
 REASON_LIMIT = 500
-LOCK_PATIENCE = 10.0
+LOCK_TIMEOUT = 10.0
 """Seconds that a writer waits for another one, which needs milliseconds."""
 
 _LOOK = 0.02
@@ -114,18 +114,18 @@ def change_cordoned(
     path: Path,
     change: Callable[[tuple[Cordoned, ...]], Iterable[Cordoned]],
     *,
-    patience: float = LOCK_PATIENCE,
+    timeout: float = LOCK_TIMEOUT,
 ) -> tuple[Cordoned, ...]:
     """Let `path` say what `change` makes of it; return that. Nobody else changes it meanwhile.
 
-    Makes its directory (0750) where there is none. Blocks for up to `patience` seconds.
+    Makes its directory (0750) where there is none. Blocks for up to `timeout` seconds.
     Raises `CannotRead` for a damaged file, which stays as it is, and `CannotAsk`.
     """
     try:
         path.parent.mkdir(0o750, parents=True, exist_ok=True)
         # A file of its own: the file itself is replaced, and a lock on the old one would lock
         # nobody out.
-        with _lock(path.with_name(f"{path.name}.lock"), patience):
+        with _lock(path.with_name(f"{path.name}.lock"), timeout):
             # Read under the lock: the change of another writer must not be lost.
             before = read_cordoned(path)
             after = tuple(change(before))
@@ -165,18 +165,18 @@ def add_cordoned(
 
 
 @contextlib.contextmanager
-def _lock(path: Path, patience: float) -> Iterator[None]:
+def _lock(path: Path, timeout: float) -> Iterator[None]:
     how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     file = os.open(path, how, 0o600)
     try:
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    text = f"another process has held {path} for {patience:g} s: try again"
+                    text = f"another process has held {path} for {timeout:g} s: try again"
                     raise CannotAsk(text) from None
                 time.sleep(_LOOK)
         yield

@@ -270,7 +270,7 @@ class RuledMiddleware(Middleware, Generic[Rule]):
         self._unused = UnusedGlobs()
         self.look_again()
 
-    def tell_of_unused(
+    def warn_of_unused_globs(
         self, device_type: str, globs: Iterable[str], ids: Collection[str], now: float
     ) -> None:
         """Warn of globs for IDs that have fitted nothing for a minute; for `change`."""

@@ -152,7 +152,7 @@ class Shared(RuledMiddleware[ShareRule]):
             found = served[device_type] = self._share(device_type, rule, devices)
             replicas = chain.from_iterable(each.replicas for each in found.values())
             shared.put_list(device_type, {each.id: each for each in replicas})
-            self.tell_of_unused(device_type, (each.ids for each in rule.rules), devices, now)
+            self.warn_of_unused_globs(device_type, (each.ids for each in rule.rules), devices, now)
         self._served, self._used_rules = served, rules
         return shared
 
@@ -205,7 +205,7 @@ class Shared(RuledMiddleware[ShareRule]):
 
         return [each for each in ids if is_surplus(each)]
 
-    def doubtful(self, device_type: str, ids: Iterable[str]) -> list[str]:
+    def maybe_surplus(self, device_type: str, ids: Iterable[str]) -> list[str]:
         """Return the replicas that may be `surplus`: those of devices with some beyond the rule."""
         served = self._served.get(device_type, {})
         if self._used_rules.get(device_type) is not self.rule_of(device_type):
@@ -237,7 +237,7 @@ class Shared(RuledMiddleware[ShareRule]):
                 held[device] = left
             else:
                 del held[device]
-        if freed and self.doubtful(device_type, freed):
+        if freed and self.maybe_surplus(device_type, freed):
             self.look_again()
 
 
@@ -306,7 +306,7 @@ class _SharingRelay(Relay):
         shared, total = self._shared, self._shared.total(self.device_type)
         # The only sign that a container has ended: the API has no call for it.
         shared.note_free(self.device_type, asked.available)
-        doubtful = shared.doubtful(self.device_type, asked.available)
+        doubtful = shared.maybe_surplus(self.device_type, asked.available)
         surplus = set(shared.surplus(self.device_type, doubtful))
         available = [each for each in asked.available if each not in surplus]
         choosing = prefer(

@@ -99,7 +99,7 @@ class Split(RuledMiddleware[SplitRule]):
                     changed.put_list(device_type, members)
             self._count(inner_type, parts)
             globs = [glob for part in rule.rules for glob in part.ids]
-            self.tell_of_unused(inner_type, globs, devices, now)
+            self.warn_of_unused_globs(inner_type, globs, devices, now)
         self._types = types
         self._facts.keep_only(tree)
         names.end()

@@ -104,7 +104,7 @@ class KeptRegistration:
         """Try until a kubelet accepts us; None when our socket was lost meanwhile."""
         failures, failing_since = 0, self._now()
         while grpc.owns_socket():
-            await self._siblings.let_newer(
+            await self._siblings.wait_for_newer(
                 grpc.owns_socket, self._wait, lambda: len(self._server.streams)
             )
             kubelet = FileIdentity.of(self._kubelet_socket)

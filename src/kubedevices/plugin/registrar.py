@@ -172,7 +172,7 @@ class Registrar:
             _log.info("%s: serving at %s", self._server.resource, self._socket)
             # After the bind: an older instance that is greeted dials this socket at once, to follow
             # us.
-            await self.siblings.greet()
+            await self.siblings.contact_older()
             yield grpc
         finally:
             self._is_found = False
@@ -223,7 +223,9 @@ class Registrar:
         state: RegistrationState | None = None
         while grpc.owns_socket():
             if self.siblings.successor is not None:
-                await self.siblings.let_newer(grpc.owns_socket, self._wait, lambda: len(streams))
+                await self.siblings.wait_for_newer(
+                    grpc.owns_socket, self._wait, lambda: len(streams)
+                )
                 self.unlink_socket()
                 return
             has_news = state is not None or streams.opened > before

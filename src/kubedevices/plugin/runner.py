@@ -167,7 +167,7 @@ class PluginRunner:
             # The servers have ended by now, in `_follow`. The threads come last: the scan may run
             # in one.
             scan.cancel()
-            await scanning.let_end(scan, self._scanner, self.settings.timing.exit_grace)
+            await scanning.await_end(scan, self._scanner, self.settings.timing.exit_grace)
             self._cdi.close()
             await hook_threads.settle(self.settings.timing.hook_grace)
 

@@ -32,7 +32,7 @@ async def scan(scanner: Scanner, notifier: Notifier) -> None:
         raise ScanFailed(name, describe(error)) from error
 
 
-async def let_end(task: asyncio.Task[None], scanner: Scanner, grace: float) -> None:
+async def await_end(task: asyncio.Task[None], scanner: Scanner, grace: float) -> None:
     """Wait up to `grace` seconds for a scan that was cancelled."""
     await asyncio.wait({task}, timeout=grace)
     if not task.done():

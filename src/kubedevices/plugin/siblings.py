@@ -114,7 +114,7 @@ class Siblings:
         if tasks:
             await asyncio.wait(tasks)
 
-    async def let_newer(
+    async def wait_for_newer(
         self,
         goes_on: Callable[[], bool],
         wait: Callable[[float | None], Awaitable[None]],
@@ -128,7 +128,7 @@ class Siblings:
         """
         loop, reminder = asyncio.get_running_loop(), Reminder(self._timing)
         self.look()
-        until = loop.time() + self._timing.newcomer_patience
+        until = loop.time() + self._timing.newer_instance_timeout
         # A newer one that does not take over in this time is not waited for, because it may hang.
         # It can still ask us to leave later.
         before: InstanceSocket | None = None
@@ -139,12 +139,12 @@ class Siblings:
                 again = reminder.due
                 if has_streams():
                     await self._ask(successor, "Relieve")
-                    again = loop.time() + self._timing.newcomer_patience
+                    again = loop.time() + self._timing.newer_instance_timeout
                 await wait(again)
             elif before is not None:
                 _log.info("%s: the instance at %s is gone", self._resource, before)
                 self.look()  # perhaps only the connection ended, and it lives
-                until = loop.time() + self._timing.newcomer_patience
+                until = loop.time() + self._timing.newer_instance_timeout
             elif self.is_awaited and loop.time() < until:
                 await wait(until)
             else:
@@ -169,7 +169,7 @@ class Siblings:
         for name in self._others(newer=True):
             self._follow(name)
 
-    async def greet(self) -> None:
+    async def contact_older(self) -> None:
         """Tell the older instances that we are there; remove the sockets of dead instances."""
         others = self._others(newer=False)
         self._older = [
@@ -281,7 +281,8 @@ class Siblings:
             self._clear(path, error)
         finally:
             # The end of this call is how we learn of the newer one's death, also of a SIGKILL: the
-            # kernel closes its sockets. `let_newer` looks again, in case only the connection broke.
+            # kernel closes its sockets. `wait_for_newer` looks again, in case only the connection
+            # broke.
             del self._newer[str(newer.name)]
             self._tell()
 

@@ -35,7 +35,7 @@ class Timing(NamedTuple):
 
     again_last: float = 300.0
 
-    newcomer_patience: float = 1.0
+    newer_instance_timeout: float = 1.0
     """Seconds that a newer instance has to take over a lost resource before we register again."""
 
     after_leave: float = 1.0

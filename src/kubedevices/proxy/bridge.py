@@ -26,7 +26,7 @@ from kubedevices.plugin.timing import back_off
 from kubedevices.plugin.tree_updates import TreeUpdates
 
 FILE_NAME = "dra-domains.json"
-PATIENCE = 5.0
+FIRST_LIST_TIMEOUT = 5.0
 """Seconds that plugins have to send a list before the driver begins without them."""
 
 _FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
@@ -59,11 +59,11 @@ class DomainScanner(Scanner):
         self._changed.set()
 
     async def scan(self, notifier: Notifier) -> None:
-        """Report what all have, from when all were heard, but not later than `PATIENCE`."""
+        """Report all trees when every scanner has one, or after `FIRST_LIST_TIMEOUT`."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(FIRST_LIST_TIMEOUT):
                 # A tree that lacks a plugin would withdraw its slices for a moment: after our
-                # restart all plugins have `PATIENCE` to come back.
+                # restart all plugins have `FIRST_LIST_TIMEOUT` to come back.
                 while not self._trees or None in self._trees.values():
                     self._changed.clear()
                     await self._changed.wait()

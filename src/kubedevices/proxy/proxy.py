@@ -25,7 +25,7 @@ from kubedevices.proxy.plugin_scanner import PluginScanner
 from kubedevices.proxy.proxied_resource import ProxiedResource
 from kubedevices.proxy.proxy_config import ProxyConfig
 from kubedevices.proxy.rules import LiveRules
-from kubedevices.proxy.state_service import telling_state
+from kubedevices.proxy.state_service import serving_state
 from kubedevices.socket_paths import INSIDE_DIR, STATE_DIR
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Proxy:
         try:
             async with (
                 self.inside.serving(),
-                telling_state(self._state_dir, self.resources, self.rules.of),
+                serving_state(self._state_dir, self.resources, self.rules.of),
             ):
                 for name in self.rules.kept_over_reboot():
                     self.inside.expect(name)

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def telling_state(
+async def serving_state(
     state_dir: Path, resources: Mapping[str, ProxiedResource], rule_of: RuleOf
 ) -> AsyncIterator[None]:
     """Answer while the context lasts. Where that is impossible the log says so, and all goes on."""

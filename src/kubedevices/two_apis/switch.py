@@ -160,7 +160,7 @@ class ApiSwitch:
         finally:
             updates.stop()
             scan.cancel()
-            await scanning.let_end(scan, self._scanner, self.settings.timing.exit_grace)
+            await scanning.await_end(scan, self._scanner, self.settings.timing.exit_grace)
 
     async def _wait_for(self, scan: asyncio.Task[None]) -> None:
         await asyncio.shield(scan)

@@ -131,7 +131,7 @@ class ClientConnection(GrpcConnection):
             self._finish(call, grpc_headers.parse_status(trailers.named))
 
     def _finish(self, call: Call, error: RpcError | None) -> None:
-        self.guard.earn(FloodGuard.call_earns)
+        self.guard.refund(FloodGuard.call_earns)
         if error is None and call.reader.buffered:
             error = RpcError(StatusCode.INTERNAL, "the last message is cut off")
         if not call.is_closed:  # the server has not waited for all of the request

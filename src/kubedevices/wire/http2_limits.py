@@ -51,14 +51,14 @@ class FloodGuard:
         """Take `cost`; raises `ProtocolError` when the peer has nothing left."""
         if self._left < cost:
             now = self._clock()
-            self.earn((now - self._at) * self.per_second)
+            self.refund((now - self._at) * self.per_second)
             self._at = now
             if self._left < cost:
                 text = "the peer floods the connection with control frames or resets"
                 raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
         self._left -= cost
 
-    def earn(self, amount: float) -> None:
+    def refund(self, amount: float) -> None:
         """Give back for work done, up to a full purse."""
         left = self._left + amount
         self._left = min(self.purse, left)

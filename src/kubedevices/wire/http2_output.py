@@ -120,7 +120,7 @@ class Http2Output(Generic[S]):
         self.room -= size
         flags = END_STREAM if is_end else 0
         self._output += [frames.head(frames.DATA, flags, stream.stream_id, size), data]
-        self.guard.earn(FloodGuard.payload_earns)
+        self.guard.refund(FloodGuard.payload_earns)
         if is_end:
             self._close(stream)
 

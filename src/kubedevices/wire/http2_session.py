@@ -148,7 +148,7 @@ class Http2Session(Http2Output[S], ABC):
             at = begin + size
             if size and not kind:
                 # Kind 0 is DATA. An empty DATA frame is work for nothing, like a PING.
-                self.guard.earn(FloodGuard.payload_earns)
+                self.guard.refund(FloodGuard.payload_earns)
             else:
                 self.guard.spend()
             if kind < len(self._readers):

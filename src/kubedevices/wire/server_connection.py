@@ -68,7 +68,7 @@ class ServerConnection(GrpcConnection):
         if not call.is_ended:
             # The answer is complete; whatever the client still sends is of no interest.
             self.reset(call, ErrorCode.NO_ERROR)
-        self.guard.earn(FloodGuard.call_earns)
+        self.guard.refund(FloodGuard.call_earns)
 
     def _forget(self, call: Call) -> None:
         call.messages.clear()

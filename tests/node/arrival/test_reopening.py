@@ -42,7 +42,7 @@ def test_the_tries_end_with_the_grace_period() -> None:
 def test_a_stream_is_opened_again_once_unless_it_lasts() -> None:
     """The first one may end as soon as it likes; only one that was opened again is judged."""
     reopening = Reopening(1000)
-    assert not reopening.was_in_vain(0, 0.1)
-    assert not reopening.was_in_vain(1, 1 + LASTING)
-    assert not reopening.was_in_vain(100, 100 + LASTING)
-    assert reopening.was_in_vain(200, 199.9 + LASTING)
+    assert not reopening.ended_early(0, 0.1)
+    assert not reopening.ended_early(1, 1 + LASTING)
+    assert not reopening.ended_early(100, 100 + LASTING)
+    assert reopening.ended_early(200, 199.9 + LASTING)

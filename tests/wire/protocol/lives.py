@@ -54,7 +54,7 @@ def _cancelled(joined: Joined) -> None:
     joined.exchange()
     joined.client.cancel(call)
     joined.exchange()
-    joined.server.guard.earn(100)  # as time would
+    joined.server.guard.refund(100)  # as time would
 
 
 def _ended_early(joined: Joined) -> None:
@@ -64,14 +64,14 @@ def _ended_early(joined: Joined) -> None:
     joined.server.finish(opened.call, StatusCode.ABORTED, "enough")
     joined.exchange()
     assert isinstance(joined.at_client[-1], CallEnded)
-    joined.server.guard.earn(100)
+    joined.server.guard.refund(100)
 
 
 def _malformed(joined: Joined) -> None:
     joined.server.receive(headers(joined.client._next_id, [(b":method", b"POST")]))
     joined.client._next_id += 2
     joined.server.take_output()
-    joined.server.guard.earn(100)
+    joined.server.guard.refund(100)
 
 
 STREAMS: dict[str, Callable[[Joined], None]] = {

@@ -192,7 +192,7 @@ async def concurrent(plugin: Plugin) -> str:
     loop, changes = asyncio.get_running_loop(), plugin.stage.notes.changes
     await plugin.stage.steady()
     ids = await plugin.healthy_ids()
-    ids = sorted(changes.unconcerned(ids)) or ids
+    ids = sorted(changes.untouched(ids)) or ids
     asked = [ids[number % len(ids)] for number in range(timing.calls_at_once)]
     session = await plugin.dial_again()
     streams = [session.open_stream() for _ in range(timing.streams_beside)]
@@ -211,7 +211,7 @@ async def concurrent(plugin: Plugin) -> str:
         failed = [
             each
             for name, each in zip(asked, results, strict=True)
-            if isinstance(each, BaseException) and changes.unconcerned([name])
+            if isinstance(each, BaseException) and changes.untouched([name])
         ]
         if failed:
             raise Broken(f"{len(failed)} of {len(results)} calls failed: {failed[0]}")

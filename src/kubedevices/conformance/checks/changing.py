@@ -99,7 +99,7 @@ async def _run_in_shell(stage: Stage, call: TriggerRun, what: str) -> None:
     log = stage.place.root / f"{what}-output"
     process = await stage.supervisor.start(call.argv(), env=call.environment(), log=log)
     if not await stage.until_ended(process, stage.timing.call) or process.code != 0:
-        raise NotTried(f"the {what} failed: {process.how_it_ended()} {process.last_words(1)}")
+        raise NotTried(f"the {what} failed: {process.end_text()} {process.last_words(1)}")
 
 
 async def must_not_be_lost(stage: Stage, what: str) -> None:

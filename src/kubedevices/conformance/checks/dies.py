@@ -30,7 +30,7 @@ async def dies(stage: Stage) -> str:
     await stage.pause(stage.timing.watch)
     process = stage.process
     if process and not process.running:
-        when = f"its process ended ({process.how_it_ended()}) some time after a kubelet restart"
+        when = f"its process ended ({process.end_text()}) some time after a kubelet restart"
         # One restart is easier to repeat than what other checks did when they saw such an end.
         stage.notes.died(process, when, process.last_words(), first=True)
         raise Broken(when, process.last_words())

@@ -94,7 +94,7 @@ async def _restart(stage: Stage, number: int) -> float:
         await restart_once(stage, number)
     except Broken as error:
         if stage.process and not stage.process.running:
-            how = stage.process.how_it_ended()
+            how = stage.process.end_text()
             when = f"its process ended ({how}) after {counted(number, 'kubelet restart')} in a row"
             stage.notes.died(stage.process, when, stage.last_words())
             raise NotTried(when) from error

@@ -83,7 +83,7 @@ async def _until_allowed(stage: Stage) -> None:
     while not allowed.is_set() and (process is None or process.running):
         await stage.pause(stage.timing.hold)
     if process and not process.running:
-        raise NotTried(f"its process ended ({process.how_it_ended()}) before devices changed")
+        raise NotTried(f"its process ended ({process.end_text()}) before devices changed")
 
 
 def _has_time(stage: Stage, done: int, took: float) -> bool:

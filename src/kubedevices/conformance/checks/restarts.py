@@ -16,7 +16,7 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
-from kubedevices.conformance.patience import ENOUGH
+from kubedevices.conformance.lost_time import ENOUGH
 from kubedevices.conformance.plugin import Plugin
 from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
@@ -76,7 +76,7 @@ async def must_return(
     changes = stage.notes.changes
 
     def expected(name: str) -> set[str]:
-        return changes.unconcerned(before[name])
+        return changes.untouched(before[name])
 
     since = loop.time()
     await happens()
@@ -117,7 +117,7 @@ async def _return_or_give_up(stage: Stage, since: float, began: float, like: str
 def _left_to_supervisor(stage: Stage) -> Verdict | None:
     """Return the verdict on a plugin that decided to end; a crash is another thing."""
     if stage.process and stage.process.gave_up():
-        text = f"left it to its supervisor ({stage.process.how_it_ended()})"
+        text = f"left it to its supervisor ({stage.process.end_text()})"
         return Verdict(Status.WARN, text, stage.last_words())
     return None
 
@@ -339,7 +339,7 @@ async def refused_dial(stage: Stage) -> Verdicts:
 
 async def restart_once(stage: Stage, number: int) -> None:
     """Restart the kubelet and have every resource back with a list, or be `Broken`."""
-    await stage.calm()
+    await stage.wait_after_register()
     since = asyncio.get_running_loop().time()
     await stage.probe.restart(wipe="sockets")
     try:

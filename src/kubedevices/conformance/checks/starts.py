@@ -81,7 +81,7 @@ async def absent_kubelet(stage: Stage) -> str:
     """Started without a kubelet, the plugin waits for a kubelet and registers."""
     process = await stage.start_fresh(kubelet=False)
     if await stage.until_ended(process, stage.timing.absent + 2 * stage.notes.usual_start):
-        raise Fragile(f"ended without a kubelet: {process.how_it_ended()}", process.last_words())
+        raise Fragile(f"ended without a kubelet: {process.end_text()}", process.last_words())
     await stage.probe.start()
     began = asyncio.get_running_loop().time()
     await stage.until_registered(stage.timing.registered_at_all)
@@ -113,7 +113,7 @@ async def refused(stage: Stage) -> str:
     if ended and process.code == 0:
         raise Broken("ended with exit code 0, as if nothing were wrong")
     if ended:
-        return f"{process.how_it_ended()} after {tries} tries"
+        return f"{process.end_text()} after {tries} tries"
     if _is_storm(tries, stage):
         raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
     stage.probe.behavior = LIKE_A_KUBELET
@@ -159,7 +159,7 @@ async def stale_socket(stage: Stage) -> str:
     except Broken as error:
         if process.running:
             raise
-        first = process.how_it_ended()
+        first = process.end_text()
         words = process.last_words()
         stage.process = await stage.launch()
         try:
@@ -260,7 +260,7 @@ async def two_instances(stage: Stage) -> str:
         stage.timing.overlap + 2 * stage.notes.usual_start,
     )
     await stage.pause(stage.timing.overlap / 3)  # what the second did may reach the first later
-    while_both = f"the second {'runs' if second.running else second.how_it_ended()}"
+    while_both = f"the second {'runs' if second.running else second.end_text()}"
     await _must_be_served(stage, f"while both were started ({while_both})")
     if not second.running:
         return f"{while_both}, the first serves on"
@@ -343,5 +343,5 @@ async def watcher_refused(stage: Stage) -> str:
     if _is_storm(len(tries), stage):
         raise Broken(f"its socket appeared {len(tries)} times within {stage.timing.refusing:g} s")
     if process.code is not None and (process.code < 0 or process.code == 0):
-        raise Broken(f"answered, then {process.how_it_ended()}")
-    return f"answered, then {process.how_it_ended()}"
+        raise Broken(f"answered, then {process.end_text()}")
+    return f"answered, then {process.end_text()}"

@@ -37,7 +37,7 @@ class Stop:
             return known
         process = await stage.start_fresh()
         await stage.until_registered(stage.timing.start)
-        await stage.calm()
+        await stage.wait_after_register()
         seconds = await _stop(stage, process, _servers(stage))
         paths = [*stage.probe.sockets(), *stage.place.registry.iterdir()]
         found = cls(process, seconds, [path.name for path in paths])
@@ -97,7 +97,7 @@ async def stop_code(stage: Stage) -> str:
     stop = await Stop.once(stage)
     stop.must_have_ended()
     if stop.process.code != 0:
-        raise Broken(stop.process.how_it_ended(), stop.process.last_words())
+        raise Broken(stop.process.end_text(), stop.process.last_words())
     return "exit code 0"
 
 
@@ -132,7 +132,7 @@ async def stop_in_allocate(stage: Stage) -> str:
     """The plugin ends cleanly on SIGTERM while Allocate calls arrive."""
     process = await stage.start_fresh()
     await stage.until_registered(stage.timing.start)
-    await stage.calm()
+    await stage.wait_after_register()
     plugin = Plugin.of(stage, stage.resources[0])
     ids = (await plugin.sure_ids())[:1]
     calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
@@ -142,7 +142,7 @@ async def stop_in_allocate(stage: Stage) -> str:
         if process.running:
             raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
         if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
-            raise Broken(process.how_it_ended(), process.last_words())
+            raise Broken(process.end_text(), process.last_words())
         answered = sum(await asyncio.gather(*calling))
     finally:
         for task in calling:
@@ -160,7 +160,7 @@ async def _call_until_refused(plugin: Plugin, ids: list[str]) -> int:
         try:
             response = await plugin.allocate(ids)
         except RpcError as error:
-            if error.code in _FAIR or not plugin.stage.notes.changes.unconcerned(ids):
+            if error.code in _FAIR or not plugin.stage.notes.changes.untouched(ids):
                 return answered
             raise Broken(f"a call during the end was answered {error}") from error
         except WireError:
@@ -182,8 +182,8 @@ async def stop_while_waiting(stage: Stage) -> str:
     """The plugin ends within 8 s after SIGTERM, also while it waits for a kubelet."""
     process = await stage.start_fresh(kubelet=False)
     if await stage.until_ended(process, stage.timing.settle + 2 * stage.notes.usual_start):
-        return f"it does not wait: {process.how_it_ended()}"
+        return f"it does not wait: {process.end_text()}"
     seconds = await _stop(stage, process)
     if process.running:
         raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
-    return f"{seconds:.2f} s, {process.how_it_ended()}"
+    return f"{seconds:.2f} s, {process.end_text()}"

@@ -60,7 +60,7 @@ async def second_stream(plugin: Plugin) -> str:
         found = await plugin.first_of(stream, plugin.timing.first_list)
         if found is None:
             raise Broken(f"no list within {plugin.timing.first_list:g} s {stream.end}".rstrip())
-    if plugin.stage.notes.changes.unconcerned({*found.healthy} ^ {*known.healthy}):
+    if plugin.stage.notes.changes.untouched({*found.healthy} ^ {*known.healthy}):
         raise Broken(f"{len(found.devices)} devices instead of {len(known.devices)}")
     took = 1000 * (found.at - stream.opened_at)
     return f"{counted(len(found.devices), 'device')} after {took:.0f} ms"

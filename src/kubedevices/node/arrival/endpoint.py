@@ -299,7 +299,7 @@ class Endpoint:
                 was_lost = self.is_stopped = True
                 if not listener.stream_ended(self, reason):
                     return
-            if reopening.was_in_vain(opened_at, loop.time()):
+            if reopening.ended_early(opened_at, loop.time()):
                 logger.info("%s: its stream ended again, so it has to register", self.resource)
                 return
             while True:

@@ -22,7 +22,7 @@ class Reopening:
         if now - opened_at > LAST_REOPEN:
             self._pause = 0.0
 
-    def was_in_vain(self, opened_at: float, now: float) -> bool:
+    def ended_early(self, opened_at: float, now: float) -> bool:
         """Whether a stream that ended had been opened again and did not last.
 
         It is left to the plugin then, which has to register: its devices would come and go.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.conformance import checks, patience
+from kubedevices.conformance import checks, lost_time
 from kubedevices.conformance.checks import find
-from kubedevices.conformance.patience import MOST, LostTime, waited_below
+from kubedevices.conformance.lost_time import MOST, LostTime, waited_below
 from kubedevices.conformance.runner import run_checks
 from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
@@ -49,7 +49,7 @@ def test_no_more_is_lost_than_time_passed() -> None:
 def test_a_stand_still_is_not_counted() -> None:
     """A look that comes late says that nothing ran meanwhile, neither we nor the plugin."""
     found = noted((1, {}), (4, {}), (4.5, {}))
-    assert found.spent(1, 4) == pytest.approx(patience.LOOK_EVERY)
+    assert found.spent(1, 4) == pytest.approx(lost_time.LOOK_EVERY)
     assert found.spent(4, 4.5) == pytest.approx(0.5)
     assert found.spent(3, 4.5) == pytest.approx(1.5 - 2.5 / 3)
 
@@ -57,7 +57,7 @@ def test_a_stand_still_is_not_counted() -> None:
 def test_a_plugin_that_sleeps_on_a_busy_machine_had_its_time() -> None:
     """A timer needs no processor: that each look is late excuses it once, by the latest of them."""
     late = 0.3
-    looks = [(1 + n * (patience.LOOK_EVERY + late), {1: 7 * SECOND}) for n in range(9)]
+    looks = [(1 + n * (lost_time.LOOK_EVERY + late), {1: 7 * SECOND}) for n in range(9)]
     asked, answered = looks[0][0], looks[-1][0]
     assert noted(*looks).spent(asked, answered) == pytest.approx(answered - asked - late)
 
@@ -66,10 +66,10 @@ async def test_one_copy_is_not_excused_by_what_another_waited(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two stages of a run, the one whose plugin got no processor waits; the other does not."""
-    monkeypatch.setattr(patience, "LOOK_EVERY", 3600)  # we look, and nobody else does
+    monkeypatch.setattr(lost_time, "LOOK_EVERY", 3600)  # we look, and nobody else does
     busy: set[int] = set()
     monkeypatch.setattr(
-        patience,
+        lost_time,
         "waited_below",
         lambda root: {root: time.monotonic_ns() if root in busy else 0},
     )
@@ -77,11 +77,11 @@ async def test_one_copy_is_not_excused_by_what_another_waited(
     async with open_stage(plugin, FAST) as starved, open_stage(plugin, FAST) as asleep:
         busy.add(starved.supervisor.pid)
         for stage in (starved, asleep):
-            stage.patience.look()
+            stage.lost_time.look()
         began = loop.time()
         await until(lambda: loop.time() > began + 0.5)
         for stage in (starved, asleep):
-            stage.patience.look()
+            stage.lost_time.look()
         wall = loop.time() - began
         assert starved.spent(began) < 0.5 * wall
         assert asleep.spent(began, began + wall) == pytest.approx(wall)
@@ -110,10 +110,10 @@ async def test_a_limit_is_the_own_time_of_a_plugin(
     def waited(root: int) -> dict[int, int]:
         return {root: time.monotonic_ns() if is_starved else 0}
 
-    monkeypatch.setattr(patience, "waited_below", waited)
+    monkeypatch.setattr(lost_time, "waited_below", waited)
     loop, limit, end = asyncio.get_running_loop(), 1, short_dir / "end"
     async with open_stage(Target(directory=short_dir), FAST) as stage:
-        stage.patience.look()
+        stage.lost_time.look()
         command = ("sh", "-c", f"while [ ! -e {end} ]; do sleep 0.1; done")
         process = await stage.supervisor.start(command, env=os.environ, log=short_dir / "log")
         began = loop.time()
