@@ -133,7 +133,8 @@ PARTS = {
         host.heap host.inotify host.service_manager host.sysfs plugin plugin.allocate_response
         plugin.allocation_policy plugin.author_code plugin.capabilities plugin.cdi_files
         plugin.device_list plugin.hook_threads plugin.hooks
-        plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.options
+        plugin.kept_registration plugin.notifier plugin.numa_lookup plugin.open_streams
+        plugin.options
         modes cli.dra_serving errors.dra plugin.scanning
         middleware middleware.choice middleware.faults middleware.maintenance
         middleware.middleware middleware.replicas plugin.register_call plugin.registrar

@@ -16,6 +16,7 @@ inject             how a device gets into a container
 cdi_form           a device in the words of CDI
 cdi_files          the plugin's CDI files, in step with its devices
 device_list        devices as ListAndWatch sends them, each encoded once
+open_streams       which ListAndWatch streams of a resource are open
 server             the DevicePlugin service of one resource
 timing             every waiting time, as one value
 registration_state  how long one registration holds, and when to register again

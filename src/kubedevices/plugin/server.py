@@ -43,6 +43,7 @@ from kubedevices.plugin.capabilities import UseDefault
 from kubedevices.plugin.device_list import DeviceList
 from kubedevices.plugin.hook_threads import Deadline
 from kubedevices.plugin.hooks import Hooks
+from kubedevices.plugin.open_streams import OpenStreams
 from kubedevices.plugin.timing import HookTimeouts, Timing
 
 EnsureCdi: TypeAlias = Callable[[list[str]], Coroutine[Any, Any, tuple[list[str], dict[str, str]]]]
@@ -52,45 +53,6 @@ WrapLists: TypeAlias = Callable[[str, AsyncIterator[bytes]], AsyncGenerator[byte
 PreferredErrors: TypeAlias = Literal["ignore", "fail"]
 
 _log = logging.getLogger(__name__)
-
-
-class OpenStreams:
-    """Which ListAndWatch streams are open, numbered from 1 in the order they were opened.
-
-    A registration remembers the last number before it: streams up to that one belong to an
-    earlier registration, or to an earlier kubelet, and say nothing about this one.
-    """
-
-    def __init__(self) -> None:
-        self.opened = 0
-        """How many were ever opened: the number of the last one."""
-
-        self.on_change: Callable[[], None] | None = None
-        self._open: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def count_after(self, number: int) -> int:
-        """Return how many are open of those opened after `number`."""
-        return sum(stream > number for stream in self._open)
-
-    @contextlib.contextmanager
-    def stream(self) -> Iterator[None]:
-        """Count one more open stream while the context lasts."""
-        self.opened += 1
-        number = self.opened
-        self._open.add(number)
-        self._tell()
-        try:
-            yield
-        finally:
-            self._open.discard(number)
-            self._tell()
-
-    def _tell(self) -> None:
-        if self.on_change is not None:
-            self.on_change()
 
 
 class PluginServer:
@@ -227,18 +189,27 @@ class PluginServer:
 
     def allocate_at_once(self, request: AllocateRequest) -> AllocateResponse | None:
         """Answer like `allocate` if this needs no hook and no CDI file; otherwise return None."""
-        devices = self._list.devices
-        asked = (devices.get(each) for part in request.containers for each in part.device_ids)
-        if self._hooks.is_asked_to_allocate or any(each and each.cdi for each in asked):
+        if self._hooks.is_asked_to_allocate:
             return None
-        with self._counted_allocation(request):
-            return checked(self._default(request, devices), request, self._hooks.name)
+        devices = self._list.devices
+        for container in request.containers:
+            for each in container.device_ids:
+                if (device := devices.get(each)) is not None and device.cdi is not None:
+                    return None
+        started = asyncio.get_running_loop().time()
+        try:
+            response = checked(self._default(request, devices), request, self._hooks.name)
+        except Exception as error:
+            self._fail_allocation(request, started, error)
+        self._note_allocation(request, started)
+        return response
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
         """Answer with the plugin's own response, or with the default response."""
         devices = self._list.devices
         deadline = self._deadline("allocate", self._timeouts.allocate)
-        with self._counted_allocation(request):
+        started = asyncio.get_running_loop().time()
+        try:
             # A list that comes while the hook runs does not make `devices` unknown or unhealthy.
             response = await self._hooks.allocate(request, deadline)
             if isinstance(response, UseDefault):
@@ -246,27 +217,37 @@ class PluginServer:
                 await self._hooks.post_allocate(response, request, deadline)
             response = response if self._relay else checked(response, request, self._hooks.name)
             await self._look_after_cdi(response, deadline)
-            return response
-
-    @contextlib.contextmanager
-    def _counted_allocation(self, request: AllocateRequest) -> Iterator[None]:
-        """Count and log the outcome of a call; turn an error into the status for the node."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            yield
+        except asyncio.CancelledError:
+            self._took(started)
+            raise
         except Exception as error:
-            self.counts["failed_allocations"] += 1
-            self._count_late("allocate", error)
-            self._fail("Allocate", _all_ids(request), error)
-        finally:
-            took = loop.time() - started
-            if self._on_allocated is not None:
-                self._on_allocated(self.resource, took)
+            self._fail_allocation(request, started, error)
+        self._note_allocation(request, started)
+        return response
+
+    def _note_allocation(self, request: AllocateRequest, started: float) -> None:
+        """Count and log a call that was answered."""
+        took = self._took(started)
         self.counts["allocations"] += 1
         if _log.isEnabledFor(logging.INFO):
             said = ("%s: allocated %s (%.1f ms)", self.resource, _all_ids(request), took * 1000)
-            loop.call_soon(_log.info, *said)  # the answer need not wait for it
+            asyncio.get_running_loop().call_soon(_log.info, *said)  # the answer need not wait
+
+    def _fail_allocation(
+        self, request: AllocateRequest, started: float, error: Exception
+    ) -> NoReturn:
+        """Count and log a call that failed; raise the status for the node."""
+        self._took(started)
+        self.counts["failed_allocations"] += 1
+        self._count_late("allocate", error)
+        self._fail("Allocate", _all_ids(request), error)
+
+    def _took(self, started: float) -> float:
+        """Return for how many seconds a call ran, and tell who measures calls."""
+        took = asyncio.get_running_loop().time() - started
+        if self._on_allocated is not None:
+            self._on_allocated(self.resource, took)
+        return took
 
     async def _look_after_cdi(self, response: AllocateResponse, deadline: Deadline) -> None:
         """Write CDI files before their names are sent: without them no container is created."""

@@ -113,19 +113,19 @@ class _ServerLink(GrpcLink[ServerConnection]):
             self._handshake = None
 
     def on_event(self, event: Event) -> None:
-        match event:
-            case CallOpened(call):
-                self._open(call)
-            case RequestReceived(call, payload):
-                self._serve(call, payload)
-            case Drained(call):
-                served: _Served = call.owner
-                if served.drained is not None and not served.drained.done():
-                    served.drained.set_result(None)
-            case CallEnded(call):
-                self._drop(call)
-            case PeerReady():
-                self._end_handshake()
+        # Each call has three events, and `match` takes twice as long as this.
+        if isinstance(event, CallOpened):
+            self._open(event.call)
+        elif isinstance(event, RequestReceived):
+            self._serve(event.call, event.payload)
+        elif isinstance(event, Drained):
+            served: _Served = event.call.owner
+            if served.drained is not None and not served.drained.done():
+                served.drained.set_result(None)
+        elif isinstance(event, CallEnded):
+            self._drop(event.call)
+        elif isinstance(event, PeerReady):
+            self._end_handshake()
 
     # ------------------------------------------------------------ one call
 
