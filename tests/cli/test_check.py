@@ -93,6 +93,7 @@ def test_a_plugin_that_cannot_be_started_exits_3() -> None:
         (["--only", "list", "--skip", "list", "--", "x"], "leave no check"),
         (["--timeout-scale", "0", "--", "x"], "0 is not between"),
         (["--html", "/nowhere/r.html", "--", "x"], "does not exist"),
+        (["--write-expected", "/nowhere/k.yaml", "--", "x"], "does not exist"),
         (["--bind", "/tmp", "--", "x"], "it must read HOST:INSIDE"),
         (["--bind", "/tmp:/run/cdi/x", "--", "x"], "gets a /var/run/cdi of its own already"),
         (["--bind", "/tmp:/x", "/tmp"], "--bind is for plugins that check starts"),
@@ -209,6 +210,21 @@ def test_a_known_failure_exits_0_and_a_new_one_1(short_dir: Path) -> None:
         other = "findings:\n- {check: list.id-unique, resource: a.b/c, reason: bug 7}\n"
         assert run("check", *options, *known(short_dir, other), *command).returncode == 1
         assert "## kubedevices check: failed" in markdown.read_text()
+
+
+def test_findings_are_written_for_the_next_run(short_dir: Path) -> None:
+    """`--write-expected` makes the file, keeps the reasons, and `--expect` accepts the findings."""
+    file = short_dir / "known.yaml"
+    with widgets() as devices:
+        options = [*QUICK, "--only", "list.id-unique", "--write-expected", str(file)]
+        command = mutant(devices, "double-id")
+        first = run("check", *options, *command)
+        assert first.returncode == 1
+        assert f"added 1 finding to {file}: write 1 reason, then use" in first.stderr
+        file.write_text(file.read_text().replace('reason: ""', "reason: bug 7"))
+        again = run("check", *options, "--expect", str(file), *command)
+    assert (again.returncode, again.stderr.splitlines()[-1]) == (0, f"added 0 findings to {file}")
+    assert "reason: bug 7" in file.read_text()
 
 
 def test_the_list_has_every_check(capsys: pytest.CaptureFixture[str]) -> None:

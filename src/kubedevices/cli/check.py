@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,10 +19,12 @@ from kubedevices.cli.output import Column, print_document, print_listing
 from kubedevices.errors import CannotAsk, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 from kubedevices.unblocked_output import unblocked_output
+from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.conformance.check import Check
     from kubedevices.conformance.kubelets import Kubelets
+    from kubedevices.conformance.report.accepting import FindingsFile
     from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
     from kubedevices.conformance.runner import StageResult
@@ -52,6 +55,7 @@ examples:
   kubedevices check --trigger 'touch /tmp/d/{n}' -- …      also looks for lost updates
   kubedevices check --html report.html --only life -- …    one theme, with a page to attach
   kubedevices check --expect known.yaml --fail-on warn -- …  only new findings fail
+  kubedevices check --write-expected known.yaml -- …       makes that file
   kubedevices check --explain life.stream-cancelled        what a check is about
 """
 
@@ -63,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from kubedevices.conformance import checks
+    from kubedevices.conformance.report.accepting import FindingsFile
     from kubedevices.conformance.report.expected import load_expected
 
     if args.explain:
@@ -72,16 +77,19 @@ def run(args: argparse.Namespace) -> int:
         return _list(chosen, args.output)
     if not chosen:
         raise UsageError("--only and --skip leave no check")
-    for path in filter(None, (args.junit, args.html, args.markdown)):
+    for path in filter(None, (args.junit, args.html, args.markdown, args.write_expected)):
         if not path.absolute().parent.is_dir():
             raise UsageError(f"the directory of {path} does not exist")
     target = _target(args)
     expected = load_expected(args.expect) if args.expect else ()
+    accepted = FindingsFile(args.write_expected) if args.write_expected else None
     outcome = _check(target, chosen, _timing(args), args)
     if outcome is None:
         return _TERMINATED
     outcome = replace(outcome, expected=expected, fail_on=args.fail_on)
     _report(outcome, args)
+    if accepted is not None:
+        _accept(outcome, accepted, args.write_expected)
     return int(outcome.fails)
 
 
@@ -282,6 +290,19 @@ def _report(outcome: "Run", args: argparse.Namespace) -> None:
         print_report(outcome)
     else:
         print_document(as_document(outcome), args.output)
+
+
+def _accept(outcome: "Run", known: "FindingsFile", file: Path) -> None:
+    from kubedevices.host import untrusted_files
+
+    missing = known.missing(outcome.results)
+    try:
+        untrusted_files.replace(file.resolve(), known.with_added(missing).encode(), mode=0o644)
+    except OSError as error:
+        raise CannotAsk(f"cannot write {file}: {error.strerror}") from error
+    reasons = len(missing) + len(known.without_reason())
+    todo = f": write {counted(reasons, 'reason')}, then use --expect {file}" if reasons else ""
+    print(f"added {counted(len(missing), 'finding')} to {file}{todo}", file=sys.stderr)
 
 
 def _write(path: Path, text: str) -> None:

@@ -110,6 +110,12 @@ def _add_verdict_arguments(parser: argparse.ArgumentParser) -> None:
         help="a YAML file of known findings with their reasons; they do not fail the run",
     )
     parser.add_argument(
+        "--write-expected",
+        type=some_path,
+        metavar="FILE",
+        help="add the findings of this run to FILE, which --expect reads; you write the reasons",
+    )
+    parser.add_argument(
         "--fail-on",
         choices=("fail", "warn", "never"),
         default="fail",

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubedevices.config.yaml_config import key, load_config
+import yaml
+
+from kubedevices.config.yaml_config import key, load_config, load_node
 from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.checks import ALL
@@ -32,12 +34,16 @@ def _wrong_status(name: str) -> str:
     return "" if name in _COVERED else "it must be fail or warn"
 
 
+def _no_reason(text: str) -> str:
+    return "" if text.strip() else "there is no reason yet: write why the finding is accepted"
+
+
 @dataclass(frozen=True)
 class Expected:
     """One finding that is known, and why nobody mends it now."""
 
     check: str = key(check=_wrong_id)
-    reason: str = key(not_empty=True)
+    reason: str = key(check=_no_reason)
     resource: str = key(default="")
     status: str = key(default="fail", check=_wrong_status)
 
@@ -58,9 +64,25 @@ class _File:
     findings: tuple[Expected, ...] = key(default=())
 
 
+@dataclass(frozen=True)
+class _Unexplained(Expected):
+    reason: str = key(default="")
+
+
+@dataclass(frozen=True)
+class _UnexplainedFile:
+    findings: tuple[_Unexplained, ...] = key(default=())
+
+
 def load_expected(file: Path) -> tuple[Expected, ...]:
     """Read a file of known findings; raises `CannotRead`, and `ConfigError` with its mistakes."""
     config, _ = load_config(file, _File)
+    return config.findings
+
+
+def load_unexplained(node: yaml.Node, file: Path) -> tuple[Expected, ...]:
+    """Return the same of a parsed file in which reasons may be missing; raises `ConfigError`."""
+    config, _ = load_node(node, _UnexplainedFile, str(file))
     return config.findings
 
 
