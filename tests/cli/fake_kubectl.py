@@ -1,28 +1,47 @@
-"""A kubectl whose cluster is a JSON file, named by $CLUSTER: as much of one as `deploy` asks for.
+"""A kubectl whose cluster is a JSON file: as much of one as `deploy` asks for.
+
+It answers in the process of the test, or is run as a program that finds the file in $CLUSTER.
 
 The file has `objects`; `refuse` says which commands, by their beginning, fail with which words;
 `refuse_kind` may not be applied; `status` is
 what a DaemonSet has as soon as it is applied; every command is added to `commands`.
 """
 
+import contextlib
+import io
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FILE = Path(os.environ.get("CLUSTER", ""))
 SHORT = {"pods": "pod", "events": "event", "secrets": "secret", "gadgets.example.com": "gadget"}
 SHORT["deviceclass"] = "deviceclass"
 
 
-def main() -> int:
-    """Do one command."""
-    state = json.loads(FILE.read_text())
-    assert sys.argv[1] == "--namespace"
-    namespace, *words = sys.argv[2:]
+def run_in_process(
+    file: Path, command: Sequence[str], text: str
+) -> "subprocess.CompletedProcess[str]":
+    """Do one command as `subprocess.run` does, without a process: a start of Python is slow."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(file, command[1:], text)
+        except SystemExit as end:
+            print(end.code, file=err)
+            code = 1
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+
+def main(file: Path, arguments: Sequence[str], text: str) -> int:
+    """Do one command on the cluster in `file`; `text` is its standard input."""
+    state = json.loads(file.read_text())
+    assert arguments[0] == "--namespace"
+    namespace, *words = arguments[1:]
     state["commands"].append(" ".join(words))
-    FILE.write_text(json.dumps(state))
+    file.write_text(json.dumps(state))
     for beginning, reason in state["refuse"].items():
         if " ".join(words).startswith(beginning):
             print(f"Error from server {reason}", file=sys.stderr)
@@ -30,8 +49,10 @@ def main() -> int:
     verb, *rest = words
     options = dict(each.removeprefix("--").partition("=")[::2] for each in rest if each[0] == "-")
     names = [each for each in rest if each[0] != "-"]
+    state["stdin"] = text
     print(VERBS[verb](state, namespace, names, options), end="")
-    FILE.write_text(json.dumps(state))
+    del state["stdin"]
+    file.write_text(json.dumps(state))
     return 0
 
 
@@ -56,7 +77,7 @@ def chosen(state: Any, namespace: str, names: list[str], options: dict[str, str]
 def get(state: Any, namespace: str, names: list[str], options: dict[str, str]) -> str:
     """Print a List, a single object where one was named, nothing where there is none."""
     if options.get("filename") == "-":
-        wanted = [(each["kind"], each["metadata"]["name"]) for each in given()]
+        wanted = [(each["kind"], each["metadata"]["name"]) for each in given(state)]
         found = [
             each
             for each in state["objects"]
@@ -70,15 +91,15 @@ def get(state: Any, namespace: str, names: list[str], options: dict[str, str]) -
     return json.dumps({"items": found})
 
 
-def given() -> list[Any]:
+def given(state: Any) -> list[Any]:
     """Return what was given on standard input."""
-    return list(json.load(sys.stdin)["items"])
+    return list(json.loads(state["stdin"])["items"])
 
 
 def apply(state: Any, namespace: str, names: list[str], options: dict[str, str]) -> str:
     """Put objects in the place of those of the same kind and name."""
     said = []
-    documents = given()
+    documents = given(state)
     if any(each["kind"] == state.get("refuse_kind") for each in documents):
         sys.exit("Error from server (Forbidden)")
     for each in documents:
@@ -130,4 +151,4 @@ VERBS = {
 }
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(os.environ["CLUSTER"]), sys.argv[1:], sys.stdin.read()))

@@ -2,14 +2,16 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kubedevices.cli import main
+from kubedevices.cli import kubectl, main
 from tests.cli import fake_kubectl
 
 IMAGE = "registry.example.com/kubedevices:1"
@@ -56,14 +58,31 @@ class FakeCluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Give an empty cluster, and a kubectl that changes it."""
+    """Give an empty cluster, and a kubectl that changes it in the process of the test."""
+    file = tmp_path / "cluster.json"
+
+    def run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+        assert command[0] == "kubectl"
+        return fake_kubectl.run_in_process(file, command, options["input"])
+
+    replaced = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(kubectl, "subprocess", replaced)
+    monkeypatch.setenv("NAMESPACE", "lab")
+    return FakeCluster(file)
+
+
+@pytest.fixture
+def kubectl_program(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FakeCluster:
+    """Give the same cluster, and a kubectl on the PATH that changes it."""
+    monkeypatch.setattr(kubectl, "subprocess", subprocess)
     program = tmp_path / "kubectl"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I "{fake_kubectl.__file__}" "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("CLUSTER", str(tmp_path / "cluster.json"))
-    monkeypatch.setenv("NAMESPACE", "lab")
-    return FakeCluster(tmp_path / "cluster.json")
+    monkeypatch.setenv("CLUSTER", str(cluster.file))
+    return cluster
 
 
 def deploy(*arguments: str) -> int:
@@ -74,9 +93,10 @@ OURS = {f"{kind}/{NAME}" for kind in ("ServiceAccount", "ResourceQuota", "Daemon
 
 
 def test_undeploy_removes_everything_that_deploy_created(
-    cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+    kubectl_program: FakeCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the namespace, which was not there before; and again, when it is all gone."""
+    cluster = kubectl_program
     assert deploy() == 0
     assert "serves on 2 nodes" in capsys.readouterr().out
     assert cluster.names() == {"Namespace/lab"} | OURS
