@@ -28,7 +28,7 @@ import grpc.aio
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from tests.conformance import wire_names as wire
 
-POLL = 0.05
+POLL = 0.1
 LIMIT = 30.0
 
 

@@ -1,0 +1,23 @@
+"""`kubedevices` as a program that `preloaded_supervisor` starts by a fork, all of it loaded.
+
+A check starts some thirty plugin processes, and a start of Python took most of their time.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
+import kubedevices.builtin.expose
+import kubedevices.builtin.simulator
+import kubedevices.cli.expose
+import kubedevices.cli.simulate
+import kubedevices.plugin.cdi_files
+import kubedevices.plugin.runner
+import kubedevices.plugin.watched  # noqa: F401
+from kubedevices.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    os._exit(main())
