@@ -1,5 +1,7 @@
 """kubedevices.metrics"""
 
+import subprocess
+import sys
 from typing import Literal
 
 import pytest
@@ -107,6 +109,24 @@ def test_a_histogram_has_its_buckets(metric: Metric) -> None:
     told = {name: value for (name, _), value in parsed(kept).items()}
     assert told[f"{metric.name}_sum"] == metric.buckets[1]
     assert told[f"{metric.name}_count"] == 1
+
+
+def test_numbers_are_kept_without_the_library() -> None:
+    """Only a scrape imports it: on a busy node an import took longer than a stop may take."""
+    program = """\
+import sys
+from kubedevices import metrics
+kept = metrics.PrometheusMetrics([metrics.Sample(metrics.SCAN_ERRORS, (), 0)])
+kept.count(metrics.UPDATES, "a.b/c")
+kept.observe(metrics.ALLOCATE_SECONDS, 0.1, "a.b/c")
+kept.begin_histogram(metrics.ALLOCATE_SECONDS, "a.b/d")
+print("prometheus_client" in sys.modules)
+kept.text()
+print("prometheus_client" in sys.modules)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\nTrue\n"
 
 
 def test_gauges_are_asked_for_at_every_scrape() -> None:

@@ -173,10 +173,7 @@ PARTS = {
     "pages": Part(
         "simulate --number-devices 1 --listen 127.0.0.1:0",
         "plugin_pages process_samples metrics http_pages",
-        "prometheus_client",
-        """
-        email gc gzip hashlib html http mimetypes quopri resource socketserver timeit wsgiref
-        """,
+        stdlib="bisect http",
         beside="simulate",
     ),
     "expose": Part(
