@@ -22,7 +22,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile site image deploy undeploy manifests print-manifests venv demo demo-dra test test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile chart site image deploy undeploy manifests print-manifests venv demo demo-dra test test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -100,6 +100,9 @@ image:  ## a container image of everything, with ENGINE (podman or docker) as IM
 
 manifests: venv  ## deploy/kustomize from src/kubedevices/manifests
 	$(BIN)/kubedevices manifests kustomize --directory deploy/kustomize
+
+chart: venv  ## files of the Helm chart that have their source in src/kubedevices/manifests
+	$(BIN)/python deploy/helm/generate.py
 
 print-manifests: venv  ## what make deploy would apply
 	@$(BIN)/kubedevices manifests $(CHOSEN) --image $(IMAGE)

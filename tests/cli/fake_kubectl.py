@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SHORT = {"pods": "pod", "events": "event", "secrets": "secret", "gadgets.example.com": "gadget"}
-SHORT["deviceclass"] = "deviceclass"
+SHORT |= {kind: kind for kind in ("deviceclass", "securitycontextconstraints")}
 
 
 def run_in_process(

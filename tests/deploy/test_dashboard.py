@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deploy.grafana.dashboard import PANELS, dashboard
 
+from kubedevices.manifests.dashboard import PANELS, dashboard
 from tests.cli.commands import run, running
 from tests.containers import need
 from tests.docs.pages import ROOT
@@ -86,7 +86,7 @@ def test_the_file_is_that_of_its_source() -> None:
     """Write it anew after a change."""
     text = (ROOT / "deploy/grafana/kubedevices.json").read_text()
     assert json.loads(text) == dashboard(), (
-        "python deploy/grafana/dashboard.py > deploy/grafana/kubedevices.json"
+        "python -m kubedevices.manifests.dashboard > deploy/grafana/kubedevices.json"
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kubedevices.cli.manifests import IMAGE, as_yaml
+from kubedevices.cli.manifest_yaml import as_yaml
+from kubedevices.cli.manifests import IMAGE
 from kubedevices.manifests import kustomize
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.workload import documents, node_pod

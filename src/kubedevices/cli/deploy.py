@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.manifest_author import add_author_arguments
-from kubedevices.cli.manifests import add_deployment_arguments, check_arguments, deployment_of
+from kubedevices.cli.manifests import add_deployment_arguments, check_arguments, deployments_of
 from kubedevices.errors import KubedevicesError, UsageError
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
     from kubedevices.manifests.deployment import Deployment
+    from kubedevices.manifests.values import AdminValues
 
 NAME = "deploy"
 HELP = """\
@@ -61,11 +62,15 @@ def run(args: argparse.Namespace) -> int:
 
     check_arguments(args)
     check_image(args.image)
-    deployment = deployment_of(args)
-    kubectl = Kubectl(deployment.namespace)
-    prepare_namespace(kubectl)
-    wanted = objects(deployment)
-    refuse_foreign(kubectl, wanted, deployment.name)
+    deployments = deployments_of(args)
+    kubectl = Kubectl(deployments[0].namespace)
+    prepare_namespace(kubectl, deployments[0].admin)
+    wanted = []
+    for deployment in deployments:
+        documents = objects(deployment)
+        refuse_foreign(kubectl, documents, deployment.name)
+        wanted += documents
+    kept = [*wanted]
     for quota in [each for each in wanted if each["kind"] == "ResourceQuota"]:
         wanted.remove(quota)
         try:
@@ -73,7 +78,35 @@ def run(args: argparse.Namespace) -> int:
         except ClusterRefused as error:
             print(f"kubedevices: {error}; most clusters need no such quota", file=sys.stderr)
     say(kubectl.run("apply", "--filename=-", documents=wanted))
-    return wait_for_rollout(kubectl, deployment, args.timeout) if args.timeout else 0
+    if args.timeout:
+        for deployment in deployments:
+            wait_for_rollout(kubectl, deployment, args.timeout)
+    try:
+        remove_superfluous(kubectl, kept, deployments[0])
+    except ClusterRefused as error:
+        print(f"kubedevices: objects of earlier deployments may be left: {error}", file=sys.stderr)
+    return 0
+
+
+def remove_superfluous(
+    kubectl: Kubectl, wanted: "list[dict[str, object]]", deployment: "Deployment"
+) -> None:
+    """Delete what an earlier `deploy` of this plugin made, and this one does not."""
+    from kubedevices.manifests import ownership
+
+    found, revisions = [], []
+    for labels in ownership.belonging(deployment):
+        kinds = ",".join(ownership.KINDS)
+        found += kubectl.get(kinds, f"--selector={ownership.selector(labels)}")
+    if not ownership.superfluous(found, wanted, ()):
+        return
+    for each in found:
+        if each["kind"] == "DaemonSet":
+            labels = each["spec"]["selector"]["matchLabels"]
+            chosen = ",".join(f"{key}={value}" for key, value in labels.items())
+            revisions += kubectl.get("controllerrevisions", f"--selector={chosen}")
+    for name in ownership.superfluous(found, wanted, revisions):
+        say(kubectl.run("delete", name, "--ignore-not-found"))
 
 
 def check_image(image: str | None) -> None:
@@ -94,7 +127,7 @@ def check_image(image: str | None) -> None:
         )
 
 
-def prepare_namespace(kubectl: Kubectl) -> None:
+def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
     """Make the namespace, or leave one that is there as it is; raises `KubedevicesError`."""
     from kubedevices.manifests import ownership
     from kubedevices.manifests.workload import namespace
@@ -106,7 +139,13 @@ def prepare_namespace(kubectl: Kubectl) -> None:
             return
         raise
     if not found:
-        document = ownership.as_ours(namespace(kubectl.namespace))
+        if not admin.create_namespace:
+            raise KubedevicesError(
+                f"there is no namespace {kubectl.namespace}, and createNamespace is false: create "
+                f"the namespace with `kubectl create namespace {kubectl.namespace}`"
+            )
+        labelled = namespace(kubectl.namespace, is_labelled=admin.pod_security_labels)
+        document = ownership.as_ours(labelled)
         say(kubectl.run("create", "--filename=-", documents=[document]))
     elif refusal := ownership.policy_refusal(found[0]):
         raise KubedevicesError(refusal)
@@ -137,7 +176,7 @@ def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, object]]", name: st
         )
 
 
-def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float) -> int:
+def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float) -> None:
     """Wait until every node has its pod; tell what stands in the way, once for each reason."""
     from kubedevices.manifests import rollout
 
@@ -150,7 +189,7 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
         reached = rollout.progress(found)
         if reached.is_done:
             say_done(deployment.name, reached.wanted)
-            return 0
+            return
         pods = kubectl.get("pods", f"--selector={_selector(deployment)}")
         reasons = rollout.obstacles(found, pods, kubectl.get("events"))
         is_late = time.monotonic() >= deadline

@@ -92,7 +92,7 @@ def project(name: str, domain: str) -> dict[str, str]:
 
 
 def _manifests(words: dict[str, str]) -> str:
-    from kubedevices.cli.manifests import as_yaml
+    from kubedevices.cli.manifest_yaml import as_yaml
     from kubedevices.manifests.deployment import Deployment, HostMount
     from kubedevices.manifests.workload import documents
 

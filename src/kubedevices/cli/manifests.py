@@ -15,6 +15,8 @@ from kubedevices.cli.manifest_expose import text_of, with_expose
 from kubedevices.cli.manifest_modes import OPTIONS as MODE_OPTIONS
 from kubedevices.cli.manifest_modes import add_mode_arguments, author_resources, with_mode
 from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
+from kubedevices.cli.manifest_values import add_values_argument, node_deployments, with_values
+from kubedevices.cli.manifest_yaml import as_yaml
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, ConfigError, UsageError
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
@@ -45,6 +47,8 @@ _GO_WITH = {
     "image": ("simulate", "expose", "proxy", "run", "node"),
     "systemd": ("simulate", "expose", "proxy", "node"),
     "patch": ("proxy",),
+    "values": ("simulate", "expose", "proxy", "run"),
+    "as-values": ("simulate", "expose", "proxy", "run"),
     **dict.fromkeys(OPTIONS, ("run",)),
     "domain": ("expose", "run"),
     **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
@@ -113,6 +117,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="proxy: print the patch for the DaemonSet of another plugin, read from this file",
     )
     parser.add_argument(
+        "--as-values",
+        action="store_true",
+        help="simulate, expose, proxy, run: print the values for the Helm chart instead",
+    )
+    parser.add_argument(
         "--inside-dir",
         metavar="DIR",
         default=INSIDE_DIR,
@@ -168,6 +177,7 @@ def add_deployment_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_node_arguments(parser)
     add_mode_arguments(parser)
+    add_values_argument(parser)
 
 
 def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
@@ -196,8 +206,9 @@ def _add_node_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the documents, or write the files of kustomize."""
     from kubedevices.manifests import kustomize
+    from kubedevices.manifests.chart import chart_values
     from kubedevices.manifests.image import remark
-    from kubedevices.manifests.workload import documents, node_pod
+    from kubedevices.manifests.workload import documents, node_pod, objects
 
     check_arguments(args)
     if args.systemd:
@@ -213,10 +224,14 @@ def run(args: argparse.Namespace) -> int:
     elif args.what == "node":
         sys.stdout.write(as_yaml([node_pod(args.image or IMAGE, args.plugin_dir)]))
     else:
-        deployment = deployment_of(args)
+        deployment, *others = deployments_of(args)
         if note := remark(deployment.image):
             print(f"# Image: {note}.")
-        sys.stdout.write(as_yaml(documents(deployment)))
+        if args.as_values:
+            sys.stdout.write(as_yaml([chart_values(deployment, others)]))
+        else:
+            more = [document for other in others for document in objects(other)]
+            sys.stdout.write(as_yaml([*documents(deployment), *more]))
     return 0
 
 
@@ -260,9 +275,14 @@ def deployment_of(args: argparse.Namespace) -> "Deployment":
         found, serves = _with_simulator(deployment, args)
     else:
         found, serves = with_expose(deployment, args)
-    return replace(
-        found, name=plugin_name(args.name) if args.name else default_name(args.what, serves)
-    )
+    name = plugin_name(args.name) if args.name else default_name(args.what, serves)
+    return with_values(replace(found, name=name), args.values)
+
+
+def deployments_of(args: argparse.Namespace) -> "list[Deployment]":
+    """Return the same, and one for each configuration of some nodes that `--values` names."""
+    deployment = deployment_of(args)
+    return [deployment, *node_deployments(deployment, args, deployment_of)]
 
 
 def target_of(args: argparse.Namespace) -> "Deployment":
@@ -333,26 +353,6 @@ def _refuse_device_files(settings: "FileSettings") -> NoReturn:
     problem = "the pod could not make these files: it has no capabilities, and no such mount"
     places = [said.places.get("create_device_files") for said in (settings, *settings.resources)]
     raise ConfigError([place._replace(problem=problem) for place in places if place is not None])
-
-
-def as_yaml(documents: list[dict[str, Any]]) -> str:
-    """Return documents as one YAML text; a text of several lines stays readable."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in value else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    Dumper.add_representer(str, text)
-    dumped = [
-        yaml.dump(each, Dumper=Dumper, sort_keys=False, default_flow_style=False)
-        for each in documents
-    ]
-    return "---\n".join(dumped)
 
 
 def write_files(directory: Path, files: dict[str, list[dict[str, Any]]]) -> None:

@@ -1,6 +1,7 @@
 """`kubedevices undeploy`: take away what `deploy` made, and nothing that others made."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.deploy import add_target_arguments, say
@@ -39,12 +40,17 @@ def run(args: argparse.Namespace) -> int:
     check_arguments(args)
     deployment = target_of(args)
     kubectl = Kubectl(deployment.namespace)
-    kinds, chosen = ",".join(ownership.KINDS), ownership.selector(deployment.selector)
-    found = kubectl.get(kinds, f"--selector={chosen}")
-    if found:
-        how = ("--cascade=foreground", "--ignore-not-found", PATIENCE)
-        say(kubectl.run("delete", kinds, f"--selector={chosen}", *how))
-    else:
+    kinds, found = ",".join(ownership.KINDS), []
+    for labels in ownership.belonging(deployment):
+        chosen = f"--selector={ownership.selector(labels)}"
+        if some := kubectl.get(kinds, chosen):
+            found += some
+            how = ("--cascade=foreground", "--ignore-not-found", PATIENCE)
+            say(kubectl.run("delete", kinds, chosen, *how))
+    if any(each["kind"] == "DaemonSet" for each in found):
+        for labels in ownership.belonging(deployment):
+            _remove_kinds(kubectl, ownership.OPERATOR_KINDS, labels)
+    if not found:
         others = kubectl.get("daemonset", f"--selector={ownership.selector({})}")
         names = ", ".join(each["metadata"]["name"] for each in others) or "no other"
         print(
@@ -61,16 +67,24 @@ def remove_from_cluster(kubectl: Kubectl, deployment: "Deployment") -> None:
     from kubedevices.manifests import ownership
     from kubedevices.manifests.dra_access import OF_NAMESPACE
 
-    mine = {**deployment.selector, OF_NAMESPACE: deployment.namespace}
-    chosen = f"--selector={ownership.selector(mine)}"
-    for kinds in (",".join(ownership.CLUSTER_KINDS), *ownership.CLUSTER_KINDS):
+    for labels in ownership.belonging(deployment):
+        mine = {**labels, OF_NAMESPACE: deployment.namespace}
+        _remove_kinds(kubectl, ownership.CLUSTER_KINDS, mine)
+        _remove_kinds(kubectl, ownership.OPENSHIFT_KINDS, mine)
+
+
+def _remove_kinds(kubectl: Kubectl, kinds: Sequence[str], labels: Mapping[str, str]) -> None:
+    from kubedevices.manifests import ownership
+
+    chosen = f"--selector={ownership.selector(labels)}"
+    for some in (",".join(kinds), *(kinds if len(kinds) > 1 else ())):
         try:
-            found = kubectl.get(kinds, chosen)
+            found = kubectl.get(some, chosen)
         except ClusterRefused:  # a cluster without a kind, or a user without the right
             continue
         if found:
-            say(kubectl.run("delete", kinds, chosen, "--ignore-not-found", PATIENCE))
-        if "," in kinds:
+            say(kubectl.run("delete", some, chosen, "--ignore-not-found", PATIENCE))
+        if some == ",".join(kinds):
             return
 
 

@@ -43,6 +43,8 @@ def _described(value: dict[str, Any], rules: FieldRules) -> dict[str, Any]:
 
 
 def _value(kind: Any, rules: FieldRules) -> dict[str, Any]:
+    if kind is Any:
+        return {}
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         members = [_value(each, rules) for each in arguments if each is not types.NoneType]

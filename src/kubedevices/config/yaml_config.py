@@ -5,9 +5,9 @@ a suggestion. Not for manifests of Kubernetes, whose unknown keys are none of ou
 
 A schema is a frozen dataclass whose fields are made by `key()`: field names become camelCase keys,
 annotations say what is accepted (text, numbers, booleans, tuples, mappings, other schemas, unions
-of these), checks say the rest. It may have `HINT` (what to write where the shape is wrong),
-`ONE_OF` or `ANY_OF` (keys of which exactly one, or at least one, must be there) and
-`validate(values, complain)` for what concerns several keys.
+of these, `Any` for what others judge), checks say the rest. It may have `HINT` (what to write where
+the shape is wrong), `ONE_OF` or `ANY_OF` (keys of which exactly one, or at least one, must be
+there) and `validate(values, complain)` for what concerns several keys.
 """
 
 import dataclasses
@@ -129,6 +129,8 @@ class _Walker:
         self._report, self._lenient = report, lenient
 
     def value(self, node: yaml.Node, kind: Any, path: KeyPath, rules: FieldRules) -> Any:
+        if kind is Any:
+            return self._anything(node, path)
         origin = get_origin(kind)
         if origin in (Union, types.UnionType):
             kind = self._choose(node, get_args(kind))
@@ -154,6 +156,13 @@ class _Walker:
             if isinstance(node, yaml.ScalarNode) and kind in _TAG_OF:
                 return kind
         return kinds[0]
+
+    def _anything(self, node: yaml.Node, path: KeyPath) -> Any:
+        try:
+            return yaml.constructor.SafeConstructor().construct_document(node)
+        except yaml.MarkedYAMLError as error:
+            self._report.mistake(node, path, error.problem or str(error), "")
+            return _BROKEN
 
     def _object(self, node: yaml.Node, schema: Any, path: KeyPath) -> Any:
         if not isinstance(node, yaml.MappingNode):
@@ -223,15 +232,15 @@ class _Walker:
         return _BROKEN if _BROKEN in items else tuple(items)
 
     def _check_unique(self, node: yaml.SequenceNode, path: KeyPath, name: str) -> None:
-        seen: dict[str, int] = {}
+        seen: dict[str, tuple[int, int]] = {}
         for i, item in enumerate(node.value):
             found = find(item, (name,))
             if found is item or not isinstance(found, yaml.ScalarNode):
                 continue
             if "{" in found.value:  # not a name, but what makes names
                 continue
-            line = seen.setdefault(found.value, found.start_mark.line + 1)
-            if line != found.start_mark.line + 1:
+            first, line = seen.setdefault(found.value, (i, found.start_mark.line + 1))
+            if first != i:
                 text = f"{found.value!r} is there already"
                 self._report.mistake(found, (*path, i, name), text, f"first: line {line}")
 

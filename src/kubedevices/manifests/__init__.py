@@ -1,7 +1,14 @@
 """Kubernetes manifests for our plugins: the only source of them. Pure; for `kubedevices manifests`.
 
 memory     how much memory a plugin gets
+values     what an admin sets about the objects, as a file has it
 deployment  what to deploy and where
+chart      the values of the Helm chart
+scheduling  which nodes get a pod
+monitoring  objects for Prometheus, Grafana and the network
+alerts     the alerts for Prometheus
+dashboard  the dashboard for Grafana
+openshift  what OpenShift asks for beside
 volumes    which directories of the host a container sees
 dra_access  what a DRA driver may do, and the classes of its devices
 workload   a DaemonSet, a Pod and what they need, as documents

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from kubedevices import socket_paths
+from kubedevices.manifests.values import OURS, AdminValues
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 Plugin: TypeAlias = Literal["simulate", "expose", "proxy", "run"]
@@ -29,12 +31,13 @@ MODE_DIR = "/etc/kubedevices-mode"
 DEV = "/dev"
 HOST_DEV = "/host/dev"
 METRICS_PORT = 9400
-PRIORITY_CLASS = "system-node-critical"
 HOME_OF_PRIORITY = "kube-system"
-"""Where that class may be used in every cluster; elsewhere some want a ResourceQuota for it."""
+"""Where system-node-critical may be used in every cluster; elsewhere some want a ResourceQuota."""
 LABEL = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"
 MANAGED_BY = "app.kubernetes.io/managed-by"
+PART_OF = "app.kubernetes.io/part-of"
+"""The plugin to which a deployment for some nodes belongs."""
 POD_SECURITY = "pod-security.kubernetes.io"
 
 EXAMPLE_DOMAIN = "devices.example.com"
@@ -74,6 +77,10 @@ class Deployment:
     `mode` is that of the first start. `mode_file` says where another may come from: a file of the
     host, or the ConfigMap for the word `configmap`. `dra_devices` are the globs of mode split.
     `domain` is the DRA driver, and `device_types` what gets a DeviceClass.
+
+    `admin` is the file of `--values`. Its configurations of labelled nodes are deployments of their
+    own, `part_of` this one, which leaves the nodes of its `other_configs` alone; `node_config` is
+    the name of such a configuration.
     """
 
     plugin: Plugin
@@ -101,6 +108,10 @@ class Deployment:
     dra_devices: tuple[str, ...] = ()
     domain: str = ""
     device_types: tuple[str, ...] = ()
+    admin: AdminValues = OURS
+    part_of: str = ""
+    node_config: str = ""
+    other_configs: tuple[str, ...] = ()
 
     @property
     def has_dra(self) -> bool:
@@ -111,6 +122,15 @@ class Deployment:
     def has_plugin(self) -> bool:
         """Whether devices may be those of a device plugin, now or later."""
         return self.mode != "dra" or self.mode_file is not None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a node must not have two pods, not even during an update.
+
+        Not two proxies: plugins register with one of them, and the directory where they do is its
+        own. Nor two pods that may be in both device APIs: each would decide where a device is.
+        """
+        return self.plugin == "proxy" or (self.has_dra and self.has_plugin)
 
     @property
     def selector(self) -> dict[str, str]:
@@ -129,3 +149,32 @@ class Deployment:
         """Everything in the ConfigMap, by key; there is none for nothing."""
         found = {} if self.config_text is None else {CONFIG_FILE: self.config_text}
         return found | ({"mode": self.mode} if self.mode_file == CONFIG_MAP else {})
+
+    @property
+    def map_name(self) -> str:
+        """The name of the ConfigMap, which contains the version where each text has its own."""
+        return f"{self.name}-{self.map_version}" if self.admin.versioned_config else self.name
+
+    @property
+    def map_version(self) -> str:
+        """A short text that changes with the data of the ConfigMap."""
+        text = "".join(f"{key}\0{value}\0" for key, value in sorted(self.map_data.items()))
+        return sha256(text.encode()).hexdigest()[:8]
+
+
+def metadata(deployment: Deployment, **labels: str) -> dict[str, Any]:
+    """Return name, namespace and labels of an object of a plugin, which lies in its namespace."""
+    found: dict[str, Any] = {
+        "name": deployment.name,
+        "namespace": deployment.namespace,
+        "labels": own_labels(deployment) | labels,
+    }
+    if deployment.admin.annotations:
+        found["annotations"] = {**deployment.admin.annotations}
+    return found
+
+
+def own_labels(deployment: Deployment) -> dict[str, str]:
+    """Return the labels of every object, by which they are found again."""
+    part_of = {PART_OF: deployment.part_of} if deployment.part_of else {}
+    return {**deployment.admin.labels, **deployment.selector, MANAGED_BY: NAME, **part_of}

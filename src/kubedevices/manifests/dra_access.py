@@ -8,13 +8,7 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from kubedevices.manifests.deployment import (
-    INSTANCE,
-    LABEL,
-    MANAGED_BY,
-    NAME,
-    Deployment,
-)
+from kubedevices.manifests.deployment import Deployment, metadata
 
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
@@ -58,7 +52,7 @@ def cluster_role(deployment: Deployment) -> dict[str, Any]:
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRole",
-        "metadata": _metadata(deployment),
+        "metadata": cluster_metadata(deployment),
         "rules": RULES,
     }
 
@@ -73,7 +67,7 @@ def cluster_role_binding(deployment: Deployment) -> dict[str, Any]:
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": _metadata(deployment),
+        "metadata": cluster_metadata(deployment),
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": _cluster_name(deployment)},
         "subjects": [account],
     }
@@ -111,7 +105,7 @@ def admission_policy(deployment: Deployment) -> dict[str, Any]:
     return {
         "apiVersion": ADMISSION,
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": _metadata(deployment),
+        "metadata": cluster_metadata(deployment),
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [rule]},
@@ -129,7 +123,7 @@ def admission_policy_binding(deployment: Deployment) -> dict[str, Any]:
     return {
         "apiVersion": ADMISSION,
         "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": _metadata(deployment),
+        "metadata": cluster_metadata(deployment),
         "spec": {
             "policyName": _cluster_name(deployment),
             "validationActions": ["Deny"],
@@ -150,7 +144,7 @@ def _device_class(deployment: Deployment, device_type: str) -> dict[str, Any]:
     return {
         "apiVersion": f"{DRA}/v1",
         "kind": "DeviceClass",
-        "metadata": _metadata(deployment) | {"name": class_name(domain, device_type)},
+        "metadata": cluster_metadata(deployment) | {"name": class_name(domain, device_type)},
         "spec": {
             "selectors": [{"cel": {"expression": expression}}],
             "extendedResourceName": f"{domain}/{device_type}",
@@ -171,11 +165,8 @@ def _cluster_name(deployment: Deployment) -> str:
     return f"{deployment.namespace}.{deployment.name}"
 
 
-def _metadata(deployment: Deployment) -> dict[str, Any]:
-    labels = {
-        LABEL: NAME,
-        INSTANCE: deployment.name,
-        MANAGED_BY: NAME,
-        OF_NAMESPACE: deployment.namespace,
-    }
-    return {"name": _cluster_name(deployment), "labels": labels}
+def cluster_metadata(deployment: Deployment) -> dict[str, Any]:
+    """Return name and labels of an object that lies in no namespace."""
+    found = metadata(deployment, **{OF_NAMESPACE: deployment.namespace})
+    del found["namespace"]
+    return found | {"name": _cluster_name(deployment)}

@@ -7,11 +7,21 @@ was not there before, and goes only when nothing of others is left in it.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kubedevices.manifests.deployment import INSTANCE, MANAGED_BY, NAME, POD_SECURITY
+from kubedevices.manifests.deployment import (
+    INSTANCE,
+    MANAGED_BY,
+    NAME,
+    PART_OF,
+    POD_SECURITY,
+    Deployment,
+)
 from kubedevices.manifests.dra_access import OF_NAMESPACE
 
-KINDS = ("daemonset", "configmap", "serviceaccount", "resourcequota")
+KINDS = ("daemonset", "configmap", "serviceaccount", "resourcequota", "networkpolicy")
 """What a plugin consists of, but for its namespace."""
+
+OPERATOR_KINDS = ("podmonitor", "prometheusrule")
+"""What it may have in its namespace, in clusters that know these kinds."""
 
 CLUSTER_KINDS = (
     "clusterrole",
@@ -21,6 +31,7 @@ CLUSTER_KINDS = (
     "deviceclass",
 )
 """What a DRA driver has beside them, in no namespace."""
+OPENSHIFT_KINDS = ("securitycontextconstraints",)
 
 _ENOUGH = "privileged"
 _MADE_BY_KUBERNETES = {
@@ -43,6 +54,30 @@ def belongs_to_another(document: dict[str, Any], namespace: str, name: str) -> b
     return "namespace" not in document["metadata"] and (
         (labels.get(OF_NAMESPACE), labels.get(INSTANCE)) != (namespace, name)
     )
+
+
+def belonging(deployment: Deployment) -> list[dict[str, str]]:
+    """Return the labels of a plugin's objects, and of those for some nodes only."""
+    return [deployment.selector, {PART_OF: deployment.name}]
+
+
+def superfluous(
+    found: Iterable[dict[str, Any]],
+    wanted: Iterable[dict[str, Any]],
+    revisions: Iterable[dict[str, Any]],
+) -> list[str]:
+    """Return which objects of a plugin it no longer has.
+
+    A version of its configuration stays while a revision of a DaemonSet, to which a user may go
+    back, needs it.
+    """
+    kept = {name_of(each) for each in wanted}
+    for revision in revisions:
+        spec = revision["data"]["spec"]["template"]["spec"]
+        for volume in spec.get("volumes") or ():
+            if "configMap" in volume:
+                kept.add(f"configmap/{volume['configMap']['name']}")
+    return [name for each in found if (name := name_of(each)) not in kept]
 
 
 def is_ours(document: dict[str, Any]) -> bool:

@@ -60,6 +60,8 @@ def volumes_of(deployment: Deployment) -> list[Volume]:
         Volume(f"mount-{number}", *mount[:2], "Directory", read_only=mount.read_only)
         for number, mount in enumerate(deployment.mounts)
     ]
+    if deployment.admin.control_socket_dir:
+        volumes.append(_same("control", deployment.admin.control_socket_dir, "DirectoryOrCreate"))
     if deployment.has_dra:
         kubelet = deployment.kubelet_dir
         volumes.append(_same("registry", f"{kubelet}/plugins_registry", "Directory"))

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from kubedevices.config.yaml_config import key_names
 from kubedevices.manifests import memory
 from kubedevices.manifests.deployment import (
     CONFIG_DIR,
@@ -24,40 +25,57 @@ from kubedevices.manifests.deployment import (
     HOST_DEV,
     KUBELET_DIR,
     LABEL,
-    MANAGED_BY,
     METRICS_PORT,
     MODE_DIR,
     NAME,
     PLUGIN_DIR,
     POD_SECURITY,
-    PRIORITY_CLASS,
     STATE_DIR,
     Deployment,
+    metadata,
 )
-from kubedevices.manifests.dra_access import cluster_objects
+from kubedevices.manifests.dra_access import cluster_metadata, cluster_objects
+from kubedevices.manifests.monitoring import PAGES, monitoring
+from kubedevices.manifests.openshift import security_context_constraints
+from kubedevices.manifests.scheduling import scheduling
+from kubedevices.manifests.values import Probe, plain
 from kubedevices.manifests.volumes import Volume, volumes_of
 
-_CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
+CONTROL = "control.sock"
 
 
 def documents(deployment: Deployment) -> list[dict[str, Any]]:
     """Return everything to apply, in order."""
-    return [namespace(deployment.namespace), *objects(deployment)]
+    admin = deployment.admin
+    made = [namespace(deployment.namespace, is_labelled=admin.pod_security_labels)]
+    return [*(made if admin.create_namespace else []), *objects(deployment)]
 
 
 def objects(deployment: Deployment) -> list[dict[str, Any]]:
     """Return all but the namespace, in the order to apply it."""
+    admin = deployment.admin
     wanted = [service_account(deployment)]
-    if deployment.namespace != HOME_OF_PRIORITY:
+    needs_quota = admin.resource_quota and admin.priority_class_name
+    if needs_quota and deployment.namespace != HOME_OF_PRIORITY:
         wanted.append(resource_quota(deployment))
     if deployment.map_data:
         wanted.append(config_map(deployment))
-    return [*wanted, *cluster_objects(deployment), daemon_set(deployment)]
+    if admin.openshift:
+        wanted.append(_constraints(deployment))
+    wanted += cluster_objects(deployment)
+    return [*wanted, *monitoring(deployment), daemon_set(deployment)]
 
 
-def namespace(name: str) -> dict[str, Any]:
+def _constraints(deployment: Deployment) -> dict[str, Any]:
+    found = security_context_constraints(deployment)
+    about = cluster_metadata(deployment)
+    return {**found, "metadata": about}
+
+
+def namespace(name: str, *, is_labelled: bool = True) -> dict[str, Any]:
     """Return the namespace; hostPath volumes need the privileged pod security level."""
-    levels = {f"{POD_SECURITY}/{mode}": "privileged" for mode in ("enforce", "audit", "warn")}
+    modes = ("enforce", "audit", "warn") if is_labelled else ()
+    levels = {f"{POD_SECURITY}/{mode}": "privileged" for mode in modes}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -70,18 +88,19 @@ def service_account(deployment: Deployment) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": _metadata(deployment),
+        "metadata": metadata(deployment),
         "automountServiceAccountToken": False,
     }
 
 
 def resource_quota(deployment: Deployment) -> dict[str, Any]:
     """Return what clusters that restrict priority classes, such as GKE, want for ours: no limit."""
-    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [PRIORITY_CLASS]}
+    name = deployment.admin.priority_class_name
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": _metadata(deployment),
+        "metadata": metadata(deployment),
         "spec": {"hard": {"pods": "1G"}, "scopeSelector": {"matchExpressions": [scope]}},
     }
 
@@ -91,47 +110,42 @@ def config_map(deployment: Deployment) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(deployment),
+        "metadata": metadata(deployment) | {"name": deployment.map_name},
         "data": deployment.map_data,
+        **({"immutable": True} if deployment.admin.versioned_config else {}),
     }
 
 
 def daemon_set(deployment: Deployment) -> dict[str, Any]:
-    """Return one pod per node, two during an update: the new one takes over from the old one.
-
-    Not two proxies: plugins register with one of them, and the directory where they do is its own.
-    Nor two pods that may be in both device APIs: each would decide where a device is.
-    """
-    is_alone = deployment.plugin == "proxy" or (deployment.has_dra and deployment.has_plugin)
+    """Return one pod per node, two during an update: the new one takes over from the old one."""
     surge = {"maxSurge": 1, "maxUnavailable": 0}
     alone = {"maxSurge": 0, "maxUnavailable": 1}
-    about: dict[str, Any] = {"labels": deployment.selector}
+    ours = {"type": "RollingUpdate", "rollingUpdate": alone if deployment.is_alone else surge}
+    about: dict[str, Any] = {"labels": {**deployment.admin.pod_labels, **deployment.selector}}
     if annotations := _annotations(deployment):
         about["annotations"] = annotations
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": _metadata(deployment),
+        "metadata": metadata(deployment),
         "spec": {
             "selector": {"matchLabels": deployment.selector},
-            "updateStrategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": alone if is_alone else surge,
-            },
+            "updateStrategy": plain(deployment.admin.update_strategy) or ours,
             "template": {"metadata": about, "spec": pod_spec(deployment)},
         },
     }
 
 
 def _annotations(deployment: Deployment) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if deployment.metrics:
-        found = {
+    found = {**deployment.admin.pod_annotations}
+    if deployment.metrics and deployment.admin.metrics.annotations:
+        found |= {
             "prometheus.io/scrape": "true",
             "prometheus.io/port": str(METRICS_PORT),
             "prometheus.io/path": "/metrics",
         }
-    if deployment.plugin == "simulate" and deployment.config_text is not None:
+    has_version = deployment.admin.versioned_config
+    if deployment.plugin == "simulate" and deployment.config_text is not None and not has_version:
         # The simulator reads its file once: another text must make other pods.
         found["checksum/config"] = sha256(deployment.config_text.encode()).hexdigest()[:16]
     return found
@@ -141,53 +155,47 @@ def pod_spec(deployment: Deployment) -> dict[str, Any]:
     """Return what runs on each node."""
     volumes = volumes_of(deployment)
     container = _container(deployment.image, _arguments(deployment), volumes)
-    container["resources"] = memory.resources(deployment.devices)
+    admin = deployment.admin
+    if admin.image_pull_policy:
+        container["imagePullPolicy"] = admin.image_pull_policy
+    container["resources"] = plain(admin.resources) or memory.resources(deployment.devices)
     container["env"] = _environment(deployment.env)
-    container["ports"] = [{"name": "pages", "containerPort": METRICS_PORT}]
+    container["ports"] = [{"name": PAGES, "containerPort": METRICS_PORT}]
     container["readinessProbe"] = {
-        "httpGet": {"path": "/readyz", "port": "pages"},
+        "httpGet": {"path": "/readyz", "port": PAGES},
         "periodSeconds": 1,  # an update waits for it at each node
         "timeoutSeconds": 3,
+        **_times(admin.readiness_probe),
     }
     container["livenessProbe"] = {
-        "httpGet": {"path": "/healthz", "port": "pages"},
+        "httpGet": {"path": "/healthz", "port": PAGES},
         # A blocked event loop is noticed within 3 × 4 + 3 s: meanwhile no pod is admitted.
         "periodSeconds": 4,
         "timeoutSeconds": 3,
         "failureThreshold": 3,
+        **_times(admin.liveness_probe),
     }
     spec = {
-        **_pod(selinux=deployment.selinux, is_driver=deployment.has_dra),
+        **_pod(selinux=deployment.selinux or admin.openshift, is_driver=deployment.has_dra),
         "serviceAccountName": deployment.name,
-        "priorityClassName": PRIORITY_CLASS,
-        "nodeSelector": {"kubernetes.io/os": "linux", **deployment.node_labels},
-        "tolerations": _tolerations(deployment.tolerations),
+        **scheduling(deployment),
         "containers": [container],
         "volumes": [volume.source for volume in volumes],
     }
+    if admin.termination_grace_period_seconds is not None:
+        spec["terminationGracePeriodSeconds"] = admin.termination_grace_period_seconds
+    if admin.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in admin.image_pull_secrets]
     if deployment.map_data:
-        spec["volumes"].append({"name": "config", "configMap": {"name": deployment.name}})
+        spec["volumes"].append({"name": "config", "configMap": {"name": deployment.map_name}})
         mount = {"name": "config", "mountPath": CONFIG_DIR, "readOnly": True}
         container["volumeMounts"].append(mount)
     return spec
 
 
-def _tolerations(taints: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what goes with `KEY`, `KEY=VALUE`, either with `:EFFECT`; the control plane's first.
-
-    Not all taints: a virtual node, on which no pod of ours ever starts, would hold up every update.
-    """
-    found = []
-    for taint in (_CONTROL_PLANE, *taints):
-        rest, _, effect = taint.partition(":")
-        key, equals, value = rest.partition("=")
-        toleration: dict[str, Any] = {"key": key, "operator": "Equal" if equals else "Exists"}
-        found.append(
-            toleration
-            | ({"value": value} if equals else {})
-            | ({"effect": effect} if effect else {})
-        )
-    return found
+def _times(probe: Probe) -> dict[str, int]:
+    names = key_names(Probe)
+    return {names[name]: value for name, value in vars(probe).items() if value is not None}
 
 
 def node_pod(image: str, plugin_dir: str = PLUGIN_DIR) -> dict[str, Any]:
@@ -229,7 +237,11 @@ def _arguments(deployment: Deployment) -> list[str]:
     if deployment.metrics and deployment.has_plugin:
         socket = f"{deployment.kubelet_dir}/pod-resources/kubelet.sock"
         arguments += ["--pod-resources", socket]
-    return arguments
+    if deployment.admin.control_socket_dir:
+        arguments += ["--control-socket", f"{deployment.admin.control_socket_dir}/{CONTROL}"]
+    if deployment.admin.log_format:
+        arguments += ["--log-format", deployment.admin.log_format]
+    return [*arguments, *deployment.admin.extra_arguments]
 
 
 def _dra_arguments(deployment: Deployment) -> list[str]:
@@ -251,14 +263,6 @@ def _environment(env: Mapping[str, str]) -> list[dict[str, Any]]:
     node_name = {"fieldRef": {"fieldPath": "spec.nodeName"}}
     given = [{"name": name, "value": value} for name, value in env.items() if name != "NODE_NAME"]
     return [{"name": "NODE_NAME", "valueFrom": node_name}, *given]
-
-
-def _metadata(deployment: Deployment) -> dict[str, Any]:
-    return {
-        "name": deployment.name,
-        "namespace": deployment.namespace,
-        "labels": {**deployment.selector, MANAGED_BY: NAME},
-    }
 
 
 def _pod(*, selinux: bool, is_driver: bool = False) -> dict[str, Any]:

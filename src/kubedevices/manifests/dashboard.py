@@ -1,7 +1,7 @@
-"""Writes deploy/grafana/kubedevices.json, a Grafana dashboard, from the table of panels below.
+"""The Grafana dashboard deploy/grafana/kubedevices.json, made from the table of panels below.
 
-`python deploy/grafana/dashboard.py > deploy/grafana/kubedevices.json`. The metrics and what they
-tell are in docs/observe.md.
+`python -m kubedevices.manifests.dashboard > deploy/grafana/kubedevices.json` writes the file. The
+metrics and their meaning are in docs/observe.md.
 """
 
 import json

@@ -1,0 +1,133 @@
+{{/* The name of all objects: that of the release, with ours in it. */}}
+{{- define "kubedevices.name" -}}
+{{- if .Values.nameOverride -}}
+{{- .Values.nameOverride -}}
+{{- else if contains "kubedevices" .Release.Name -}}
+{{- .Release.Name | trunc 57 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "kubedevices-%s" .Release.Name | trunc 57 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* Values that the schema cannot judge. */}}
+{{- define "kubedevices.check" -}}
+{{- $v := .v }}
+{{- $name := .name }}
+{{- range concat (list "") .others }}
+{{- $whole := ternary (printf "%s-%s" $name .) $name (ne . "") }}
+{{- if or (gt (len $whole) 57) (not (regexMatch "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$" $whole)) }}
+{{- fail (printf "name %q: use a-z, 0-9 and '-', at most 57 of them: set nameOverride" $whole) }}
+{{- end }}
+{{- end }}
+{{- if and $v.controlSocketDir (ne $v.plugin "simulate") }}
+{{- fail "controlSocketDir goes with simulate only" }}
+{{- end }}
+{{- if and $v.metrics.enabled (eq $v.plugin "proxy") }}
+{{- fail "metrics.enabled goes with simulate, expose and run only" }}
+{{- end }}
+{{- if and .others (or (eq $v.plugin "run") (include "kubedevices.hasDra" .)) }}
+{{- fail "nodeConfigs go with simulate, expose and proxy only, and not with DRA" }}
+{{- end }}
+{{- $surge := dig "rollingUpdate" "maxSurge" 0 $v.updateStrategy | toString }}
+{{- if and (include "kubedevices.isAlone" .) (not (has $surge (list "0" "0%" ""))) }}
+{{- fail "updateStrategy: maxSurge must be 0, as two such pods disturb each other" }}
+{{- end }}
+{{- if and (eq $v.plugin "run") (not $v.arguments) }}
+{{- fail "plugin run needs arguments, such as [widgets:Widgets, --domain, example.com]" }}
+{{- end }}
+{{- if include "kubedevices.hasDra" . }}
+{{- if not $v.domain }}{{ fail "mode dra needs domain: the name of the driver" }}{{ end }}
+{{- if and (eq $v.mode "split") (not $v.draDevices) }}
+{{- fail "mode split needs draDevices: which devices are in DRA" }}
+{{- end }}
+{{- end }}
+{{- range $labels := list $v.labels $v.podLabels }}
+{{- range $key, $_ := $labels }}
+{{- if hasPrefix "app.kubernetes.io/" $key }}{{ fail (printf "label %s is one of ours" $key) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether devices may be in DRA, or in a device plugin, now or later; not empty means yes. */}}
+{{- define "kubedevices.hasDra" -}}
+{{- if or (ne .v.mode "device-plugin") .v.modeFile }}yes{{ end }}
+{{- end }}
+
+{{- define "kubedevices.hasPlugin" -}}
+{{- if or (ne .v.mode "dra") .v.modeFile }}yes{{ end }}
+{{- end }}
+
+{{/* Whether a node must not have two pods, not even during an update. */}}
+{{- define "kubedevices.isAlone" -}}
+{{- if or (eq .v.plugin "proxy") (and (include "kubedevices.hasDra" .) (include "kubedevices.hasPlugin" .)) }}yes{{ end }}
+{{- end }}
+
+{{- define "kubedevices.image" -}}
+{{- $tag := .v.image.tag | default (ternary "" .root.Chart.AppVersion (ne .v.image.digest "")) -}}
+{{- .v.image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with .v.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The labels that choose the pods of this plugin, and of no other. */}}
+{{- define "kubedevices.selector" -}}
+app.kubernetes.io/name: kubedevices
+app.kubernetes.io/instance: {{ .name }}
+{{- end }}
+
+{{- define "kubedevices.labels" -}}
+{{- with .v.labels }}{{ toYaml . }}{{ "\n" }}{{ end -}}
+{{ include "kubedevices.selector" . }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+{{- with .partOf }}
+app.kubernetes.io/part-of: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "kubedevices.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "kubedevices.labels" . | nindent 2 }}
+{{- with .v.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The same with another name and further labels: a list of the plugin, name and labels. */}}
+{{- define "kubedevices.metadataWith" -}}
+{{- $about := include "kubedevices.metadata" (index . 0) | fromYaml }}
+{{- $_ := set $about "name" (index . 1) }}
+{{- $_ := set $about "labels" (mergeOverwrite $about.labels (index . 2)) }}
+{{- toYaml $about }}
+{{- end }}
+
+{{/* The metadata of an object that lies in no namespace. */}}
+{{- define "kubedevices.clusterMetadata" -}}
+name: {{ .root.Release.Namespace }}.{{ .name }}
+labels:
+  {{- include "kubedevices.labels" . | nindent 2 }}
+  kubedevices-namespace: {{ .root.Release.Namespace }}
+{{- with .v.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What is in the ConfigMap, as YAML; nothing where there is none. */}}
+{{- define "kubedevices.configText" -}}
+{{- if .v.config }}{{ .v.config }}{{ else if eq .v.plugin "expose" }}{{ .root.Files.Get "files/example.yaml" }}{{ end }}
+{{- end }}
+
+{{- define "kubedevices.mapData" -}}
+{{- $data := dict }}
+{{- with include "kubedevices.configText" . }}{{ $_ := set $data "config.yaml" . }}{{ end }}
+{{- if eq .v.modeFile "configmap" }}{{ $_ := set $data "mode" .v.mode }}{{ end }}
+{{- with $data }}{{ toYaml . }}{{ end }}
+{{- end }}
+
+{{- define "kubedevices.mapName" -}}
+{{- $text := "" }}
+{{- with include "kubedevices.configText" . }}{{ $text = printf "config.yaml\x00%s\x00" . }}{{ end }}
+{{- if eq .v.modeFile "configmap" }}{{ $text = printf "%smode\x00%s\x00" $text .v.mode }}{{ end }}
+{{- .name }}{{ if .v.versionedConfig }}-{{ sha256sum $text | trunc 8 }}{{ end }}
+{{- end }}

@@ -1,0 +1,101 @@
+"""`--values` of `manifests`, `deploy` and `undeploy`: what an admin sets about the objects."""
+
+import argparse
+import posixpath
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubedevices.cli.manifest_names import NAME_LIMIT
+from kubedevices.cli.serving import some_path
+from kubedevices.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kubedevices.manifests.deployment import Deployment
+
+_WITH_CONFIG = ("simulate", "expose", "proxy")
+
+
+def add_values_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare the file."""
+    parser.add_argument(
+        "--values",
+        type=some_path,
+        metavar="FILE",
+        help="YAML file with what an admin sets about the objects, such as affinity, resources or "
+        "a PodMonitor: docs/deploy.md has the keys",
+    )
+
+
+def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":
+    """Add what `file` says; raises `CannotRead`, `ConfigError` and `UsageError`."""
+    if file is None:
+        return deployment
+    from kubedevices.config.yaml_config import load_config
+    from kubedevices.manifests.values import AdminValues
+
+    admin, _ = load_config(file, AdminValues)
+    found = replace(
+        deployment,
+        admin=admin,
+        metrics=deployment.metrics or admin.metrics.enabled,
+        other_configs=tuple(each.name for each in admin.node_configs),
+    )
+    for problem in _problems(found):
+        raise UsageError(f"{file}: {problem}")
+    return found
+
+
+def _problems(deployment: "Deployment") -> "list[str]":
+    admin, plugin = deployment.admin, deployment.plugin
+    found = []
+    if admin.control_socket_dir and plugin != "simulate":
+        found.append("controlSocketDir goes with simulate only")
+    if admin.metrics.enabled and plugin == "proxy":
+        found.append("metrics.enabled goes with simulate, expose and run only")
+    if admin.node_configs and plugin not in _WITH_CONFIG:
+        found.append(f"nodeConfigs go with {', '.join(_WITH_CONFIG)} only")
+    if admin.node_configs and deployment.has_dra:
+        found.append("nodeConfigs do not go with DRA: a driver has one domain")
+    rolling = admin.update_strategy.get("rollingUpdate")
+    surge = rolling.get("maxSurge") if isinstance(rolling, dict) else None
+    if deployment.is_alone and surge not in (None, 0, "0", "0%"):
+        found.append("updateStrategy: maxSurge must be 0, as two such pods disturb each other")
+    return found
+
+
+def node_deployments(
+    deployment: "Deployment", args: argparse.Namespace, make: "Callable[..., Deployment]"
+) -> "list[Deployment]":
+    """Return a deployment for each configuration of some nodes; `make` makes one of arguments."""
+    admin = deployment.admin
+    once = replace(
+        admin,
+        resource_quota=False,
+        node_configs=(),
+        metrics=replace(admin.metrics, prometheus_rule=False, dashboard=False),
+    )
+    found = []
+    for each in admin.node_configs:
+        file = Path(posixpath.join(args.values.parent, each.config_file))
+        more = {"config": file, "preset": None, "profile": None, "values": None}
+        name = f"{deployment.name}-{each.name}"
+        if len(name) > NAME_LIMIT:
+            raise UsageError(
+                f"{args.values}: nodeConfigs: {name} is longer than {NAME_LIMIT} characters: use a "
+                "shorter --name"
+            )
+        own = make(argparse.Namespace(**{**vars(args), **more}))
+        found.append(
+            replace(
+                own,
+                admin=once,
+                metrics=deployment.metrics,
+                name=name,
+                part_of=deployment.name,
+                node_config=each.name,
+            )
+        )
+    return found

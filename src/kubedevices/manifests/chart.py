@@ -1,0 +1,211 @@
+"""The values of the Helm chart deploy/helm/kubedevices, and those that mean a deployment. Pure.
+
+A chart cannot read a configuration, so what follows from one, such as the directories that a pod
+must see, are values of their own: `kubedevices manifests … --as-values` prints them.
+"""
+
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
+
+from kubedevices.config.yaml_config import key, key_names
+from kubedevices.manifests.deployment import (
+    DEV,
+    INSIDE_DIR,
+    KUBELET_DIR,
+    PLUGIN_DIR,
+    Deployment,
+    Mode,
+    Plugin,
+)
+from kubedevices.manifests.scheduling import as_toleration
+from kubedevices.manifests.values import CommonValues, config_name, one_of, plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The image of the plugin."""
+
+    HINT: ClassVar[str] = "write '{repository: lab.example.com/kubedevices, tag: \"1\"}'"
+
+    repository: str = key(meaning="name with its registry", default="localhost/kubedevices")
+    tag: str = key(meaning="by default the version of the chart", default="")
+    digest: str = key(meaning="such as sha256:…; wins over the tag", default="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """A directory of the host, for a plugin of your own."""
+
+    HINT: ClassVar[str] = "write '- {path: /run/widgets}'"
+
+    path: str = key(meaning="path on the host")
+    inside: str = key(meaning="path in the container, by default the same", default="")
+    read_only: bool = key(meaning="false: the container may write there", default=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartNodeConfig:
+    """Another configuration, for the nodes with the label; missing keys are those above."""
+
+    HINT: ClassVar[str] = "write '- {name: big, config: ...}'"
+
+    name: str = key(meaning="value of the label of these nodes", check=config_name)
+    config: str = key(meaning="text of the configuration")
+    host_dirs: tuple[str, ...] = key(meaning="as above", default=())
+    writes_cdi: bool = key(meaning="as above", default=False)
+    devices: int = key(meaning="as above", default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartValues(CommonValues):
+    """Every value of the chart."""
+
+    plugin: str = key(
+        meaning="simulate, expose, proxy, or run for a plugin of your own",
+        default="expose",
+        **one_of(*get_args(Plugin)),
+    )
+    name_override: str = key(
+        meaning="name of all objects, at most 57 characters; by default that of the release",
+        default="",
+    )
+    image: Image = key(meaning="the image of the plugin", default=Image())
+    config: str = key(
+        meaning="text of the configuration file; expose without a text gives /dev/null, as an "
+        "example",
+        default="",
+    )
+    env: Mapping[str, str] = key(
+        meaning="variables of the container, such as RESOURCE_NAME for simulate",
+        default_factory=dict,
+    )
+    arguments: tuple[str, ...] = key(
+        meaning="run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
+    )
+    mounts: tuple[Mount, ...] = key(meaning="run: directories of the host", default=())
+    cdi: bool = key(meaning="expose: give devices by CDI alone", default=False)
+    writes_cdi: bool = key(
+        meaning="true where the configuration asks for CDI: the pod may write CDI files",
+        default=False,
+    )
+    dev_dirs: tuple[str, ...] = key(
+        meaning="expose: directories of /dev that the pod sees", default=(DEV,)
+    )
+    host_dirs: tuple[str, ...] = key(
+        meaning="expose: other directories of the host that the configuration looks into",
+        default=(),
+    )
+    devices: int = key(
+        meaning="simulate: number of devices, from which the memory follows", default=0
+    )
+    kubelet_dir: str = key(meaning="the kubelet's --root-dir", default=KUBELET_DIR)
+    plugin_dir: str = key(meaning="plugin directory of the kubelet", default=PLUGIN_DIR)
+    inside_dir: str = key(
+        meaning="proxy: where the other plugins register, on the host", default=INSIDE_DIR
+    )
+    mode: str = key(
+        meaning="device-plugin, dra or split", default="device-plugin", **one_of(*get_args(Mode))
+    )
+    mode_file: str = key(
+        meaning="file of each node that says the mode, or configmap: follow a change of the mode",
+        default="",
+    )
+    dra_devices: tuple[str, ...] = key(
+        meaning="split: which devices are in DRA, as globs", default=()
+    )
+    domain: str = key(meaning="DRA: name of the driver", default="")
+    device_types: tuple[str, ...] = key(
+        meaning="DRA: device types, each of which gets a DeviceClass", default=()
+    )
+    selinux: bool = key(meaning="true: SELinux type container_device_plugin_t", default=False)
+    node_configs: tuple[ChartNodeConfig, ...] = key(
+        meaning="configurations of nodes with the label `nodeConfigLabel`; all other nodes have "
+        "`config`",
+        default=(),
+        unique="name",
+    )
+
+
+def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> dict[str, Any]:
+    """Return the values that mean a deployment; the rest are the defaults of the chart."""
+    admin = {field.name: getattr(deployment.admin, field.name) for field in _COMMON}
+    own = {name: getattr(deployment, name) for name in _SAME}
+    values = ChartValues(
+        **{
+            **admin,
+            **own,
+            "node_selector": {**deployment.node_labels, **deployment.admin.node_selector},
+            "tolerations": (
+                *map(as_toleration, deployment.tolerations),
+                *deployment.admin.tolerations,
+            ),
+            "metrics": dataclasses.replace(deployment.admin.metrics, enabled=deployment.metrics),
+            "name_override": deployment.name,
+            "image": image_of(deployment.image),
+            "config": deployment.config_text or "",
+            "mode_file": deployment.mode_file or "",
+            "mounts": tuple(
+                Mount(path=each.path, inside=each.inside, read_only=each.read_only)
+                for each in deployment.mounts
+            ),
+            "node_configs": tuple(
+                ChartNodeConfig(  # with all keys: those that are missing would be the plugin's
+                    name=each.node_config,
+                    config=each.config or "",
+                    host_dirs=each.host_dirs,
+                    writes_cdi=each.writes_cdi,
+                    devices=each.devices,
+                )
+                for each in others
+            ),
+        }
+    )
+    return {"plugin": deployment.plugin, **_without_defaults(values)}
+
+
+def image_of(name: str) -> Image:
+    """Return the parts of the name of an image."""
+    rest, _, digest = name.partition("@")
+    head, slash, last = rest.rpartition("/")
+    repository, _, tag = last.partition(":")
+    # The chart's own version would be the tag of an image without any.
+    tag = tag or ("" if digest else "latest")
+    return Image(repository=f"{head}{slash}{repository}", tag=tag, digest=digest)
+
+
+def _without_defaults(values: Any) -> dict[str, Any]:
+    found = {}
+    names = key_names(type(values))
+    for field in dataclasses.fields(values):
+        value = getattr(values, field.name)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if value != default:
+            found[names[field.name]] = as_written(value)
+    return found
+
+
+def as_written(value: Any) -> Any:
+    """Return a value as a file of values has it."""
+    if isinstance(value, ChartNodeConfig):
+        names = key_names(ChartNodeConfig)
+        return {names[name]: as_written(each) for name, each in vars(value).items()}
+    if dataclasses.is_dataclass(value):
+        return _without_defaults(value)
+    if isinstance(value, tuple):
+        return [as_written(each) for each in value]
+    return plain(value)
+
+
+_SAME = (
+    *("plugin", "env", "arguments", "cdi", "writes_cdi", "dev_dirs", "host_dirs", "devices"),
+    *("kubelet_dir", "plugin_dir", "inside_dir", "mode", "dra_devices", "domain", "device_types"),
+    "selinux",
+)
+"""Fields of a deployment that are values as they are."""
+_COMMON = dataclasses.fields(CommonValues)

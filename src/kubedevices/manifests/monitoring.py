@@ -1,0 +1,74 @@
+"""Objects for Prometheus, Grafana and the network around the pages of a plugin. Pure."""
+
+import json
+from typing import Any
+
+import yaml
+
+from kubedevices.manifests.alerts import ALERTS
+from kubedevices.manifests.dashboard import dashboard
+from kubedevices.manifests.deployment import Deployment, metadata
+from kubedevices.manifests.values import plain
+
+PAGES = "pages"
+"""The name of the port."""
+_OPERATOR = "monitoring.coreos.com/v1"
+_SIDECAR = {"grafana_dashboard": "1"}
+
+
+def monitoring(deployment: Deployment) -> list[dict[str, Any]]:
+    """Return the objects that the values ask for, in the order to apply them."""
+    metrics = deployment.admin.metrics
+    found = []
+    if deployment.admin.network_policy.enabled:
+        found.append(network_policy(deployment))
+    if metrics.pod_monitor:
+        found.append(_operator_object(deployment, "PodMonitor", _pod_monitor(deployment)))
+    if metrics.prometheus_rule:
+        found.append(_operator_object(deployment, "PrometheusRule", yaml.safe_load(ALERTS)))
+    if metrics.dashboard:
+        found.append(_dashboard(deployment))
+    return found
+
+
+def network_policy(deployment: Deployment) -> dict[str, Any]:
+    """Return that only the named peers reach the pages; the pods themselves dial nobody."""
+    rule = {"from": plain(deployment.admin.network_policy.peers), "ports": [{"port": PAGES}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(deployment),
+        "spec": {
+            "podSelector": {"matchLabels": deployment.selector},
+            "policyTypes": ["Ingress"],
+            # A rule without peers would allow everybody, no rule allows nobody.
+            "ingress": [rule] if rule["from"] else [],
+        },
+    }
+
+
+def _pod_monitor(deployment: Deployment) -> dict[str, Any]:
+    # honorLabels: node, pod and container of a device are not those of the pod that tells of it.
+    endpoint = {"port": PAGES, "path": "/metrics", "honorLabels": True}
+    return {
+        "selector": {"matchLabels": deployment.selector},
+        "podMetricsEndpoints": [endpoint],
+    }
+
+
+def _operator_object(deployment: Deployment, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    about = metadata(deployment)
+    about["labels"] = {**about["labels"], **deployment.admin.metrics.labels}
+    return {"apiVersion": _OPERATOR, "kind": kind, "metadata": about, "spec": spec}
+
+
+def _dashboard(deployment: Deployment) -> dict[str, Any]:
+    about = metadata(deployment)
+    about["name"] += "-dashboard"
+    about["labels"] = {**about["labels"], **_SIDECAR, **deployment.admin.metrics.labels}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": about,
+        "data": {"kubedevices.json": json.dumps(dashboard(), indent=1) + "\n"},
+    }

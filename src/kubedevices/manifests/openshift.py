@@ -1,0 +1,35 @@
+"""What OpenShift asks for beside the manifests. Pure."""
+
+from typing import Any
+
+from kubedevices.manifests.deployment import Deployment
+
+
+def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
+    """Return what OpenShift asks for: hostPath volumes and user 0, nothing else of `privileged`."""
+    account = f"system:serviceaccount:{deployment.namespace}:{deployment.name}"
+    constraints: dict[str, Any] = {
+        "apiVersion": "security.openshift.io/v1",
+        "kind": "SecurityContextConstraints",
+        "metadata": {"name": deployment.name},
+        "allowHostDirVolumePlugin": True,
+        "allowHostIPC": False,
+        "allowHostNetwork": False,
+        "allowHostPID": False,
+        "allowHostPorts": False,
+        "allowPrivilegedContainer": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "priority": None,
+        "allowedCapabilities": None,
+        "defaultAddCapabilities": None,
+        "requiredDropCapabilities": ["ALL"],
+        "runAsUser": {"type": "RunAsAny"},
+        "seLinuxContext": {"type": "RunAsAny"},
+        "seccompProfiles": ["runtime/default"],
+        "fsGroup": {"type": "RunAsAny"},
+        "supplementalGroups": {"type": "RunAsAny"},
+        "users": [account],
+        "volumes": ["configMap", "hostPath"],
+    }
+    return constraints

@@ -1,0 +1,274 @@
+"""What an admin sets about the objects of a plugin, as `--values` and the Helm chart take it.
+
+The defaults are what `kubedevices manifests` prints without such a file. Objects of Kubernetes,
+such as an affinity, are not judged here: the API server does.
+"""
+
+# ruff: noqa: RUF009  # `key` makes a field, not a value
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kubedevices.config.yaml_config import Complain, key
+from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
+
+PRIORITY_CLASS = "system-node-critical"
+CONFIG_NAME_LIMIT = 20
+"""Characters: the name of a node's configuration is part of the name of its DaemonSet."""
+
+_TOO_MUCH = ("/", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/usr", "/var")
+_OF_KUBERNETES = ("/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/run/containerd")
+
+
+def one_of(*words: str) -> dict[str, Any]:
+    """Return the rules of a key that takes one of some words."""
+
+    def check(text: str) -> str:
+        return "" if text in words else f"must be one of {', '.join(filter(None, words))}"
+
+    return {"choices": words, "check": check}
+
+
+def _label_key(text: str) -> str:
+    prefix, slash, name = text.rpartition("/")
+    is_key = LABEL_VALUE.fullmatch(name) and len(name) <= LABEL_LIMIT
+    if is_key and (not slash or DOMAIN.fullmatch(prefix)):
+        return ""
+    return f"{text!r} is no key of a label or annotation"
+
+
+def _label_value(text: str) -> str:
+    if not text or (LABEL_VALUE.fullmatch(text) and len(text) <= LABEL_LIMIT):
+        return ""
+    return f"{text!r} is no value of a label"
+
+
+def _own_directory(path: str) -> str:
+    if not path:
+        return ""
+    if not path.startswith("/") or "//" in path or "/." in path or path.endswith("/"):
+        return "must be an absolute path"
+    if path in _TOO_MUCH or any(f"{path}/".startswith(f"{each}/") for each in _OF_KUBERNETES):
+        return "must be a directory of its own, for example /run/kubedevices-simulator"
+    return ""
+
+
+def _positive(number: int) -> str:
+    return "" if number > 0 else "must be 1 or more"
+
+
+def config_name(text: str) -> str:
+    """Return what is wrong with the name of a configuration of nodes."""
+    if re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", text) and len(text) <= CONFIG_NAME_LIMIT:
+        return ""
+    return f"use a-z, 0-9 and '-', at most {CONFIG_NAME_LIMIT} of them"
+
+
+_LABELS: dict[str, Any] = {
+    "default_factory": dict,
+    "check_key": _label_key,
+    "check": _label_value,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Times of a probe; a key that is missing keeps our time."""
+
+    HINT: ClassVar[str] = "write '{periodSeconds: 5}'"
+
+    initial_delay_seconds: int | None = key(
+        meaning="seconds from the start of the container to the first probe", default=None
+    )
+    period_seconds: int | None = key(
+        meaning="seconds between two probes", default=None, check=_positive
+    )
+    timeout_seconds: int | None = key(
+        meaning="seconds to wait for an answer", default=None, check=_positive
+    )
+    failure_threshold: int | None = key(
+        meaning="failures in a row that count", default=None, check=_positive
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """What Prometheus and Grafana get."""
+
+    HINT: ClassVar[str] = "write '{enabled: true}'"
+
+    enabled: bool = key(
+        meaning="true: the metrics also say which pod holds which device, and the pods have the "
+        "annotations that ask Prometheus to come",
+        default=False,
+    )
+    annotations: bool = key(
+        meaning="false: no such annotations, for example beside a PodMonitor", default=True
+    )
+    pod_monitor: bool = key(meaning="true: a PodMonitor for the Prometheus operator", default=False)
+    prometheus_rule: bool = key(
+        meaning="true: a PrometheusRule with the alerts of docs/observe.md", default=False
+    )
+    dashboard: bool = key(
+        meaning="true: a ConfigMap with the dashboard, labelled for the sidecar of Grafana",
+        default=False,
+    )
+    labels: Mapping[str, str] = key(
+        meaning="labels of these three objects, by which an operator chooses them", **_LABELS
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPolicy:
+    """Who may ask for the pages of the pods."""
+
+    HINT: ClassVar[str] = "write '{enabled: true, from: [...]}'"
+
+    enabled: bool = key(
+        meaning="true: nothing may connect to the pods but what `from` names; the kubelet's probes "
+        "come from the node, which network plugins always allow",
+        default=False,
+    )
+    peers: tuple[Mapping[str, Any], ...] = key(
+        name="from",
+        meaning="peers of a NetworkPolicy, such as {namespaceSelector: {matchLabels: {name: "
+        "monitoring}}}; nobody for an empty list",
+        default=(),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonValues:
+    """What `manifests --values` and the chart both have."""
+
+    labels: Mapping[str, str] = key(meaning="further labels of all objects", **_LABELS)
+    annotations: Mapping[str, str] = key(
+        meaning="further annotations of all objects", default_factory=dict, check_key=_label_key
+    )
+    pod_labels: Mapping[str, str] = key(meaning="further labels of the pods", **_LABELS)
+    pod_annotations: Mapping[str, str] = key(
+        meaning="further annotations of the pods", default_factory=dict, check_key=_label_key
+    )
+    image_pull_policy: str = key(
+        meaning="Always, IfNotPresent or Never",
+        default="",
+        **one_of("", "Always", "IfNotPresent", "Never"),
+    )
+    image_pull_secrets: tuple[str, ...] = key(
+        meaning="names of Secrets for the registry of the image", default=()
+    )
+    node_selector: Mapping[str, str] = key(meaning="labels of the nodes that get a pod", **_LABELS)
+    arch: tuple[str, ...] = key(
+        meaning="architectures of the nodes that get a pod, such as [amd64, arm64]; all by default",
+        default=(),
+        check=_label_value,
+    )
+    affinity: Mapping[str, Any] = key(
+        meaning="affinity of the pods, as in a pod", default_factory=dict
+    )
+    tolerations: tuple[Mapping[str, Any], ...] = key(
+        meaning="tolerations of the pods, as in a pod", default=()
+    )
+    tolerate_control_plane: bool = key(
+        meaning="false: no pods on nodes with the taint of the control plane", default=True
+    )
+    priority_class_name: str = key(
+        meaning="priority class of the pods; an empty text for none", default=PRIORITY_CLASS
+    )
+    update_strategy: Mapping[str, Any] = key(
+        meaning="update strategy of the DaemonSet; by default a new pod starts before the old one "
+        "ends, where two may run beside each other",
+        default_factory=dict,
+    )
+    termination_grace_period_seconds: int | None = key(
+        meaning="seconds that a pod has to end", default=None, check=_positive
+    )
+    resources: Mapping[str, Any] = key(
+        meaning="requests and limits of the container; by default they follow from the number of "
+        "devices",
+        default_factory=dict,
+    )
+    readiness_probe: Probe = key(meaning="times of the readiness probe", default=Probe())
+    liveness_probe: Probe = key(meaning="times of the liveness probe", default=Probe())
+    extra_arguments: tuple[str, ...] = key(
+        meaning="further arguments of kubedevices, such as --log-level=debug", default=()
+    )
+    log_format: str = key(
+        meaning="text (default) or json", default="", **one_of("", "text", "json")
+    )
+    metrics: Metrics = key(meaning="what Prometheus and Grafana get", default=Metrics())
+    network_policy: NetworkPolicy = key(
+        meaning="who may ask for the pages of the pods", default=NetworkPolicy()
+    )
+    resource_quota: bool = key(
+        meaning="false: no ResourceQuota, which clusters that restrict priority classes want",
+        default=True,
+    )
+    openshift: bool = key(
+        meaning="true: SecurityContextConstraints for our account, and the SELinux type of device "
+        "plugins",
+        default=False,
+    )
+    control_socket_dir: str = key(
+        meaning="simulate: directory of the host for the control socket, control.sock",
+        default="",
+        check=_own_directory,
+    )
+    versioned_config: bool = key(
+        meaning="true: each text of the configuration is a ConfigMap of its own, so that `kubectl "
+        "rollout undo` or `helm rollback` also undoes the configuration",
+        default=False,
+    )
+    node_config_label: str = key(
+        meaning="label of nodes whose value is the name of one of `nodeConfigs`",
+        default="kubedevices-config",
+        check=_label_key,
+    )
+
+    @classmethod
+    def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
+        """Check that no label of ours is replaced."""
+        for field, name in (("labels", "labels"), ("pod_labels", "podLabels")):
+            for label in values.get(field, {}):
+                if label.startswith("app.kubernetes.io/"):
+                    complain((name, label), "this label is one of ours", "take another one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeConfig:
+    """Another configuration, for the nodes with the label."""
+
+    HINT: ClassVar[str] = "write '- {name: big, configFile: big.yaml}'"
+
+    name: str = key(meaning="value of the label of these nodes", check=config_name)
+    config_file: str = key(meaning="configuration file, beside the file of values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminValues(CommonValues):
+    """The file of `manifests`, `deploy` and `undeploy --values`."""
+
+    create_namespace: bool = key(meaning="false: leave the namespace out", default=True)
+    pod_security_labels: bool = key(
+        meaning="false: a namespace without the labels of Pod Security", default=True
+    )
+    node_configs: tuple[NodeConfig, ...] = key(
+        meaning="configurations of nodes with the label; all other nodes have --config",
+        default=(),
+        unique="name",
+    )
+
+
+OURS = AdminValues()
+"""What holds without a file."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value with dicts and lists in place of what cannot be changed."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value

@@ -1,0 +1,289 @@
+"""`manifests --values`: what an admin sets about the objects of a plugin."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator  # type: ignore[import-untyped]
+
+from kubedevices.cli import main
+from kubedevices.config.json_schema import make_schema
+from kubedevices.manifests.chart import ChartValues
+from tests.docs.pages import ROOT
+
+Objects = dict[str, Any]
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: /run/%s/w}]}]\n"
+
+
+@pytest.fixture
+def printed(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[dict[str, Any]]]:
+    """Give a function that prints manifests with a text of values."""
+
+    def run(text: str, *arguments: str) -> list[dict[str, Any]]:
+        (short_dir / "values.yaml").write_text(text)
+        words = [*(arguments or ("expose",)), "--values", f"{short_dir}/values.yaml"]
+        assert main(["manifests", *words]) == 0
+        return [*yaml.safe_load_all(capsys.readouterr().out)]
+
+    return run
+
+
+def by_kind(documents: list[dict[str, Any]]) -> Objects:
+    found = {each["kind"]: each for each in documents}
+    found["pod"] = found["DaemonSet"]["spec"]["template"]
+    found["spec"] = found["pod"]["spec"]
+    (found["container"],) = found["spec"]["containers"]
+    return found
+
+
+def terms(found: Objects) -> Any:
+    return found["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+
+SET: dict[str, Callable[[Objects], bool]] = {
+    "labels: {team: lab}": lambda o: (
+        o["ServiceAccount"]["metadata"]["labels"]["team"] == "lab"
+        and "team" not in o["pod"]["metadata"]["labels"]
+    ),
+    "annotations: {a: b}": lambda o: o["ConfigMap"]["metadata"]["annotations"] == {"a": "b"},
+    "podLabels: {a: b}": lambda o: o["pod"]["metadata"]["labels"]["a"] == "b",
+    "podAnnotations: {a: b}": lambda o: o["pod"]["metadata"]["annotations"] == {"a": "b"},
+    "imagePullPolicy: Never": lambda o: o["container"]["imagePullPolicy"] == "Never",
+    "imagePullSecrets: [s]": lambda o: o["spec"]["imagePullSecrets"] == [{"name": "s"}],
+    "nodeSelector: {a: b}": lambda o: (
+        o["spec"]["nodeSelector"] == {"kubernetes.io/os": "linux", "a": "b"}
+    ),
+    "arch: [arm64]": lambda o: (
+        terms(o)
+        == [
+            {
+                "matchExpressions": [
+                    {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+                ]
+            }
+        ]
+    ),
+    "tolerations: [{operator: Exists}]": lambda o: (
+        o["spec"]["tolerations"][0]["key"] == CONTROL_PLANE
+        and o["spec"]["tolerations"][1:] == [{"operator": "Exists"}]
+    ),
+    "tolerateControlPlane: false": lambda o: "tolerations" not in o["spec"],
+    "priorityClassName: high": lambda o: (
+        o["spec"]["priorityClassName"] == "high"
+        and o["ResourceQuota"]["spec"]["scopeSelector"]["matchExpressions"][0]["values"] == ["high"]
+    ),
+    "priorityClassName: ''": lambda o: (
+        "priorityClassName" not in o["spec"] and "ResourceQuota" not in o
+    ),
+    "resourceQuota: false": lambda o: "ResourceQuota" not in o,
+    "updateStrategy: {type: OnDelete}": lambda o: (
+        o["DaemonSet"]["spec"]["updateStrategy"] == {"type": "OnDelete"}
+    ),
+    "terminationGracePeriodSeconds: 60": lambda o: o["spec"]["terminationGracePeriodSeconds"] == 60,
+    "resources: {limits: {memory: 1Gi}}": lambda o: (
+        o["container"]["resources"] == {"limits": {"memory": "1Gi"}}
+    ),
+    "readinessProbe: {periodSeconds: 7}": lambda o: (
+        o["container"]["readinessProbe"]["periodSeconds"] == 7
+        and o["container"]["readinessProbe"]["timeoutSeconds"] == 3
+    ),
+    "livenessProbe: {initialDelaySeconds: 7}": lambda o: (
+        o["container"]["livenessProbe"]["initialDelaySeconds"] == 7
+    ),
+    "extraArguments: [--log-level, debug]": lambda o: (
+        o["container"]["args"][-2:] == ["--log-level", "debug"]
+    ),
+    "logFormat: json": lambda o: o["container"]["args"][-2:] == ["--log-format", "json"],
+    "createNamespace: false": lambda o: "Namespace" not in o,
+    "podSecurityLabels: false": lambda o: (
+        [*o["Namespace"]["metadata"]["labels"]] == ["app.kubernetes.io/name"]
+    ),
+    "metrics: {enabled: true}": lambda o: (
+        o["pod"]["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+    ),
+    "metrics: {enabled: true, annotations: false}": lambda o: (
+        "annotations" not in o["pod"]["metadata"] and "--pod-resources" in o["container"]["args"]
+    ),
+    "metrics: {podMonitor: true, labels: {a: b}}": lambda o: (
+        o["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["honorLabels"] is True
+        and o["PodMonitor"]["metadata"]["labels"]["a"] == "b"
+    ),
+    "metrics: {prometheusRule: true}": lambda o: (
+        o["PrometheusRule"]["spec"]["groups"][0]["rules"][0]["alert"] == "PluginDown"
+    ),
+    "metrics: {dashboard: true}": lambda o: (
+        o["ConfigMap"]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    ),
+    "networkPolicy: {enabled: true}": lambda o: o["NetworkPolicy"]["spec"]["ingress"] == [],
+    "networkPolicy: {enabled: true, from: [{podSelector: {}}]}": lambda o: (
+        o["NetworkPolicy"]["spec"]["ingress"]
+        == [{"from": [{"podSelector": {}}], "ports": [{"port": "pages"}]}]
+    ),
+    "openshift: true": lambda o: (
+        o["SecurityContextConstraints"]["users"]
+        == [f"system:serviceaccount:kubedevices:{o['spec']['serviceAccountName']}"]
+        and "seLinuxOptions" in o["spec"]["securityContext"]
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SET)
+def test_each_key_has_its_place(text: str, printed: Callable[..., list[dict[str, Any]]]) -> None:
+    assert SET[text](by_kind(printed(text)))
+    assert not _holds_without(text, printed)
+
+
+def _holds_without(text: str, printed: Callable[..., list[dict[str, Any]]]) -> bool:
+    try:
+        return SET[text](by_kind(printed("{}")))
+    except KeyError:
+        return False
+
+
+def test_the_control_socket_of_a_simulator_is_in_a_directory_of_the_host(
+    printed: Callable[..., list[dict[str, Any]]],
+) -> None:
+    found = by_kind(printed("controlSocketDir: /run/sim", "simulate"))
+    assert found["container"]["args"][-2:] == ["--control-socket", "/run/sim/control.sock"]
+    assert {"name": "control", "mountPath": "/run/sim"} in found["container"]["volumeMounts"]
+
+
+def test_an_architecture_is_a_condition_in_each_alternative(
+    printed: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """A node needs to meet one of the terms: without the condition in one, it would not hold."""
+    of_nodes = f"{{{REQUIRED}: {{nodeSelectorTerms: [{{matchFields: []}}, {{}}]}}}}"
+    affinity = f"{{nodeAffinity: {of_nodes}}}"
+    found = by_kind(printed(f"arch: [amd64]\naffinity: {affinity}"))
+    assert [each["matchExpressions"][0]["values"] for each in terms(found)] == [["amd64"]] * 2
+
+
+def test_nodes_with_a_label_have_a_configuration_of_their_own(
+    short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """In a DaemonSet of their own, with their own directories; the plugin's leaves them alone."""
+    (short_dir / "main.yaml").write_text(CONFIG % "main")
+    (short_dir / "big.yaml").write_text(CONFIG % "big")
+    documents = printed(
+        "nodeConfigLabel: lab.example.com/size\nnodeConfigs: [{name: big, configFile: big.yaml}]",
+        *("expose", "--config", f"{short_dir}/main.yaml", "--name", "lab"),
+    )
+    one, other = (each for each in documents if each["kind"] == "DaemonSet")
+    pods = [each["spec"]["template"]["spec"] for each in (one, other)]
+    assert terms({"spec": pods[0]}) == [
+        {
+            "matchExpressions": [
+                {"key": "lab.example.com/size", "operator": "NotIn", "values": ["big"]}
+            ]
+        }
+    ]
+    assert pods[1]["nodeSelector"]["lab.example.com/size"] == "big"
+    assert "affinity" not in pods[1]
+    paths = [
+        {each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each} for pod in pods
+    ]
+    assert "/run/main" in paths[0] - paths[1]
+    assert "/run/big" in paths[1] - paths[0]
+    # Kubernetes: the selectors of two DaemonSets must not overlap.
+    assert one["spec"]["selector"] != other["spec"]["selector"]
+    assert other["metadata"]["labels"]["app.kubernetes.io/part-of"] == "lab"
+
+
+def test_each_text_of_a_configuration_has_a_version(
+    short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """The pods name theirs, so that going back to older pods goes back to the older text."""
+    names = []
+    for text in ("one", "two", "one"):
+        (short_dir / "main.yaml").write_text(CONFIG % text)
+        words = ("expose", "--config", f"{short_dir}/main.yaml")
+        found = by_kind(printed("versionedConfig: true", *words))
+        assert found["ConfigMap"]["immutable"] is True
+        names.append(found["ConfigMap"]["metadata"]["name"])
+        assert found["spec"]["volumes"][-1]["configMap"] == {"name": names[-1]}
+    assert names[0] == names[2] != names[1]
+
+
+MISTAKES = {
+    "resorces: {}": "values.yaml:1:1: resorces: unknown key (did you mean 'resources'?)",
+    "metrics: {podMonitor: yes please}": "metrics.podMonitor: must be true or false",
+    "labels: {app.kubernetes.io/name: x}": "this label is one of ours",
+    "labels: {'a b': x}": "no key of a label",
+    "labels: {a: 'x y'}": "no value of a label",
+    "imagePullPolicy: always": "must be one of Always, IfNotPresent, Never",
+    "affinity: [1]": "affinity: must be keys and values, not a list",
+    "resources: !!python/name:os.system": "resources:",
+    "tolerations: [{a: !!python/name:os.system x}]": "could not determine a constructor",
+    "livenessProbe: {periodSeconds: 0}": "must be 1 or more",
+    "controlSocketDir: /run/x": "controlSocketDir goes with simulate only",
+    "controlSocketDir: /etc/kubernetes/pki": "must be a directory of its own",
+    "controlSocketDir: /": "must be",
+    "controlSocketDir: /run/../etc": "must be an absolute path",
+    "nodeConfigs: [{name: a, configFile: b}, {name: a, configFile: c}]": "is there already",
+    "nodeConfigs: [{name: A, configFile: b}]": "use a-z, 0-9 and '-'",
+    "nodeConfigs: [{name: a, configFile: missing.yaml}]": "missing.yaml",
+    "nodeConfigs: [{name: aaaaaaaaaaaaaaaaaaaa, configFile: values.yaml}]": "use a shorter --name",
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_a_mistake_is_told_with_its_place(
+    text: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (short_dir / "values.yaml").write_text(text)
+    assert main(["manifests", "expose", "--values", f"{short_dir}/values.yaml"]) in (2, 3)
+    told = capsys.readouterr().err
+    assert MISTAKES[text] in told
+    assert "values.yaml" in told or "missing.yaml" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "reason"),
+    [
+        ("nodeConfigs: [{name: a, configFile: b}]", "expose --mode dra", "do not go with DRA"),
+        ("metrics: {enabled: true}", "proxy", "goes with simulate, expose and run only"),
+        (
+            "updateStrategy: {rollingUpdate: {maxSurge: 25%}}",
+            "expose --mode-file configmap",
+            "maxSurge must be 0",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    text: str, arguments: str, reason: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (short_dir / "values.yaml").write_text(text)
+    command = ["manifests", *arguments.split(), "--values", f"{short_dir}/values.yaml"]
+    assert main(command) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_values_for_the_chart_meet_its_schema(
+    printed: Callable[..., list[dict[str, Any]]],
+) -> None:
+    (found,) = printed("arch: [amd64]\nmetrics: {enabled: true}", "expose", "--as-values")
+    Draft7Validator(make_schema(ChartValues, "any")).validate(found)
+    assert found["metrics"] == {"enabled": True}
+
+
+@pytest.mark.parametrize("text", ["y", "N", "1e3", "0o17", "1_000", "on", "0x1f", "12"])
+def test_a_text_stays_a_text_to_every_reader(
+    text: str, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To Go `y` is true and `1e3` a number, though PyYAML takes both for texts."""
+    assert main(["manifests", "expose", "--node-label", f"a={text}"]) == 0
+    assert f"a: '{text}'\n" in capsys.readouterr().out
+
+
+def test_every_key_is_in_the_page() -> None:
+    from kubedevices.config.yaml_config import schema_fields
+    from kubedevices.manifests.values import AdminValues
+
+    page = (ROOT / "docs/deploy.md").read_text()
+    assert [name for name in schema_fields(AdminValues) if f"| `{name}` |" not in page] == []
