@@ -101,3 +101,63 @@ def test_objects_of_operators_go_too(cluster: FakeCluster, short_dir: Path) -> N
     assert json.dumps(cluster.read()).count('"SecurityContextConstraints"') == 1
     assert run(short_dir, "undeploy", "{}") == 0
     assert cluster.names() == set()
+
+
+def test_what_a_plugin_no_longer_has_goes_in_every_kind(
+    cluster: FakeCluster, short_dir: Path
+) -> None:
+    """Also rights, and also where the cluster does not know all the kinds."""
+    assert run(short_dir, "deploy", "{}") == 0
+    before = cluster.names()
+    values = "metrics: {podMonitor: true, prometheusRule: true, dashboard: true}\nopenshift: true"
+    assert run(short_dir, "deploy", values) == 0
+    assert len(cluster.names() - before) == 4
+    cluster.write(refuse={"get podmonitor,prom": "no such kind", "get prom": "no such kind"})
+    assert run(short_dir, "deploy", "{}") == 0
+    assert cluster.names() - before == {"PrometheusRule/lab"}
+
+
+@pytest.mark.parametrize("timeout", ["0", "60"])
+def test_rights_stay_until_older_pods_have_ended(
+    timeout: str, cluster: FakeCluster, short_dir: Path
+) -> None:
+    """A driver needs them in order to withdraw its devices."""
+    (short_dir / "main.yaml").write_text(CONFIG % "one")
+    command = ["deploy", "expose", "--name", "lab", "--image", IMAGE]
+    command += ["--config", f"{short_dir}/main.yaml"]
+    assert main([*command, "--mode", "dra"]) == 0
+    assert main([*command, "--timeout", timeout]) == 0
+    has_rights = "ClusterRole/lab.lab" in cluster.names()
+    assert has_rights is (timeout == "0")
+
+
+@pytest.mark.parametrize(
+    ("other", "values"),
+    [
+        ("lab-big", "nodeConfigs: [{name: big, configFile: main.yaml}]"),
+        ("lab-dashboard", "metrics: {dashboard: true}"),
+    ],
+)
+def test_a_longer_name_takes_nothing_from_another_deployment(
+    other: str,
+    values: str,
+    cluster: FakeCluster,
+    short_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["deploy", "expose", "--name", other, "--image", IMAGE]) == 0
+    before = cluster.read()["objects"]
+    assert run(short_dir, "deploy", values) == 1
+    assert f"/{other} in namespace lab was made for another deployment" in capsys.readouterr().err
+    assert cluster.read()["objects"] == before
+
+
+def test_undeploy_goes_on_where_an_earlier_one_was_stopped(
+    cluster: FakeCluster, short_dir: Path
+) -> None:
+    """The DaemonSet is gone, an object of the operator is left."""
+    assert run(short_dir, "deploy", "metrics: {podMonitor: true}") == 0
+    left = [each for each in cluster.read()["objects"] if each["kind"] == "PodMonitor"]
+    cluster.write(objects=left)
+    assert run(short_dir, "undeploy", "{}") == 0
+    assert cluster.names() == set()

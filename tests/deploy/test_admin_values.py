@@ -214,6 +214,8 @@ MISTAKES = {
     "resorces: {}": "values.yaml:1:1: resorces: unknown key (did you mean 'resources'?)",
     "metrics: {podMonitor: yes please}": "metrics.podMonitor: must be true or false",
     "labels: {app.kubernetes.io/name: x}": "this label is one of ours",
+    "metrics: {labels: {app.kubernetes.io/managed-by: x}}": "metrics.labels.app.kubernetes.io/m",
+    "labels: {kubedevices-namespace: x}": "this label is one of ours",
     "labels: {'a b': x}": "no key of a label",
     "labels: {a: 'x y'}": "no value of a label",
     "imagePullPolicy: always": "must be one of Always, IfNotPresent, Never",

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[str, str]] = {
         "expose",
         (
             "metrics: {enabled: true, annotations: false, podMonitor: true, prometheusRule: true, "
-            "dashboard: true, labels: {release: prometheus}}\n"
+            "dashboard: true, labels: {release: prometheus, grafana_dashboard: 'yes'}}\n"
             "networkPolicy: {enabled: true, from: [{namespaceSelector: {matchLabels: {a: b}}}]}"
         ),
     ),
@@ -189,6 +189,7 @@ MISTAKES = {
     "plugin: run": "needs arguments",
     "mode: dra": "needs domain",
     "labels: {app.kubernetes.io/name: x}": "one of ours",
+    "metrics: {labels: {kubedevices-namespace: x}}": "one of ours",
     f"nameOverride: {'x' * 58}": "at most 57",
     "mode: dra\ndomain: a.example\nnodeConfigs: [{name: a, config: x}]": "not with DRA",
 }

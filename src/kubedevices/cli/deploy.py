@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kubedevices.cli.kubectl import ClusterRefused, Kubectl
 from kubedevices.cli.manifest_author import add_author_arguments
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = []
     for deployment in deployments:
         documents = objects(deployment)
-        refuse_foreign(kubectl, documents, deployment.name)
+        refuse_foreign(kubectl, documents)
         wanted += documents
     kept = [*wanted]
     for quota in [each for each in wanted if each["kind"] == "ResourceQuota"]:
@@ -82,22 +82,36 @@ def run(args: argparse.Namespace) -> int:
         for deployment in deployments:
             wait_for_rollout(kubectl, deployment, args.timeout)
     try:
-        remove_superfluous(kubectl, kept, deployments[0])
+        remove_superfluous(kubectl, kept, deployments[0], is_rolled_out=bool(args.timeout))
     except ClusterRefused as error:
         print(f"kubedevices: objects of earlier deployments may be left: {error}", file=sys.stderr)
     return 0
 
 
 def remove_superfluous(
-    kubectl: Kubectl, wanted: "list[dict[str, object]]", deployment: "Deployment"
+    kubectl: Kubectl,
+    wanted: "list[dict[str, object]]",
+    deployment: "Deployment",
+    *,
+    is_rolled_out: bool,
 ) -> None:
-    """Delete what an earlier `deploy` of this plugin made, and this one does not."""
+    """Delete what an earlier `deploy` of this plugin made, and this one does not.
+
+    The rights of older pods stay until these pods have ended.
+    """
     from kubedevices.manifests import ownership
+    from kubedevices.manifests.dra_access import OF_NAMESPACE
 
     found, revisions = [], []
+    kinds = ",".join(ownership.KINDS)
     for labels in ownership.belonging(deployment):
-        kinds = ",".join(ownership.KINDS)
-        found += kubectl.get(kinds, f"--selector={ownership.selector(labels)}")
+        chosen = ownership.selector(labels)
+        found += kubectl.get(kinds, f"--selector={chosen}")
+        found += kubectl.get_known(ownership.OPERATOR_KINDS, chosen)
+        if is_rolled_out:
+            chosen = ownership.selector({**labels, OF_NAMESPACE: deployment.namespace})
+            found += kubectl.get_known(ownership.CLUSTER_KINDS, chosen)
+            found += kubectl.get_known(ownership.OPENSHIFT_KINDS, chosen)
     if not ownership.superfluous(found, wanted, ()):
         return
     for each in found:
@@ -153,7 +167,7 @@ def prepare_namespace(kubectl: Kubectl, admin: "AdminValues") -> None:
         print(f"namespace/{kubectl.namespace} was there before and is left as it is")
 
 
-def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, object]]", name: str) -> None:
+def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, Any]]") -> None:
     """Raise `KubedevicesError` where another's object has the name of one of ours."""
     from kubedevices.manifests import ownership
 
@@ -164,14 +178,18 @@ def refuse_foreign(kubectl: Kubectl, wanted: "list[dict[str, object]]", name: st
             f"{', '.join(foreign)} in namespace {kubectl.namespace} was not made by kubedevices: "
             "take another --name or --namespace"
         )
-    taken = [
-        ownership.name_of(each)
-        for each in found
-        if ownership.belongs_to_another(each, kubectl.namespace, name)
-    ]
+    ours = {ownership.name_of(each): each for each in wanted}
+    taken = [each for each in found if ownership.is_of_another(each, ours[ownership.name_of(each)])]
+    names = ", ".join(map(ownership.name_of, taken))
+    if any("namespace" in each["metadata"] for each in taken):
+        raise KubedevicesError(
+            f"{names} in namespace {kubectl.namespace} was made for another deployment of "
+            "kubedevices: take another --name, or another name in nodeConfigs, or undeploy the "
+            "other deployment first"
+        )
     if taken:
         raise KubedevicesError(
-            f"{', '.join(taken)} was made for another driver of kubedevices: one deployment has "
+            f"{names} was made for another driver of kubedevices: one deployment has "
             "the classes of a device type; apply what `kubedevices manifests` prints without them"
         )
 

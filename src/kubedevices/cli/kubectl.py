@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kubedevices.errors import CannotAsk, KubedevicesError
@@ -63,3 +63,11 @@ class Kubectl:
         text = self.run(*command, documents=documents)
         found = json.loads(text) if text.strip() else {"items": []}
         return list(found["items"]) if "items" in found else [found]
+
+    def get_known(self, kinds: Sequence[str], selector: str) -> list[Any]:
+        """Return the objects of those kinds that the cluster knows and we may list."""
+        try:
+            return self.get(",".join(kinds), f"--selector={selector}")
+        except ClusterRefused:  # which of the kinds it was, it does not say
+            each_alone = kinds if len(kinds) > 1 else ()
+            return [found for kind in each_alone for found in self.get_known([kind], selector)]

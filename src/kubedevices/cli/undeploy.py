@@ -47,9 +47,8 @@ def run(args: argparse.Namespace) -> int:
             found += some
             how = ("--cascade=foreground", "--ignore-not-found", PATIENCE)
             say(kubectl.run("delete", kinds, chosen, *how))
-    if any(each["kind"] == "DaemonSet" for each in found):
-        for labels in ownership.belonging(deployment):
-            _remove_kinds(kubectl, ownership.OPERATOR_KINDS, labels)
+    for labels in ownership.belonging(deployment):
+        _remove_kinds(kubectl, ownership.OPERATOR_KINDS, labels)
     if not found:
         others = kubectl.get("daemonset", f"--selector={ownership.selector({})}")
         names = ", ".join(each["metadata"]["name"] for each in others) or "no other"

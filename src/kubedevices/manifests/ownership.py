@@ -48,12 +48,14 @@ def selector(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in {**labels, MANAGED_BY: NAME}.items())
 
 
-def belongs_to_another(document: dict[str, Any], namespace: str, name: str) -> bool:
-    """Whether an object of ours in no namespace is that of another driver of ours."""
-    labels = document["metadata"].get("labels") or {}
-    return "namespace" not in document["metadata"] and (
-        (labels.get(OF_NAMESPACE), labels.get(INSTANCE)) != (namespace, name)
-    )
+def is_of_another(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether an object of ours with the name of a wanted one belongs to another deployment.
+
+    A configuration of some nodes adds its name to that of the plugin, a version its hash.
+    """
+    theirs = found["metadata"].get("labels") or {}
+    mine = wanted["metadata"]["labels"]
+    return any(theirs.get(key) != mine.get(key) for key in (OF_NAMESPACE, INSTANCE, PART_OF))
 
 
 def belonging(deployment: Deployment) -> list[dict[str, str]]:

@@ -18,6 +18,7 @@ PRIORITY_CLASS = "system-node-critical"
 CONFIG_NAME_LIMIT = 20
 """Characters: the name of a node's configuration is part of the name of its DaemonSet."""
 
+_OUR_LABELS = ("app.kubernetes.io/", "kubedevices-namespace")
 _TOO_MUCH = ("/", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/usr", "/var")
 _OF_KUBERNETES = ("/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/run/containerd")
 
@@ -230,10 +231,16 @@ class CommonValues:
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
         """Check that no label of ours is replaced."""
-        for field, name in (("labels", "labels"), ("pod_labels", "podLabels")):
-            for label in values.get(field, {}):
-                if label.startswith("app.kubernetes.io/"):
-                    complain((name, label), "this label is one of ours", "take another one")
+        metrics: Metrics = values.get("metrics", Metrics())
+        given: list[tuple[tuple[str, ...], Mapping[str, str]]] = [
+            (("labels",), values.get("labels", {})),
+            (("podLabels",), values.get("pod_labels", {})),
+            (("metrics", "labels"), metrics.labels),
+        ]
+        for path, labels in given:
+            for label in labels:
+                if label.startswith(_OUR_LABELS):
+                    complain((*path, label), "this label is one of ours", "take another one")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,9 +41,9 @@
 {{- fail "mode split needs draDevices: which devices are in DRA" }}
 {{- end }}
 {{- end }}
-{{- range $labels := list $v.labels $v.podLabels }}
+{{- range $labels := list $v.labels $v.podLabels $v.metrics.labels }}
 {{- range $key, $_ := $labels }}
-{{- if hasPrefix "app.kubernetes.io/" $key }}{{ fail (printf "label %s is one of ours" $key) }}{{ end }}
+{{- if or (hasPrefix "app.kubernetes.io/" $key) (hasPrefix "kubedevices-namespace" $key) }}{{ fail (printf "label %s is one of ours" $key) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}

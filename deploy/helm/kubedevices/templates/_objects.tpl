@@ -157,7 +157,7 @@ spec:
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  {{- $labels := merge (dict "grafana_dashboard" "1") .v.metrics.labels }}
+  {{- $labels := mergeOverwrite (dict "grafana_dashboard" "1") .v.metrics.labels }}
   {{- include "kubedevices.metadataWith" (list . (printf "%s-dashboard" .name) $labels) | nindent 2 }}
 data:
   kubedevices.json: {{ .root.Files.Get "files/dashboard.json" | toJson }}
