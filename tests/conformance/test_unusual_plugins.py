@@ -83,6 +83,17 @@ async def test_a_habit_is_no_fault(habit: type[GoodPlugin], name: str) -> None:
     assert results
 
 
+async def test_a_plugin_that_outlives_its_command_is_told() -> None:
+    """Its command ends on SIGTERM, another process answers on: the check ends soon."""
+    (check,) = [each for each in ALL if each.id == "life.stop-in-allocate"]
+    with widgets() as directory:
+        plugin = target(SCRIPT, directory, ("--habit", "PoolOfThreads"))
+        wrapped = ("sh", "-c", 'setsid "$@" & exec sleep 1000', "sh", *plugin.command)
+        results = await run_checks(replace(plugin, command=wrapped), [check], FAST)
+    (result,) = results
+    assert "after the command ended: another process" in result.verdict.evidence
+
+
 @pytest.mark.parametrize("habit", [OneAfterTheOther, OneLongAfterTheOther])
 async def test_one_of_several_resources_is_waited_for(habit: type[GoodPlugin]) -> None:
     """With --resource, that one may come last, and what others call is no retry of it."""

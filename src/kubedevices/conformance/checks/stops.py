@@ -143,6 +143,12 @@ async def stop_in_allocate(stage: Stage) -> str:
             raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
         if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
             raise Broken(process.end_text(), process.last_words())
+        _, open_calls = await asyncio.wait(calling, timeout=stage.timing.stop)
+        if open_calls:
+            raise Broken(
+                f"calls are still answered {stage.timing.stop:g} s after the command ended: another "
+                "process of the plugin serves on"
+            )
         answered = sum(await asyncio.gather(*calling))
     finally:
         for task in calling:
