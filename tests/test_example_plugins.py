@@ -19,6 +19,7 @@ from examples.plugins import (
     sgx,
     shaped_gpu,
     solarflare,
+    switched,
     vfio_groups,
 )
 from kubedevices.allocation import ClaimReference
@@ -260,3 +261,38 @@ def test_shaped_gpu(sys: Path) -> None:
     assert (monitor / "power1_cap").read_text() == "150000000\n"
     scanner.unprepare_claim(claimed)
     assert (monitor / "power1_cap").read_text() == "200000000\n"
+
+
+def add_accelerator(sys: Path, name: str, switch: str, port: int) -> Path:
+    """Add an accelerator below a port of a switch, as the kernel nests their directories."""
+    ports = sys / "devices/pci0000:00" / f"0000:0{switch}:00.0" / f"0000:0{switch}:0{port}.0"
+    function = write(ports / f"0000:{switch}{port}:00.0", {"reset": ""})
+    link(sys / "class/accel" / name, write(function / "accel" / name, {}))
+    link(function / "accel" / name / "device", function)
+    return function
+
+
+def test_switched(sys: Path, dev: Path) -> None:
+    """Two switches with two and three accelerators: neighbours first, large groups stay whole."""
+    places = [add_accelerator(sys, f"accel{n}", "1", n) for n in range(2)]
+    places += [add_accelerator(sys, f"accel{n}", "2", n) for n in range(2, 5)]
+    scanner = switched.SwitchedAccelerators(sys, dev)
+    devices = scanner.list_devices().devices("accel")
+    assert devices["accel0"].mounts[0].read_only
+
+    def prefer(available: str, size: int, must: str = "") -> str:
+        free, demanded = (tuple(f"accel{n}" for n in each) for each in (available, must))
+        asked = kd.ContainerPreferredRequest(free, demanded, size)
+        request = kd.PreferredAllocationRequest((asked,))
+        answer: kd.PreferredAllocationResponse = scanner.get_preferred_allocation(request)  # type: ignore[no-untyped-call]
+        (found,) = answer.containers
+        return "".join(name[-1] for name in found)
+
+    assert prefer("01234", 2) == "01"
+    assert prefer("01234", 3) == "234"
+    assert prefer("0234", 2) == "23"
+    assert prefer("01234", 2, must="3") == "32"
+    assert prefer("01234", 4) == "2340"
+    assert prefer("01", 3) == "01"
+    scanner.pre_start_container(kd.PreStartContainerRequest(("accel1", "accel2")))
+    assert [(each / "reset").read_text() for each in places] == [*"\n11\n\n"]

@@ -146,8 +146,8 @@ async def stop_in_allocate(stage: Stage) -> str:
         _, open_calls = await asyncio.wait(calling, timeout=stage.timing.stop)
         if open_calls:
             raise Broken(
-                f"calls are still answered {stage.timing.stop:g} s after the command ended: another "
-                "process of the plugin serves on"
+                f"calls are still answered {stage.timing.stop:g} s after the command ended: "
+                "another process of the plugin serves on"
             )
         answered = sum(await asyncio.gather(*calling))
     finally:
