@@ -17,6 +17,7 @@ from kubedevices.manifests.alerts import ALERTS
 from kubedevices.manifests.chart import ChartValues, as_written
 from kubedevices.manifests.dashboard import dashboard
 from kubedevices.manifests.deployment import EXAMPLE_CONFIG
+from kubedevices.manifests.secret_directories import PATTERN
 
 CHART = Path(__file__).parent / "kubedevices"
 HEAD = """\
@@ -38,6 +39,7 @@ def files(chart: Path = CHART) -> dict[str, str]:
         "Chart.yaml": about,
         "values.yaml": HEAD + "".join(_value(*each) for each in _fields()),
         "values.schema.json": json.dumps(schema, indent=2) + "\n",
+        "files/secret-directories.txt": PATTERN + "\n",
         "files/example.yaml": EXAMPLE_CONFIG,
         "files/alerts.yaml": ALERTS,
         "files/dashboard.json": json.dumps(dashboard(), indent=1) + "\n",

@@ -158,10 +158,21 @@ def test_an_architecture_is_a_condition_in_each_alternative(
     printed: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """A node needs to meet one of the terms: without the condition in one, it would not hold."""
-    of_nodes = f"{{{REQUIRED}: {{nodeSelectorTerms: [{{matchFields: []}}, {{}}]}}}}"
+    fields = "[{key: metadata.name, operator: In, values: [n]}]"
+    some = f"{{matchFields: {fields}}}, {{matchExpressions: []}}, {{matchExpressions: {fields}}}"
+    of_nodes = f"{{{REQUIRED}: {{nodeSelectorTerms: [{some}]}}}}"
     affinity = f"{{nodeAffinity: {of_nodes}}}"
     found = by_kind(printed(f"arch: [amd64]\naffinity: {affinity}"))
-    assert [each["matchExpressions"][0]["values"] for each in terms(found)] == [["amd64"]] * 2
+    assert [each["matchExpressions"][-1]["values"] for each in terms(found)] == [["amd64"]] * 2
+
+
+def test_an_affinity_for_no_node_stays_the_same(
+    printed: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """Kubernetes: an empty term matches nothing; with our condition it would match many nodes."""
+    of_nodes = f"{{{REQUIRED}: {{nodeSelectorTerms: [{{}}]}}}}"
+    found = by_kind(printed(f"arch: [amd64]\naffinity: {{nodeAffinity: {of_nodes}}}"))
+    assert terms(found) == [{}]
 
 
 def test_nodes_with_a_label_have_a_configuration_of_their_own(
@@ -219,12 +230,17 @@ MISTAKES = {
     "labels: {'a b': x}": "no key of a label",
     "labels: {a: 'x y'}": "no value of a label",
     "imagePullPolicy: always": "must be one of Always, IfNotPresent, Never",
+    "affinity: {nodeAffinity: x}": "1:26: affinity.nodeAffinity: must be keys and values, as in",
+    f"affinity: {{nodeAffinity: {{{REQUIRED}: [a]}}}}": "must be keys and values, as in a pod",
+    f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: x}}}}}}": "must be a list, as",
+    f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [x]}}}}}}": "must be a list of",
     "affinity: [1]": "affinity: must be keys and values, not a list",
     "resources: !!python/name:os.system": "resources:",
     "tolerations: [{a: !!python/name:os.system x}]": "could not determine a constructor",
     "livenessProbe: {periodSeconds: 0}": "must be 1 or more",
     "controlSocketDir: /run/x": "controlSocketDir goes with simulate only",
-    "controlSocketDir: /etc/kubernetes/pki": "must be a directory of its own",
+    "controlSocketDir: /etc/kubernetes/pki": "has secrets or sockets of the host",
+    "controlSocketDir: /var/lib/kubelet/x": "must be a directory of its own",
     "controlSocketDir: /": "must be",
     "controlSocketDir: /run/../etc": "must be an absolute path",
     "nodeConfigs: [{name: a, configFile: b}, {name: a, configFile: c}]": "is there already",

@@ -35,6 +35,7 @@ affinity:
       nodeSelectorTerms:
       - matchExpressions: [{key: zone, operator: In, values: [a]}]
       - matchFields: [{key: metadata.name, operator: In, values: [n]}]
+      - {}
 """
 CASES: dict[str, tuple[str, str]] = {
     "simulator": ("simulate", ""),
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[str, str]] = {
         AFFINITY + "arch: [amd64, arm64]\nnodeSelector: {c: d}\ntolerateControlPlane: false\n"
         "tolerations: [{key: k, operator: Exists, tolerationSeconds: 1000000}]",
     ),
+    "no node": ("expose", AFFINITY[: AFFINITY.index("      - ")] + "      - {}\narch: [amd64]"),
     "pods": (
         "expose",
         (
@@ -188,6 +190,13 @@ MISTAKES = {
     "controlSocketDir: /run/x": "simulate only",
     "plugin: run": "needs arguments",
     "mode: dra": "needs domain",
+    "hostDirs: [/run/devices, /etc/ssh/keys]": '"/etc/ssh/keys" has secrets or sockets of the host',
+    "mounts: [{path: /etc, inside: /e}]": '"/etc" has secrets',
+    "mounts: [{path: /dev}]": "hide the container's own /dev",
+    "mounts: [{path: /run/w/../containerd}]": "no absolute path of a directory",
+    "nodeConfigs: [{name: a, config: x, hostDirs: [/var/run/docker]}]": "has secrets",
+    "modeFile: /etc/mode\ndomain: a.example": '"/etc" has secrets',
+    "devDirs: [/opt]": "no directory below /dev",
     "labels: {app.kubernetes.io/name: x}": "one of ours",
     "metrics: {labels: {kubedevices-namespace: x}}": "one of ours",
     f"nameOverride: {'x' * 58}": "at most 57",

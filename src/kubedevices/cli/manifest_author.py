@@ -57,12 +57,15 @@ def with_author(deployment: "Deployment", args: argparse.Namespace) -> "tuple[De
 
 def _mount(text: str) -> "HostMount":
     from kubedevices.manifests.deployment import HostMount
+    from kubedevices.manifests.secret_directories import ADVICE, is_secret
 
     path, _, rest = text.removesuffix(":rw").partition(":")
     inside = rest or path
     for each in (path, inside):
-        if not each.startswith("/") or posixpath.normpath(each) != each or each == "/":
+        if not each.startswith("/") or posixpath.normpath(each) != each or inside == "/":
             raise UsageError(f"--mount {text!r} is not HOST[:INSIDE][:rw] with absolute paths")
+    if is_secret(path):
+        raise UsageError(f"--mount {text!r}: {path} {ADVICE}")
     if inside == "/dev":
         raise UsageError(
             f"--mount {text!r} would hide the container's own /dev: mount it elsewhere, for "

@@ -98,6 +98,8 @@ def author_resources(args: argparse.Namespace) -> list[str]:
 
 
 def _mode_file(given: str | None) -> str | None:
+    from kubedevices.manifests.secret_directories import ADVICE, is_secret
+
     if given is None or given == CONFIG_MAP:
         return given
     directory = posixpath.dirname(given)
@@ -108,4 +110,6 @@ def _mode_file(given: str | None) -> str | None:
             f"--mode-file {given!r}: its directory {directory} is mounted into the pod: use a "
             "directory of its own, for example /etc/kubedevices/mode"
         )
+    if is_secret(directory):
+        raise UsageError(f"--mode-file {given!r}: its directory {directory} {ADVICE}")
     return given

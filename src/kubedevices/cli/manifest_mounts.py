@@ -13,6 +13,7 @@ from pathlib import Path
 from kubedevices.builtin.expose_config import ExposeConfig, ResourceRule
 from kubedevices.builtin.path_patterns import PathPattern
 from kubedevices.errors import UsageError
+from kubedevices.manifests.secret_directories import ADVICE, is_secret
 
 DEV = "/dev"
 _IN_EVERY_CONTAINER = ("/proc", "/sys")
@@ -85,6 +86,8 @@ def _fixed_part(pattern: PathPattern) -> str:
 
 
 def _checked(directory: str, what: str) -> str:
+    if is_secret(directory) and directory not in _TOO_MUCH and len(Path(directory).parts) > 2:
+        raise UsageError(f"{what} lies in {directory}, which {ADVICE}")
     parts = Path(directory).parts
     if len(parts) < 3 or directory in _TOO_MUCH or _is_in(directory, _OF_THE_IMAGE):
         raise UsageError(

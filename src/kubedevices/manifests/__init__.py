@@ -2,6 +2,8 @@
 
 memory     how much memory a plugin gets
 values     what an admin sets about the objects, as a file has it
+secret_directories  which directories of a host no plugin may see
+affinity   the affinity of pods with conditions of ours in it
 deployment  what to deploy and where
 chart      the values of the Helm chart
 scheduling  which nodes get a pod

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kubedevices.manifests.affinity import with_conditions
 from kubedevices.manifests.deployment import Deployment
 from kubedevices.manifests.values import AdminValues, plain
 
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def scheduling(deployment: Deployment) -> dict[str, Any]:
@@ -46,10 +46,7 @@ def as_toleration(taint: str) -> dict[str, Any]:
 
 
 def _affinity(admin: AdminValues, other_configs: Sequence[str]) -> dict[str, Any]:
-    """Return the admin's affinity, with our conditions in each of its alternatives.
-
-    A node has to meet one of the terms: a condition of ours that stands in one only would not hold.
-    """
+    """Return the admin's affinity with our conditions."""
     conditions: list[dict[str, Any]] = []
     if admin.arch:
         arch = {"key": "kubernetes.io/arch", "operator": "In", "values": [*admin.arch]}
@@ -57,13 +54,4 @@ def _affinity(admin: AdminValues, other_configs: Sequence[str]) -> dict[str, Any
     if other_configs:
         label = admin.node_config_label
         conditions.append({"key": label, "operator": "NotIn", "values": [*other_configs]})
-    affinity: dict[str, Any] = plain(admin.affinity)
-    if not conditions:
-        return affinity
-    of_nodes = affinity.get("nodeAffinity") or {}
-    terms = (of_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    terms = [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *conditions]}
-        for term in terms
-    ]
-    return {**affinity, "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": terms}}}
+    return with_conditions(plain(admin.affinity), conditions)

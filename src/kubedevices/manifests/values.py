@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kubedevices.config.yaml_config import Complain, key
+from kubedevices.manifests.affinity import shape_problem
+from kubedevices.manifests.secret_directories import ADVICE, is_secret
 from kubedevices.resource_name import DOMAIN, LABEL_LIMIT, LABEL_VALUE
 
 PRIORITY_CLASS = "system-node-critical"
@@ -19,8 +21,7 @@ CONFIG_NAME_LIMIT = 20
 """Characters: the name of a node's configuration is part of the name of its DaemonSet."""
 
 _OUR_LABELS = ("app.kubernetes.io/", "kubedevices-namespace")
-_TOO_MUCH = ("/", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/sys", "/usr", "/var")
-_OF_KUBERNETES = ("/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/run/containerd")
+_TOO_MUCH = ("/dev", "/sys", "/usr")
 
 
 def one_of(*words: str) -> dict[str, Any]:
@@ -51,7 +52,9 @@ def _own_directory(path: str) -> str:
         return ""
     if not path.startswith("/") or "//" in path or "/." in path or path.endswith("/"):
         return "must be an absolute path"
-    if path in _TOO_MUCH or any(f"{path}/".startswith(f"{each}/") for each in _OF_KUBERNETES):
+    if is_secret(path):
+        return ADVICE
+    if path in _TOO_MUCH or f"{path}/".startswith("/var/lib/kubelet/"):
         return "must be a directory of its own, for example /run/kubedevices-simulator"
     return ""
 
@@ -230,7 +233,7 @@ class CommonValues:
 
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
-        """Check that no label of ours is replaced."""
+        """Check that no label of ours is replaced, and that conditions of ours find their place."""
         metrics: Metrics = values.get("metrics", Metrics())
         given: list[tuple[tuple[str, ...], Mapping[str, str]]] = [
             (("labels",), values.get("labels", {})),
@@ -241,6 +244,8 @@ class CommonValues:
             for label in labels:
                 if label.startswith(_OUR_LABELS):
                     complain((*path, label), "this label is one of ours", "take another one")
+        if found := shape_problem(values.get("affinity", {})):
+            complain(("affinity", *found[0]), found[1], "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@
 {{- if and (include "kubedevices.isAlone" .) (not (has $surge (list "0" "0%" ""))) }}
 {{- fail "updateStrategy: maxSurge must be 0, as two such pods disturb each other" }}
 {{- end }}
+{{- include "kubedevices.checkDirectories" . }}
 {{- if and (eq $v.plugin "run") (not $v.arguments) }}
 {{- fail "plugin run needs arguments, such as [widgets:Widgets, --domain, example.com]" }}
 {{- end }}
@@ -44,6 +45,35 @@
 {{- range $labels := list $v.labels $v.podLabels $v.metrics.labels }}
 {{- range $key, $_ := $labels }}
 {{- if or (hasPrefix "app.kubernetes.io/" $key) (hasPrefix "kubedevices-namespace" $key) }}{{ fail (printf "label %s is one of ours" $key) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A pod must not see what opens the host or the cluster. */}}
+{{- define "kubedevices.checkDirectories" -}}
+{{- $v := .v }}
+{{- $secret := .root.Files.Get "files/secret-directories.txt" | trim }}
+{{- $paths := concat $v.hostDirs $v.devDirs }}
+{{- range $v.nodeConfigs }}{{ $paths = concat $paths (.hostDirs | default list) }}{{ end }}
+{{- range $v.mounts }}
+{{- $paths = append $paths .path }}
+{{- if eq (.inside | default .path) "/dev" }}
+{{- fail "mounts: a mount at /dev would hide the container's own /dev: set inside, for example to /host/dev" }}
+{{- end }}
+{{- end }}
+{{- with $v.controlSocketDir }}{{ $paths = append $paths . }}{{ end }}
+{{- if and $v.modeFile (ne $v.modeFile "configmap") }}{{ $paths = append $paths (dir $v.modeFile) }}{{ end }}
+{{- range $paths }}
+{{- if or (not (hasPrefix "/" .)) (ne . (clean .)) }}
+{{- fail (printf "%q is no absolute path of a directory" .) }}
+{{- end }}
+{{- if regexMatch $secret . }}
+{{- fail (printf "%q has secrets or sockets of the host: use a directory of its own, such as /run/widgets" .) }}
+{{- end }}
+{{- end }}
+{{- range $v.devDirs }}
+{{- if not (hasPrefix "/dev/" (printf "%s/" .)) }}
+{{- fail (printf "devDirs: %q is no directory below /dev" .) }}
 {{- end }}
 {{- end }}
 {{- end }}

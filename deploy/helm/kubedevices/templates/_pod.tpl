@@ -106,11 +106,15 @@ volumes:
 {{- $conditions = append $conditions (dict "key" $v.nodeConfigLabel "operator" "NotIn" "values" .) }}
 {{- end }}
 {{- $affinity := deepCopy $v.affinity }}
-{{- if $conditions }}
 {{- $required := "requiredDuringSchedulingIgnoredDuringExecution" }}
 {{- $ofNodes := get $affinity "nodeAffinity" | default dict }}
+{{- $given := get (get $ofNodes $required | default dict) "nodeSelectorTerms" | default list }}
+{{- $full := list }}
+{{- range $given }}{{ if or .matchExpressions .matchFields }}{{ $full = append $full . }}{{ end }}{{ end }}
+{{- /* An empty term means no node to Kubernetes, so it must not become one of ours. */}}
+{{- if and $conditions (or $full (not $given)) }}
 {{- $terms := list }}
-{{- range dig $required "nodeSelectorTerms" (list) $ofNodes | default (list dict) }}
+{{- range $full | default (list dict) }}
 {{- $terms = append $terms (merge (dict "matchExpressions" (concat (.matchExpressions | default list) $conditions)) .) }}
 {{- end }}
 {{- $_ := set $ofNodes $required (dict "nodeSelectorTerms" $terms) }}

@@ -1,0 +1,49 @@
+"""The affinity of pods with conditions of ours in it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_NODES = ("nodeAffinity", _REQUIRED)
+_TERMS = (*_NODES, "nodeSelectorTerms")
+
+
+def shape_problem(affinity: Mapping[str, Any]) -> tuple[tuple[str, ...], str] | None:
+    """Return where an affinity is not what `with_conditions` takes, and what is wrong."""
+    value: Any = affinity
+    for depth, name in enumerate(_TERMS):
+        value = value.get(name)
+        if value is None:
+            return None
+        wanted: tuple[type, str] = (list, "a list")
+        if depth < len(_TERMS) - 1:
+            wanted = (dict, "keys and values")
+        if not isinstance(value, wanted[0]):
+            return _TERMS[: depth + 1], f"must be {wanted[1]}, as in a pod"
+    for term in value:
+        fields = ("matchExpressions", "matchFields")
+        if not isinstance(term, dict) or not all(
+            isinstance(term.get(each), list | None) for each in fields
+        ):
+            return _TERMS, "must be a list of {matchExpressions: [...]}, as in a pod"
+    return None
+
+
+def with_conditions(
+    affinity: dict[str, Any], conditions: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return an affinity with conditions for nodes in each of its alternatives.
+
+    A node has to meet one of the terms: a condition of ours that stands in one only would not hold.
+    An empty term means no node to Kubernetes, so it must not become one of ours.
+    """
+    of_nodes = affinity.get("nodeAffinity") or {}
+    given = (of_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
+    terms = [each for each in given if each.get("matchExpressions") or each.get("matchFields")]
+    if not conditions or (given and not terms):
+        return affinity
+    found = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *conditions]}
+        for term in terms or [{}]
+    ]
+    return {**affinity, "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": found}}}

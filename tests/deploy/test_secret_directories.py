@@ -1,0 +1,56 @@
+"""Directories of a host that no plugin may see."""
+
+from pathlib import Path
+
+import pytest
+
+from kubedevices.cli import main
+from kubedevices.manifests.secret_directories import is_secret
+
+SECRET = [
+    *(
+        "/",
+        "/etc",
+        "/home",
+        "/home/lab",
+        "/proc",
+        "/root",
+        "/boot/x",
+        "/run",
+        "/var",
+        "/var/lib",
+    ),
+    *("/var/run", "/var/run/containerd", "/run/crio", "/run/docker/x", "/etc/kubernetes/pki"),
+    *("/var/lib/kubelet", "/var/lib/kubelet/pki", "/var/lib/kubelet/pods/x", "/var/lib/etcd"),
+    *("/boot/\nx", "/etc/ssh", "/boot"),
+]
+ALLOWED = [
+    *("/dev", "/lib/firmware", "/opt/w", "/run/w", "/var/lib/w", "/rooted", "/etc/w", "/sys"),
+    *("/home/lab/w", "/run/containerd-w", "/var/lib/kubelet/pod-resources", "/etc/kubernetes-w"),
+]
+
+
+@pytest.mark.parametrize("path", SECRET)
+def test_what_opens_the_host_is_secret(path: str) -> None:
+    assert is_secret(path)
+
+
+@pytest.mark.parametrize("path", ALLOWED)
+def test_a_directory_of_its_own_is_not(path: str) -> None:
+    assert not is_secret(path)
+
+
+def test_no_option_and_no_configuration_opens_it(
+    short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: %s/w}]}]\n"
+    (short_dir / "main.yaml").write_text(text % "/etc/kubernetes/pki")
+    author = ["run", "w:W", "--domain", "a.example"]
+    for words in (
+        [*author, "--mount", "/etc:/host/etc"],
+        [*author, "--mount", "/root:/w:rw"],
+        ["simulate", "--mode-file", "/etc/kubernetes/mode"],
+        ["expose", "--config", f"{short_dir}/main.yaml"],
+    ):
+        assert main(["manifests", *words]) == 2
+        assert "has secrets or sockets of the host: use a dir" in capsys.readouterr().err, words
