@@ -22,7 +22,7 @@ CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
 
-.PHONY: help build onefile chart site image deploy undeploy manifests print-manifests venv demo demo-dra test test-deps lint format types imports compiled tests proto bench clean
+.PHONY: help build onefile chart site pictures image deploy undeploy manifests print-manifests venv demo demo-dra test test-deps lint format types imports compiled tests proto bench clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | sort
@@ -94,6 +94,9 @@ onefile: $(VENV)/dev.done  ## dist/kubedevices: one executable for hosts without
 
 site: $(VENV)/dev.done  ## build/site: the documentation as a site; PROJECT_URL leads to the sources
 	$(BIN)/mkdocs build --strict --quiet
+
+pictures: venv  ## docs/images: terminals with what the commands print
+	$(BIN)/python deploy/site/pictures.py
 
 image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE
 	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .

@@ -15,6 +15,12 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
 PAGES |= {"CHANGELOG.md": "CHANGELOG.md", "SECURITY.md": "SECURITY.md"}
+STYLE = """\
+.rst-content table { display: block; max-width: 100%; overflow-x: auto; }
+.rst-content td, .rst-content th { white-space: normal !important; }
+.rst-content img { max-width: 100%; }
+"""
+"""A table that is wider than a small screen scrolls by itself: the theme cuts it."""
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 
@@ -34,6 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
     for name, page in PAGES.items():
         text = _with_links((ROOT / name).read_text("utf-8"), "", page)
         files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "site.css", content=STYLE))
     return files
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from deploy.site.pictures import pictures
 
 from tests.containers import need
 from tests.docs.pages import ROOT
@@ -75,6 +76,23 @@ def test_every_page_is_in_the_site_and_its_search(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text())
     found = {each["location"].partition("#")[0] for each in index["docs"]}
     assert {page.removesuffix(".md") + ".html" for page in PAGES} <= found
+
+
+def test_the_pictures_show_what_the_commands_print() -> None:
+    """Up to numbers, such as times: `make pictures` makes them again."""
+    for name, text in pictures().items():
+        committed = (ROOT / "docs/images" / name).read_text()
+        assert masked(committed) == masked(text), f"run `make pictures`: {name} is out of date"
+
+
+def masked(text: str) -> str:
+    return re.sub(r"[0-9]+(\.[0-9]+)?", "#", text)
+
+
+def test_wide_tables_scroll(site: Path) -> None:
+    """On a small screen the theme would cut them."""
+    assert "overflow-x: auto" in (site / "site.css").read_text()
+    assert 'href="site.css"' in (site / "reference.html").read_text()
 
 
 def test_every_link_leads_to_a_page_or_a_heading(site: Path) -> None:

@@ -1,0 +1,127 @@
+"""Makes the pictures of terminals in docs/images from what the commands print: `make pictures`."""
+
+import html
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+IMAGES = Path(__file__).parents[2] / "docs/images"
+PROGRAM = str(Path(sys.executable).parent / "kubedevices")
+DEADLINE = 60
+CONFIG = """\
+resourceName: example.com/gpu
+numberDevicesOnNode: 4
+deviceIDPrefix: gpu
+numaNodes: [0, 1]
+timeline: [{at: 0s, set: {id: "*-3", health: Unhealthy}}]
+"""
+CHECKS = ("list.order", "list.second-stream", "allocate.unknown-id", "life.stop-code", "grpc.ping")
+COLORS = {
+    "Healthy|pass|connected": "#7ee787",
+    "Unhealthy|fail": "#ff7b72",
+    "warn": "#d29922",
+}
+WIDTH, HEIGHT, MARGIN = 8.4, 19, 14
+"""Of a character in a font of 14 pixels, and around the text."""
+
+
+def main(directory: Path = IMAGES) -> None:
+    """Write every picture."""
+    for name, text in pictures().items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def pictures() -> dict[str, str]:
+    """Return the text of each picture, by the name of its file."""
+    with tempfile.TemporaryDirectory(prefix="kd-pictures-", dir="/tmp") as made:
+        directory = Path(made)
+        return {
+            "devices.svg": terminal("kubedevices devices", devices(directory)),
+            "check.svg": terminal("kubedevices check -- my-plugin", check(directory)),
+        }
+
+
+def devices(directory: Path) -> str:
+    """Return what `devices` prints on a node where a pod has two of four GPUs."""
+    (directory / "gpus.yaml").write_text(CONFIG)
+    sockets = ("--socket-dir", "plugins")
+    plugin = ("simulate", "--config", "gpus.yaml", "--node-name", "n1", *sockets)
+    with running(directory, "node", *sockets), running(directory, *plugin):
+        run(directory, "wait", "example.com/gpu", "--allocatable", "3", *sockets)
+        run(directory, "allocate", "example.com/gpu=2", "--pod-name", "training", *sockets)
+        deadline = time.monotonic() + DEADLINE
+        while "Unhealthy" not in (text := run(directory, "devices", *sockets)):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"no device became Unhealthy: {text}")
+            time.sleep(0.1)
+        return text
+
+
+def check(directory: Path) -> str:
+    """Return what `check` prints of the simulator for a few checks."""
+    plugin = (PROGRAM, "simulate", "--socket-dir", "{socket_dir}")
+    text = run(directory, "check", "--only", *CHECKS, "--", *plugin)
+    return re.sub("^.*simulate.*\n", "", text, flags=re.MULTILINE)
+
+
+@contextmanager
+def running(directory: Path, *words: str) -> Iterator[None]:
+    """Let a command run meanwhile."""
+    (directory / "plugins").mkdir(exist_ok=True)
+    log = (directory / f"{words[0]}.log").open("w")
+    with log, subprocess.Popen([PROGRAM, *words], cwd=directory, stdout=log, stderr=log) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def run(directory: Path, *words: str) -> str:
+    """Return what a command prints; the first one waits for the node."""
+    done = subprocess.run(
+        [PROGRAM, *words],
+        cwd=directory,
+        env=os.environ | {"COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{words}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def terminal(command: str, text: str) -> str:
+    """Return a picture of a terminal: its text stays text, which a search finds."""
+    lines = [f"$ {command}", *text.rstrip().splitlines()]
+    width = int(max(map(len, lines)) * WIDTH) + 2 * MARGIN
+    height = len(lines) * HEIGHT + 2 * MARGIN
+    rows = "\n".join(
+        f'<text x="{MARGIN}" y="{MARGIN + HEIGHT * (i + 0.75):g}">{_colored(line)}</text>'
+        for i, line in enumerate(lines)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        'font-family="ui-monospace, monospace" font-size="14" fill="#e6edf3" '
+        'style="white-space: pre">\n'
+        f"<title>{html.escape(command)}</title>\n"
+        f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>\n{rows}\n</svg>\n'
+    )
+
+
+def _colored(line: str) -> str:
+    found = html.escape(line, quote=False)
+    for words, color in COLORS.items():
+        found = re.sub(rf"\b({words})\b", rf'<tspan fill="{color}">\1</tspan>', found)
+    return found.replace("  ", "\u00a0 ")
+
+
+if __name__ == "__main__":
+    main()
