@@ -1,5 +1,6 @@
 """`manifests --values`: what an admin sets about the objects of a plugin."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,9 @@ SET: dict[str, Callable[[Objects], bool]] = {
     "readinessProbe: {periodSeconds: 7}": lambda o: (
         o["container"]["readinessProbe"]["periodSeconds"] == 7
         and o["container"]["readinessProbe"]["timeoutSeconds"] == 3
+    ),
+    "readinessProbe: {successThreshold: 2}": lambda o: (
+        o["container"]["readinessProbe"]["successThreshold"] == 2
     ),
     "livenessProbe: {initialDelaySeconds: 7}": lambda o: (
         o["container"]["livenessProbe"]["initialDelaySeconds"] == 7
@@ -238,6 +242,11 @@ MISTAKES = {
     "resources: !!python/name:os.system": "resources:",
     "tolerations: [{a: !!python/name:os.system x}]": "could not determine a constructor",
     "livenessProbe: {periodSeconds: 0}": "must be 1 or more",
+    "livenessProbe: {initialDelaySeconds: -1}": "must be 0 or more",
+    "livenessProbe: {successThreshold: 2}": "successThreshold must be 1",
+    "metrics: {dashboard: true}\nnodeConfigs: [{name: dashboard, configFile: values.yaml}]": (
+        "`dashboard` is the name of the dashboard"
+    ),
     "controlSocketDir: /run/x": "controlSocketDir goes with simulate only",
     "controlSocketDir: /etc/kubernetes/pki": "has secrets or sockets of the host",
     "controlSocketDir: /var/lib/kubelet/x": "must be a directory of its own",
@@ -288,6 +297,23 @@ def test_values_for_the_chart_meet_its_schema(
     (found,) = printed("arch: [amd64]\nmetrics: {enabled: true}", "expose", "--as-values")
     Draft7Validator(make_schema(ChartValues, "any")).validate(found)
     assert found["metrics"] == {"enabled": True}
+
+
+def test_the_schema_for_editors_is_that_of_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["manifests", "expose", "--values-schema"]) == 0
+    validator = Draft7Validator(json.loads(capsys.readouterr().out))
+    for text in SET:
+        validator.validate(yaml.safe_load(text))
+    assert not validator.is_valid({"resorces": {}})
+
+
+def test_openshift_lets_a_driver_have_its_token(
+    printed: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """A pod of DRA gets the token in a projected volume; a device plugin has none."""
+    for words, has_token in ((("expose", "--mode", "dra"), True), (("expose",), False)):
+        found = by_kind(printed("openshift: true", *words))
+        assert ("projected" in found["SecurityContextConstraints"]["volumes"]) is has_token
 
 
 @pytest.mark.parametrize("text", ["y", "N", "1e3", "0o17", "1_000", "on", "0x1f", "12"])

@@ -57,6 +57,7 @@ CASES: dict[str, tuple[str, str]] = {
         "imagePullPolicy: Always\nimagePullSecrets: [one, two]",
     ),
     "DRA": ("simulate --mode dra", "priorityClassName: ''\nannotations: {a.example/b: 'yes'}"),
+    "DRA on OpenShift": ("simulate --mode dra", "openshift: true"),
     "DRA, types with odd names": (
         "run w:W --domain lab.example.com --mode dra --device-type NIC_1 --device-type gpu",
         "terminationGracePeriodSeconds: 60",
@@ -77,7 +78,8 @@ CASES: dict[str, tuple[str, str]] = {
         "expose",
         (
             "labels: {team: lab}\npodLabels: {p: q}\nresources: {limits: {memory: 1Gi, cpu: 2}}\n"
-            "readinessProbe: {periodSeconds: 2}\nlivenessProbe: {initialDelaySeconds: 9}\n"
+            "readinessProbe: {periodSeconds: 2, successThreshold: 2}\n"
+            "livenessProbe: {initialDelaySeconds: 9}\n"
             "resourceQuota: false"
         ),
     ),
@@ -196,6 +198,8 @@ MISTAKES = {
     "mounts: [{path: /run/w/../containerd}]": "no absolute path of a directory",
     "nodeConfigs: [{name: a, config: x, hostDirs: [/var/run/docker]}]": "has secrets",
     "modeFile: /etc/mode\ndomain: a.example": '"/etc" has secrets',
+    "metrics: {dashboard: true}\nnodeConfigs: [{name: dashboard, config: x}]": "the dashboard of",
+    "livenessProbe: {successThreshold: 2}": "successThreshold must be 1",
     "devDirs: [/opt]": "no directory below /dev",
     "labels: {app.kubernetes.io/name: x}": "one of ours",
     "metrics: {labels: {kubedevices-namespace: x}}": "one of ours",

@@ -2,6 +2,7 @@
 
 import argparse
 import posixpath
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,15 @@ def add_values_argument(parser: argparse.ArgumentParser) -> None:
         help="YAML file with what an admin sets about the objects, such as affinity, resources or "
         "a PodMonitor: docs/deploy.md has the keys",
     )
+
+
+def print_schema() -> None:
+    """Print the JSON schema of the file."""
+    from kubedevices.cli.output import dump
+    from kubedevices.config.json_schema import make_schema
+    from kubedevices.manifests.values import AdminValues
+
+    sys.stdout.write(dump(make_schema(AdminValues, "kubedevices manifests --values"), "json"))
 
 
 def with_values(deployment: "Deployment", file: Path | None) -> "Deployment":
@@ -59,6 +69,10 @@ def _problems(deployment: "Deployment") -> "list[str]":
         found.append(f"nodeConfigs go with {', '.join(_WITH_CONFIG)} only")
     if admin.node_configs and deployment.has_dra:
         found.append("nodeConfigs do not go with DRA: a driver has one domain")
+    if admin.metrics.dashboard and "dashboard" in deployment.other_configs:
+        found.append("nodeConfigs: `dashboard` is the name of the dashboard of metrics.dashboard")
+    if (admin.liveness_probe.success_threshold or 1) != 1:
+        found.append("livenessProbe: successThreshold must be 1")
     rolling = admin.update_strategy.get("rollingUpdate")
     surge = rolling.get("maxSurge") if isinstance(rolling, dict) else None
     if deployment.is_alone and surge not in (None, 0, "0", "0%"):

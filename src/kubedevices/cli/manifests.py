@@ -15,7 +15,12 @@ from kubedevices.cli.manifest_expose import text_of, with_expose
 from kubedevices.cli.manifest_modes import OPTIONS as MODE_OPTIONS
 from kubedevices.cli.manifest_modes import add_mode_arguments, author_resources, with_mode
 from kubedevices.cli.manifest_names import NAME_LIMIT, label, namespace, plugin_name, taint
-from kubedevices.cli.manifest_values import add_values_argument, node_deployments, with_values
+from kubedevices.cli.manifest_values import (
+    add_values_argument,
+    node_deployments,
+    print_schema,
+    with_values,
+)
 from kubedevices.cli.manifest_yaml import as_yaml
 from kubedevices.cli.serving import some_path
 from kubedevices.errors import CannotAsk, ConfigError, UsageError
@@ -49,6 +54,7 @@ _GO_WITH = {
     "patch": ("proxy",),
     "values": ("simulate", "expose", "proxy", "run"),
     "as-values": ("simulate", "expose", "proxy", "run"),
+    "values-schema": ("simulate", "expose", "proxy", "run"),
     **dict.fromkeys(OPTIONS, ("run",)),
     "domain": ("expose", "run"),
     **dict.fromkeys(MODE_OPTIONS, ("simulate", "expose", "run")),
@@ -120,6 +126,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--as-values",
         action="store_true",
         help="simulate, expose, proxy, run: print the values for the Helm chart instead",
+    )
+    parser.add_argument(
+        "--values-schema",
+        action="store_true",
+        help="simulate, expose, proxy, run: print the JSON schema of the file of --values, for "
+        "editors",
     )
     parser.add_argument(
         "--inside-dir",
@@ -211,7 +223,9 @@ def run(args: argparse.Namespace) -> int:
     from kubedevices.manifests.workload import documents, node_pod, objects
 
     check_arguments(args)
-    if args.systemd:
+    if args.values_schema:
+        print_schema()
+    elif args.systemd:
         from kubedevices.cli.host_units import unit_of
 
         sys.stdout.write(unit_of(args, lambda args: deployment_of(args).env))

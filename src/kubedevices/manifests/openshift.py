@@ -30,6 +30,7 @@ def security_context_constraints(deployment: Deployment) -> dict[str, Any]:
         "fsGroup": {"type": "RunAsAny"},
         "supplementalGroups": {"type": "RunAsAny"},
         "users": [account],
-        "volumes": ["configMap", "hostPath"],
+        # The token of a driver comes in a projected volume.
+        "volumes": ["configMap", "hostPath", *(["projected"] if deployment.has_dra else [])],
     }
     return constraints

@@ -63,6 +63,10 @@ def _positive(number: int) -> str:
     return "" if number > 0 else "must be 1 or more"
 
 
+def _not_negative(number: int) -> str:
+    return "" if number >= 0 else "must be 0 or more"
+
+
 def config_name(text: str) -> str:
     """Return what is wrong with the name of a configuration of nodes."""
     if re.fullmatch("[a-z0-9]([a-z0-9-]*[a-z0-9])?", text) and len(text) <= CONFIG_NAME_LIMIT:
@@ -84,7 +88,9 @@ class Probe:
     HINT: ClassVar[str] = "write '{periodSeconds: 5}'"
 
     initial_delay_seconds: int | None = key(
-        meaning="seconds from the start of the container to the first probe", default=None
+        meaning="seconds from the start of the container to the first probe",
+        default=None,
+        check=_not_negative,
     )
     period_seconds: int | None = key(
         meaning="seconds between two probes", default=None, check=_positive
@@ -94,6 +100,11 @@ class Probe:
     )
     failure_threshold: int | None = key(
         meaning="failures in a row that count", default=None, check=_positive
+    )
+    success_threshold: int | None = key(
+        meaning="successes in a row that count; 1 for the liveness probe",
+        default=None,
+        check=_positive,
     )
 
 

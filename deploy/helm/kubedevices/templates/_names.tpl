@@ -28,6 +28,12 @@
 {{- if and .others (or (eq $v.plugin "run") (include "kubedevices.hasDra" .)) }}
 {{- fail "nodeConfigs go with simulate, expose and proxy only, and not with DRA" }}
 {{- end }}
+{{- if and $v.metrics.dashboard (has "dashboard" .others) }}
+{{- fail "nodeConfigs: dashboard is the name of the dashboard of metrics.dashboard" }}
+{{- end }}
+{{- if ne 1 (int ($v.livenessProbe.successThreshold | default 1)) }}
+{{- fail "livenessProbe: successThreshold must be 1" }}
+{{- end }}
 {{- $surge := dig "rollingUpdate" "maxSurge" 0 $v.updateStrategy | toString }}
 {{- if and (include "kubedevices.isAlone" .) (not (has $surge (list "0" "0%" ""))) }}
 {{- fail "updateStrategy: maxSurge must be 0, as two such pods disturb each other" }}

@@ -106,7 +106,7 @@ seccompProfiles: [runtime/default]
 fsGroup: {type: RunAsAny}
 supplementalGroups: {type: RunAsAny}
 users: ["system:serviceaccount:{{ .root.Release.Namespace }}:{{ .name }}"]
-volumes: [configMap, hostPath]
+volumes: [configMap, hostPath{{ if include "kubedevices.hasDra" . }}, projected{{ end }}]
 {{- end }}
 
 {{- define "kubedevices.monitoring" }}
