@@ -238,6 +238,13 @@ MISTAKES = {
     f"affinity: {{nodeAffinity: {{{REQUIRED}: [a]}}}}": "must be keys and values, as in a pod",
     f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: x}}}}}}": "must be a list, as",
     f"affinity: {{nodeAffinity: {{{REQUIRED}: {{nodeSelectorTerms: [x]}}}}}}": "must be a list of",
+    "resources: {limits: {memory: 2020-01-01}}": "the type date: put the value in quotes",
+    "resources: {limits: {a: !!binary aGk=}}": "a value of the type bytes",
+    "resources: {limits: {a: .nan}}": "nan is no number of JSON",
+    "resources: {limits: {on: 1}}": "the key True is no text: put the key in quotes",
+    "tolerations: [{value: 2020-01-01}]": "1:23: tolerations[0].value: a value of the type date",
+    "affinity: {a: &x [{b: *x}]}": "an anchor contains itself",
+    "affinity: &x {a: *x}": "affinity.a: an anchor contains itself",
     "affinity: [1]": "affinity: must be keys and values, not a list",
     "resources: !!python/name:os.system": "resources:",
     "tolerations: [{a: !!python/name:os.system x}]": "could not determine a constructor",
@@ -305,6 +312,12 @@ def test_the_schema_for_editors_is_that_of_the_file(capsys: pytest.CaptureFixtur
     for text in SET:
         validator.validate(yaml.safe_load(text))
     assert not validator.is_valid({"resorces": {}})
+
+
+def test_an_option_wins_over_the_file(printed: Callable[..., list[dict[str, Any]]]) -> None:
+    found = by_kind(printed("nodeSelector: {a: file, b: file}", "expose", "--node-label", "a=c"))
+    wanted = {"kubernetes.io/os": "linux", "a": "c", "b": "file"}
+    assert found["spec"]["nodeSelector"] == wanted
 
 
 def test_openshift_lets_a_driver_have_its_token(

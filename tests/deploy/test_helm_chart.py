@@ -69,7 +69,7 @@ CASES: dict[str, tuple[str, str]] = {
     "mode of the ConfigMap": ("expose --mode-file configmap", "versionedConfig: true"),
     "mode of a file": ("simulate --mode-file /etc/kubedevices/mode", ""),
     "nodes": (
-        "expose --node-label a=b --toleration x=y:NoExecute --toleration z",
+        "expose --node-label a=b --node-label c=e --toleration x=y:NoExecute --toleration z",
         AFFINITY + "arch: [amd64, arm64]\nnodeSelector: {c: d}\ntolerateControlPlane: false\n"
         "tolerations: [{key: k, operator: Exists, tolerationSeconds: 1000000}]",
     ),

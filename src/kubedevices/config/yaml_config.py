@@ -28,6 +28,7 @@ from kubedevices.config.yaml_source import (
     entries,
     find,
     guess_key,
+    json_problem,
     read_yaml,
 )
 
@@ -159,10 +160,14 @@ class _Walker:
 
     def _anything(self, node: yaml.Node, path: KeyPath) -> Any:
         try:
-            return yaml.constructor.SafeConstructor().construct_document(node)
+            found = yaml.constructor.SafeConstructor().construct_document(node)
+            problem = json_problem(found)
         except yaml.MarkedYAMLError as error:
-            self._report.mistake(node, path, error.problem or str(error), "")
+            problem = error.problem or str(error)
+        if problem:
+            self._report.mistake(node, path, problem, "")
             return _BROKEN
+        return found
 
     def _object(self, node: yaml.Node, schema: Any, path: KeyPath) -> Any:
         if not isinstance(node, yaml.MappingNode):

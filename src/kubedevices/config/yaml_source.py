@@ -4,6 +4,7 @@ Nothing here knows what should be in the file: `yaml_config` does. PyYAML is imp
 module, so import it only when there is a file to read.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -205,6 +206,28 @@ def _merged(
             if isinstance(source, yaml.MappingNode) and source not in above:
                 inherited = {**_merged(source, above), **inherited}
     return {**inherited, **own}
+
+
+def json_problem(value: Any, above: tuple[int, ...] = ()) -> str:
+    """Return what JSON cannot say of a value, and how to write it; empty for nothing.
+
+    `above` are the IDs of what contains the value: an anchor may contain itself.
+    """
+    if isinstance(value, dict | list):
+        if id(value) in above:
+            return "an anchor contains itself"
+        if isinstance(value, dict):
+            for name in value:
+                if not isinstance(name, str):
+                    return f"the key {name!r} is no text: put the key in quotes"
+        parts = value.values() if isinstance(value, dict) else value
+        problems = (json_problem(each, (*above, id(value))) for each in parts)
+        return next(filter(None, problems), "")
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is no number of JSON"
+    if value is None or isinstance(value, str | int | float):
+        return ""
+    return f"a value of the type {type(value).__name__}: put the value in quotes"
 
 
 def find(node: yaml.Node, path: KeyPath) -> yaml.Node:

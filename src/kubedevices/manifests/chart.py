@@ -138,7 +138,7 @@ def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> d
         **{
             **admin,
             **own,
-            "node_selector": {**deployment.node_labels, **deployment.admin.node_selector},
+            "node_selector": {**deployment.admin.node_selector, **deployment.node_labels},
             "tolerations": (
                 *map(as_toleration, deployment.tolerations),
                 *deployment.admin.tolerations,

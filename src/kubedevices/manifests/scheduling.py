@@ -13,7 +13,7 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 def scheduling(deployment: Deployment) -> dict[str, Any]:
     """Return what the spec of a pod says about its nodes."""
     admin = deployment.admin
-    nodes = {"kubernetes.io/os": "linux", **deployment.node_labels, **admin.node_selector}
+    nodes = {"kubernetes.io/os": "linux", **admin.node_selector, **deployment.node_labels}
     if deployment.node_config:
         nodes[admin.node_config_label] = deployment.node_config
     found: dict[str, Any] = {}
