@@ -210,6 +210,17 @@ def test_nodes_with_a_label_have_a_configuration_of_their_own(
     assert other["metadata"]["labels"]["app.kubernetes.io/part-of"] == "lab"
 
 
+def test_nodes_with_a_configuration_need_none_of_the_profiles(
+    short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
+) -> None:
+    """Nor the domain, which goes with profiles only."""
+    (short_dir / "big.yaml").write_text(CONFIG % "big")
+    words = ("expose", "--profile", "fuse", "--domain", "b.example", "--name", "lab")
+    documents = printed("nodeConfigs: [{name: big, configFile: big.yaml}]", *words)
+    texts = [each["data"]["config.yaml"] for each in documents if each["kind"] == "ConfigMap"]
+    assert ["b.example" in text for text in texts] == [True, False]
+
+
 def test_each_text_of_a_configuration_has_a_version(
     short_dir: Path, printed: Callable[..., list[dict[str, Any]]]
 ) -> None:
@@ -287,6 +298,8 @@ def test_a_mistake_is_told_with_its_place(
             "expose --mode-file configmap",
             "maxSurge must be 0",
         ),
+        ("{}", "expose --systemd", "--values cannot be used with --systemd"),
+        ("{}", "node", "--values goes with simulate, expose, proxy, run only"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

@@ -21,6 +21,8 @@ _OF_A_POD = (
     "patch",
     "mode",
     "mode_file",
+    "values",
+    "as_values",
 )
 
 

@@ -94,7 +94,7 @@ def node_deployments(
     found = []
     for each in admin.node_configs:
         file = Path(posixpath.join(args.values.parent, each.config_file))
-        more = {"config": file, "preset": None, "profile": None, "values": None}
+        more = {"config": file, "preset": None, "profile": None, "domain": None, "values": None}
         name = f"{deployment.name}-{each.name}"
         if len(name) > NAME_LIMIT:
             raise UsageError(
