@@ -136,6 +136,8 @@ async def stop_in_allocate(stage: Stage) -> str:
     plugin = Plugin.of(stage, stage.resources[0])
     ids = (await plugin.sure_ids())[:1]
     calling = [asyncio.create_task(_call_until_refused(plugin, ids)) for _ in range(4)]
+    for task in calling:
+        task.add_done_callback(lambda _: stage.probe.change_signal.notify())
     try:
         await stage.pause(stage.timing.hold / 5)
         seconds = await _stop(stage, process, _servers(stage))
@@ -143,8 +145,7 @@ async def stop_in_allocate(stage: Stage) -> str:
             raise Broken(f"still running {stage.timing.stop:g} s after SIGTERM")
         if process.code != 0 and process.code not in ENDED_BY_SIGTERM:
             raise Broken(process.end_text(), process.last_words())
-        _, open_calls = await asyncio.wait(calling, timeout=stage.timing.stop)
-        if open_calls:
+        if not await stage.until(lambda: all(task.done() for task in calling), stage.timing.stop):
             raise Broken(
                 f"calls are still answered {stage.timing.stop:g} s after the command ended: "
                 "another process of the plugin serves on"
