@@ -10,6 +10,7 @@ from tests.cli.test_deploy import IMAGE, FakeCluster, cluster
 
 __all__ = ["cluster"]
 
+COUNTS = ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
 CONFIG = "version: 1\nnamespace: a.example\nresources: [{name: w, match: [{path: /run/%s/w}]}]\n"
 
 
@@ -161,3 +162,15 @@ def test_undeploy_goes_on_where_an_earlier_one_was_stopped(
     cluster.write(objects=left)
     assert run(short_dir, "undeploy", "{}") == 0
     assert cluster.names() == set()
+
+
+def test_a_configuration_of_nodes_that_no_node_has_yet_says_how_nodes_get_it(
+    cluster: FakeCluster, short_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is no fault: the labels of nodes may come later."""
+    (short_dir / "big.yaml").write_text(CONFIG % "big")
+    cluster.write(status={**cluster.read()["status"], **dict.fromkeys(COUNTS, 0)})
+    assert run(short_dir, "deploy", "nodeConfigs: [{name: big, configFile: big.yaml}]") == 0
+    told = capsys.readouterr().err
+    assert "`kubectl label node NODE kubedevices-config=big` chooses one" in told
+    assert "no node is meant for lab: see --node-label" in told

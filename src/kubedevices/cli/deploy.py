@@ -206,7 +206,7 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
             raise KubedevicesError(f"daemonset/{deployment.name} was deleted by somebody")
         reached = rollout.progress(found)
         if reached.is_done:
-            say_done(deployment.name, reached.wanted)
+            say_done(deployment, reached.wanted)
             return
         pods = kubectl.get("pods", f"--selector={_selector(deployment)}")
         reasons = rollout.obstacles(found, pods, kubectl.get("events"))
@@ -224,12 +224,15 @@ def wait_for_rollout(kubectl: Kubectl, deployment: "Deployment", timeout: float)
         time.sleep(PERIOD)
 
 
-def say_done(name: str, nodes: int) -> None:
-    """Say on how many nodes it serves; none may be what the labels of the nodes mean."""
+def say_done(deployment: "Deployment", nodes: int) -> None:
+    """Say on how many nodes a plugin serves; no node may have the labels that choose its nodes."""
     if nodes:
-        print(f"{name} serves on {counted(nodes, 'node')}")
-    else:
-        print(f"kubedevices: no node is meant for {name}: see --node-label", file=sys.stderr)
+        print(f"{deployment.name} serves on {counted(nodes, 'node')}")
+        return
+    why = "see --node-label"
+    if config := deployment.node_config:
+        why = f"`kubectl label node NODE {deployment.admin.node_config_label}={config}` chooses one"
+    print(f"kubedevices: no node is meant for {deployment.name}: {why}", file=sys.stderr)
 
 
 def show_logs(kubectl: Kubectl, pods: "list[dict[str, dict[str, str]]]") -> None:
