@@ -9,7 +9,7 @@ from typing import Any
 from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api import services
 from kubedevices.proxy.proxy import Proxy
-from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected, FakeKubelet
 from tests.fake_plugin import RESOURCE, FakePlugin
@@ -19,7 +19,7 @@ from tests.widgets import QUICK
 
 def ruled(**rule: Any) -> LiveRules:
     """Return one rule for every resource."""
-    return LiveRules(ProxyConfig(resources={"*/*": ResourceRule(**rule)}))
+    return LiveRules(ProxyConfig(resources={"*/*": ProxyRule(**rule)}))
 
 
 class ProxyRig:

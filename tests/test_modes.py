@@ -62,7 +62,7 @@ def test_both_count_an_allocation() -> None:
             "pod_resources has no effect",
         ),
         ({"pod_resources": Path("/x")}, "pod_resources needs listen"),
-        ({"listen": "here"}, "is no address"),
+        ({"listen": "here"}, "is not an address"),
     ],
 )
 def test_pages_that_cannot_be(options: dict[str, Any], words: str) -> None:

@@ -332,7 +332,7 @@ def test_a_kubelet_that_hangs_does_not_hold_up_the_other_metrics(
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["--listen", "nowhere"], 2, "'nowhere' is no address"),
+        (["--listen", "nowhere"], 2, "'nowhere' is not an address"),
         (["--pod-resources", "x"], 2, "--pod-resources needs --listen"),
         (["--listen", "192.0.2.1:1"], 3, "cannot listen on 192.0.2.1:1"),
     ],

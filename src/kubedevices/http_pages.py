@@ -55,8 +55,8 @@ def parse_address(text: str) -> Address:
         or host != host.strip()
     ):
         raise UsageError(
-            f"{text!r} is no address: write HOST:PORT, for example 127.0.0.1:9400, [::1]:9400, or "
-            "*:9400 for all addresses"
+            f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:9400, [::1]:9400, "
+            "or *:9400 for all addresses"
         )
     return Address((host[1:-1] if is_bracketed else host) or "127.0.0.1", int(port))
 

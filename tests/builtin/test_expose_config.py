@@ -6,7 +6,7 @@ import pytest
 
 from kubedevices.builtin.expose_config import (
     ExposeConfig,
-    HealthRule,
+    ExposedHealthRule,
     load_expose_config,
 )
 from kubedevices.builtin.expose_match import PciMatch, UsbMatch
@@ -86,10 +86,10 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert sound.fail_requests_greater_than_one
     assert (sound.allocation, sound.numa_nodes) == ("distributed", (0, 1))
     assert (config.gone_grace_of(sound), config.gone_grace_of(nic)) == (0.0, 30.0)
-    assert sound.health == HealthRule(
+    assert sound.health == ExposedHealthRule(
         file="/sys/{name}", equals="ok", interval=60.0, fail_after=1, ok_after=5
     )
-    assert nic.health == HealthRule(command=("check", "{address}"))
+    assert nic.health == ExposedHealthRule(command=("check", "{address}"))
     assert config.look_interval == 0.5
     assert [match.pci for match in nic.match] == [
         PciMatch(vendor="8086", device="0x10ed", class_="02*", driver="vfio-pci"),

@@ -148,8 +148,8 @@ def test_a_match_that_is_no_device_is_told_once(
             assert machine.find(Match(path=PathPattern(f"/dev/{name}"))) == []
         assert machine.find(Match(path=PathPattern("/dev/plain")))  # all of this /dev is pretended
     assert caplog.messages == [
-        "/dev/ttyUSB0 is no device but a directory: it is left out",
-        "/dev/fifo is no device but a pipe: it is left out",
+        "/dev/ttyUSB0 is not a device but a directory: it is left out",
+        "/dev/fifo is not a device but a pipe: it is left out",
     ]
 
 
@@ -163,4 +163,4 @@ def test_a_regular_file_in_a_real_dev_is_told(
     assert [found.path for found in host.find(Match(path=PathPattern("/dev/card*")))]
     assert [found.path for found in host.find(Match(path=PathPattern("/dev/null")))]
     (message,) = caplog.messages
-    assert message.startswith("/dev/card0 is no device but a regular file: a container with it")
+    assert message.startswith("/dev/card0 is not a device but a regular file: a container with it")

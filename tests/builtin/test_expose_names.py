@@ -129,7 +129,7 @@ def test_a_name_is_made_fit_for_kubernetes(
 
 
 def test_a_directory_is_one_device_with_all_its_files(host: PretendHost) -> None:
-    """Named by the directory; a link in it is no file of its own; an empty one is no device."""
+    """Named by the directory; a link in it is no file of its own; an empty one is not a device."""
     host.add("snd/controlC0", "snd/pcmC0D0p", "snd/by/deep", "input/event0")
     (host.dev / "snd/link").symlink_to("controlC0")
     (host.dev / "empty").mkdir()

@@ -32,7 +32,7 @@ deviceFilePrefix:
 """  # noqa: W291
 
 NO_RESOURCE = (
-    "'foo' is no resource name: it needs a domain and a slash, for example example.com/foo"
+    "'foo' is not a resource name: it needs a domain and a slash, for example example.com/foo"
 )
 KEYS = (
     "resourceName, numberDevicesOnNode, pluginName, deviceIDPrefix, annotationPrefix, envPrefix, "
@@ -145,7 +145,7 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "text", "problem"),
     [
-        ("RESOURCE_NAME", "foo", "'foo' is no resource name: it needs a domain and a slash"),
+        ("RESOURCE_NAME", "foo", "'foo' is not a resource name: it needs a domain and a slash"),
         ("NUMBER_DEVICES", "-1", "-1 is negative"),
         ("NUMBER_DEVICES", "two", "'two' is not a whole number"),
         ("NUMBER_DEVICES", "1000000", "is more than any list holds"),

@@ -190,7 +190,7 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
     [
         ("example.com/nic", "example.org/nic", ":6:17: resources[1].resourceName: all resources "),
         ("example.com/nic", "example.com/gpu", "resourceName: 'example.com/gpu' is there already"),
-        ("example.com/nic", "nic", "resources[1].resourceName: 'nic' is no resource name"),
+        ("example.com/nic", "nic", "resources[1].resourceName: 'nic' is not a resource name"),
         ("{0: 1}", "{7: 1}", ":7:14: resources[1].numaNodes: there is no device 7, only 2"),
         ("OnNode: 8", "OnNode: -8", "resources[0].numberDevicesOnNode: -8 is negative"),
         ("packed", "pack", "resources[0].preferred: 'pack' is not known, did you mean 'packed'?"),
@@ -203,7 +203,7 @@ def test_resources_say_what_differs(tmp_path: Path) -> None:
         (
             "numaNodes: [0, 1]",
             "numaNodes: [0, 2147483648]",
-            "numaNodes: 2147483648 is no NUMA",
+            "numaNodes: 2147483648 is not a NUMA",
         ),
         ("count: 4", "count: 4, remove: x", "timeline[1]: use only one of count and remove"),
         ("OnNode: 8", "OnNode: x", "resources[0].numberDevicesOnNode: must be a whole number"),

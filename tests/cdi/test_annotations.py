@@ -40,7 +40,7 @@ def test_the_longest_key_is_accepted() -> None:
 
 
 def test_a_value_is_names_with_commas() -> None:
-    """No blanks, and nothing that is no qualified name."""
+    """No blanks, and nothing that is not a qualified name."""
     assert annotation_value(["v.com/c=a", "v.com/c=b"]) == "v.com/c=a,v.com/c=b"
     with pytest.raises(InvalidCdiName, match="must read"):
         annotation_value(["v.com/c=a", "b"])

@@ -143,7 +143,7 @@ def test_a_missing_host_device_is_an_error() -> None:
 
 
 def test_a_link_is_not_followed() -> None:
-    """A symbolic link as host path is no device node, unless the edit says everything."""
+    """A symbolic link as host path is not a device node, unless the edit says everything."""
     with pytest.raises(CdiInjectionFailed, match="not a device node"):
         applied({}, ContainerEdits(device_nodes=(DeviceNode("/dev/link"),)))
     assert node_in(DeviceNode("/dev/link", type="c", major=1, minor=3))["major"] == 1

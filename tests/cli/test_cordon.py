@@ -73,8 +73,8 @@ def test_a_second_reason_replaces_the_first(
     [
         ("cordon", "which device?"),
         ("cordon a.b/gpu/G-1", "needs --reason TEXT"),
-        ("cordon a.b/gpu --reason x", "is no device: write RESOURCE/ID"),
-        ("cordon gpu/G-1 --reason x", "is no device: write RESOURCE/ID"),
+        ("cordon a.b/gpu --reason x", "is not a device: write RESOURCE/ID"),
+        ("cordon gpu/G-1 --reason x", "is not a device: write RESOURCE/ID"),
         ("cordon A.b/gpu/G-1 --reason x", "resource name 'A.b/gpu' is invalid"),
         ("cordon --list a.b/gpu/G-1", "--list changes nothing"),
         ("uncordon", "which device?"),

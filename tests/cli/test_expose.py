@@ -249,7 +249,7 @@ def test_an_empty_path_is_refused(option: str, capsys: pytest.CaptureFixture[str
 def test_a_socket_directory_that_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     """It will not become one by waiting."""
     assert main(["expose", "--config", "serial.yaml", "--socket-dir", "serial.yaml"]) == 3
-    assert capsys.readouterr().err.endswith("serial.yaml: it is no directory\n")
+    assert capsys.readouterr().err.endswith("serial.yaml: it is not a directory\n")
 
 
 def test_the_shipped_example_is_right_and_finds_what_this_host_has() -> None:

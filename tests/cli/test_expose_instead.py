@@ -227,7 +227,7 @@ def test_profiles_are_listed_with_what_is_here(
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "loop loop 0 Loop devices: files as disks" in lines
     assert main(["expose", "--list-profiles", "--dev-root", "none"]) == 3
-    assert "none: this is no directory" in capsys.readouterr().err
+    assert "none: this is not a directory" in capsys.readouterr().err
 
 
 def test_several_profiles_are_one_configuration(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ async def test_every_resource_has_its_file(short_dir: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["/dev/null/records"], 3, "cannot record in /dev/null/records: Not a directory"),
-        (["records", "--max-size", "0"], 2, "'0' is no whole number above 0"),
+        (["records", "--max-size", "0"], 2, "'0' is not a whole number above 0"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(

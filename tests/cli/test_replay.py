@@ -40,8 +40,8 @@ def in_short_dir(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "code", "message"),
     [
         (["none"], 3, "cannot read none: No such file or directory"),
-        (["gpu.jsonl", "--speed", "0"], 2, "'0' is no number above 0"),
-        (["gpu.jsonl", "--speed", "inf"], 2, "'inf' is no number above 0"),
+        (["gpu.jsonl", "--speed", "0"], 2, "'0' is not a number above 0"),
+        (["gpu.jsonl", "--speed", "inf"], 2, "'inf' is not a number above 0"),
         (["gpu.jsonl", "--domain", "x"], 2, "the record has no resource of 'x'"),
     ],
 )

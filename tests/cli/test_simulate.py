@@ -92,7 +92,7 @@ async def test_it_comes_back_after_a_kubelet_restart(short_dir: Path) -> None:
         (["--number-devices", "-1"], 2,
          ["kubedevices: command line: --number-devices: -1 is negative; a number of"]),
         (["--resource-name", "foo"], 2,
-         ["kubedevices: command line: --resource-name: 'foo' is no resource name: it"]),
+         ["kubedevices: command line: --resource-name: 'foo' is not a resource name: it"]),
         (["--plugin-name", "../x", "--device-path-style", "x"], 2,
          ["kubedevices: 2 mistakes",
           "  command line: --plugin-name: '../x' cannot be the name of a socket",

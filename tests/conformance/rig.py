@@ -8,7 +8,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
-from kubedevices.conformance.check import Check
+from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.kubelets import Kubelets
 from kubedevices.conformance.runner import CheckResult, run_checks
@@ -84,7 +84,7 @@ def target(script: Path, directory: Path, options: Sequence[str] = ()) -> Target
 async def check(
     script: Path,
     *options: str,
-    checks: Iterable[Check] = ALL,
+    checks: Iterable[PluginCheck] = ALL,
     timing: CheckTiming = FAST,
     side_by_side: bool = False,
 ) -> list[CheckResult]:

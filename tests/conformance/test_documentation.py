@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kubedevices.conformance.check import Check
+from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.checks import ALL, THEMES
 from kubedevices.conformance.kubelets import Kubelets
 
@@ -27,7 +27,7 @@ def table() -> str:
     return "\n".join([*lines, "", ""])
 
 
-def _severity(check: Check) -> str:
+def _severity(check: PluginCheck) -> str:
     return f"{check.severity} {Kubelets.harmful(check)}".rstrip()
 
 

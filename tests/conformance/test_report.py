@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from kubedevices.conformance.board import CheckResult
-from kubedevices.conformance.check import Check, Phase, Severity, Status, Verdict
+from kubedevices.conformance.check import Phase, PluginCheck, Severity, Status, Verdict
 from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.expected import Expected, load_expected
@@ -28,7 +28,7 @@ async def nothing(stage: object) -> str:
 
 
 def result(name: str, status: Status, evidence: str = "", resource: str = "a.b/c") -> CheckResult:
-    check = Check(
+    check = PluginCheck(
         id=name,
         severity=Severity.FAIL,
         phase=Phase.PEACEFUL,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kubedevices.conformance.board import CheckResult, ResultCollector
-from kubedevices.conformance.check import Check, Status, Verdict
+from kubedevices.conformance.check import PluginCheck, Status, Verdict
 from kubedevices.conformance.checks import ALL, DIES, find
 from kubedevices.conformance.notes import Notes
 from kubedevices.conformance.runner import in_order, run_checks, unreported_deaths
@@ -78,7 +78,7 @@ async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
     assert dies.verdict.story == "panic: out of widgets"
 
 
-def result(one: Check, status: Status) -> CheckResult:
+def result(one: PluginCheck, status: Status) -> CheckResult:
     return CheckResult(one, "a.b/c", Verdict(status, "seen"), 0.0)
 
 
@@ -108,7 +108,7 @@ def test_a_result_waits_for_those_it_needs() -> None:
     first, second = find("life.sockets-wiped"), find("life.dies")
     said: list[tuple[str, str]] = []
 
-    def tell(one: Check, results: object) -> None:
+    def tell(one: PluginCheck, results: object) -> None:
         assert isinstance(results, list)
         said.extend((one.id, each.status.value) for each in results)
 

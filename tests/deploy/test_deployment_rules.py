@@ -130,7 +130,7 @@ def test_a_taint_is_tolerated_where_that_is_wanted(
 def test_an_invalid_taint_is_refused(taint: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Here, and not by the cluster."""
     assert main(["manifests", "simulate", "--toleration", taint]) == 2
-    assert "is no taint of a node" in capsys.readouterr().err
+    assert "is not a taint of a node" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

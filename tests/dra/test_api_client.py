@@ -101,5 +101,5 @@ async def test_a_token_that_was_replaced_counts_at_once(server: ApiServer, tmp_p
 async def test_what_is_no_json_is_refused(server: ApiServer) -> None:
     """A proxy in between may answer for the server."""
     server.nodes["node1"] = []  # type: ignore[assignment]
-    with pytest.raises(ApiRefused, match="no JSON object"):
+    with pytest.raises(ApiRefused, match="not a JSON object"):
         await ApiClient(server.access).get_node("node1")

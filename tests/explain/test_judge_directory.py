@@ -51,7 +51,7 @@ def only(findings: list[Finding]) -> Finding:
         (replace(GOOD, link_to=Path("/data/kd")), Outcome.OK, "which is /data/kd"),
         (replace(GOOD, mode=0o777), Outcome.WARNING, "mode 0777"),
         (Directory(PLACE, MISSING), Outcome.PROBLEM, "does not exist"),
-        (Directory(PLACE, "it is no directory"), Outcome.PROBLEM, "it is no directory"),
+        (Directory(PLACE, "it is not a directory"), Outcome.PROBLEM, "it is not a directory"),
         (Directory(PLACE, NO_PERMISSION), Outcome.UNKNOWN, "no permission"),
     ],
 )
@@ -67,7 +67,7 @@ def test_the_directory(directory: Directory, result: Outcome, says: str) -> None
     [
         ("", Outcome.OK, "kubelet (pid 7) accepts"),
         (MISSING, Outcome.PROBLEM, "does not exist"),
-        (NO_SOCKET, Outcome.PROBLEM, "no socket"),
+        (NO_SOCKET, Outcome.PROBLEM, "not a socket"),
         (NOBODY, Outcome.PROBLEM, "leaves its file behind"),
         (NO_PERMISSION, Outcome.UNKNOWN, "no permission"),
         ("AF_UNIX path too long", Outcome.PROBLEM, "too long"),

@@ -96,7 +96,7 @@ def test_connections_are_unknown_without_a_kubelet(
 def test_paths_that_refuse_a_connection(
     short_dir: Path, open_sockets: ExitStack, kind: str
 ) -> None:
-    """Nothing there, a file that is no socket, a socket that its process left behind."""
+    """Nothing there, a file that is not a socket, a socket that its process left behind."""
     path = short_dir / "kubelet.sock"
     if kind == NO_SOCKET:
         path.touch()
@@ -168,7 +168,7 @@ def test_paths_that_are_no_directory(short_dir: Path) -> None:
     """Missing, a file, or not for us."""
     assert look_at_directory(short_dir / "nothing").refusal == MISSING
     (short_dir / "file").touch()
-    assert look_at_directory(short_dir / "file").refusal == "it is no directory"
+    assert look_at_directory(short_dir / "file").refusal == "it is not a directory"
     (short_dir / "loop").symlink_to("loop")
     assert look_at_directory(short_dir / "loop").refusal == "Too many levels of symbolic links"
 

@@ -12,7 +12,7 @@ def test_this_machine_tells() -> None:
 
 
 def test_a_machine_that_does_not_tell_has_none(tmp_path: Path) -> None:
-    """No file, or one that is no text."""
+    """No file, or one that is not a text."""
     assert read_boot_id(tmp_path / "none") == ""
     (tmp_path / "binary").write_bytes(b"\xff")
     assert read_boot_id(tmp_path / "binary") == ""

@@ -34,7 +34,7 @@ def addresses(sys: Path, **wanted: Any) -> list[str]:
 
 
 def test_everything_known_of_a_function_is_read(sys: Path) -> None:
-    """IDs lose their 0x, -1 is no NUMA node, links are the names at their ends."""
+    """IDs lose their 0x, -1 is not a NUMA node, links are the names at their ends."""
     assert pci.find("0000:3b:00.0", sysfs_root=sys) == pci.PciDevice(
         address="0000:3b:00.0",
         directory=(sys / "devices/pci0000:3b/0000:3b:00.0").resolve(),

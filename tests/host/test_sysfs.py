@@ -176,7 +176,7 @@ def break_link(sysfs: FakeSysfs) -> str:
 
 
 def break_number(sysfs: FakeSysfs) -> str:
-    """A numa_node that is no number."""
+    """A numa_node that is not a number."""
     return sysfs.device_file("odd", sysfs.directory("pci0000:00/odd", "first", "0-7"))
 
 

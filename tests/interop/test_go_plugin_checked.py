@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kubedevices.conformance.check import Check
+from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.checks import ALL, find
 from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
@@ -11,7 +11,7 @@ from tests.interop import go_peer
 
 
 async def check(
-    *habit: str, checks: Sequence[Check] = ALL, side_by_side: bool = False
+    *habit: str, checks: Sequence[PluginCheck] = ALL, side_by_side: bool = False
 ) -> list[CheckResult]:
     """Check the plugin with a habit, if one is named."""
     with widgets() as directory:

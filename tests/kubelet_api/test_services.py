@@ -226,7 +226,7 @@ async def test_answer_that_is_no_message(short_dir: Path) -> None:
             await anext(client.list_and_watch())
         async with asyncio.timeout(5):
             await ended.wait()
-        with pytest.raises(ProtocolError, match="no JSON"):
+        with pytest.raises(ProtocolError, match="not JSON"):
             await JsonClient(channel, "x.Y").call("Z", timeout=5)
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kubedevices.builtin.expose import ExposeScanner
-from kubedevices.builtin.expose_config import HealthRule, load_expose_config
+from kubedevices.builtin.expose_config import ExposedHealthRule, load_expose_config
 from kubedevices.config.yaml_source import SourceProblems
 from kubedevices.middleware.health_checks import look
 from tests.waiting import until_sync
@@ -19,7 +19,7 @@ from tests.waiting import until_sync
 def test_a_file_is_read(tmp_path: Path) -> None:
     """Its content is compared without the white space around it; without `equals` it must exist."""
     file = tmp_path / "state"
-    there, ok = HealthRule(file=str(file)), HealthRule(file="{path}", equals="ok")
+    there, ok = ExposedHealthRule(file=str(file)), ExposedHealthRule(file="{path}", equals="ok")
     values = {"path": str(file)}
     assert look(there, {}) == f"{file}: No such file or directory"
     assert look(ok, values) == f"{file}: No such file or directory"
@@ -35,15 +35,17 @@ def test_a_command_is_run() -> None:
 
     def run(code: str, interval: float = 30.0) -> str:
         command = (sys.executable, "-S", "-c", code)
-        return look(HealthRule(command=command, interval=interval), {})
+        return look(ExposedHealthRule(command=command, interval=interval), {})
 
     assert run("") == ""
     assert run("raise SystemExit(3)") == f"{sys.executable} ended with exit code 3"
     assert run("import time; time.sleep(60)", 0.3) == (
         f"{sys.executable} was still running after 0.3 s"
     )
-    assert look(HealthRule(command=("/no/such",)), {}) == "/no/such: No such file or directory"
-    assert look(HealthRule(command=("test", "{n}", "=", "7")), {"n": "7"}) == ""
+    assert (
+        look(ExposedHealthRule(command=("/no/such",)), {}) == "/no/such: No such file or directory"
+    )
+    assert look(ExposedHealthRule(command=("test", "{n}", "=", "7")), {"n": "7"}) == ""
 
 
 class Clock:
@@ -140,7 +142,7 @@ def test_a_check_that_hangs_holds_nothing_up(
         (tmp_path / "dev" / name).touch()
     release = threading.Event()
 
-    def hang(_: HealthRule, values: dict[str, str], __: object) -> str:
+    def hang(_: ExposedHealthRule, values: dict[str, str], __: object) -> str:
         if values["id"] == "card0":
             release.wait(10)
         return ""

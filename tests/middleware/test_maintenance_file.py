@@ -38,13 +38,13 @@ def test_a_written_file_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", '"version": 1'),
         ('{"version": 2}', '"version": 1'),
         ('{"version": 1, "devices": {}}', "not a list"),
-        ('{"version": 1, "devices": ["a"]}', "device 1 is no object"),
-        ('{"version": 1, "devices": [{"resource": "gpu", "id": "a"}]}', "no resource"),
+        ('{"version": 1, "devices": ["a"]}', "device 1 is not an object"),
+        ('{"version": 1, "devices": [{"resource": "gpu", "id": "a"}]}', "not a resource"),
         ('{"version": 1, "devices": [{"resource": "example.com/gpu"}]}', "id is missing"),
         ('{"version": 1, "devices": [{"resource": "a.b/c", "id": 7}]}', "id must be text"),
         ('{"version": 1, "devices": [{"resource": "a.b/c", "id": "\\ud800"}]}', "id must be text"),

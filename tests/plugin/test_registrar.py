@@ -219,10 +219,10 @@ async def test_a_live_socket_is_left_alone(short_dir: Path) -> None:
 
 
 async def test_a_file_in_the_way_is_not_removed(short_dir: Path) -> None:
-    """Something that is no socket is somebody's file: an error, and the file stays."""
+    """Something that is not a socket is somebody's file: an error, and the file stays."""
     (short_dir / NAME).write_text("precious")
     async with registrar(short_dir) as rig:
-        with pytest.raises(CannotAsk, match="no socket"):
+        with pytest.raises(CannotAsk, match="not a socket"):
             await rig.ended()
     assert (short_dir / NAME).read_text() == "precious"
 

@@ -20,7 +20,7 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).parents[2]))  # started as a script, from anywhere
 from kubedevices.probe.linux import die_with_parent
 from kubedevices.proxy.proxy import Proxy, run_until_signal
-from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rules import LiveRules
 from tests.conformance import good_plugin, mutant
 from tests.waiting import until_sync
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words[at + 1] = str(inside)
     words += ["--registry-dir", str(registry)] * is_watched
     if not good_plugin.accepts(inside / "kubelet.sock") and os.fork() == 0:
-        rule = ResourceRule(mend=not is_unmended, hold=300.0 if is_held else None)
+        rule = ProxyRule(mend=not is_unmended, hold=300.0 if is_held else None)
         serve(
             Proxy(
                 socket_dir=outside,

@@ -34,7 +34,7 @@ def test_of_two_devices_with_one_id_the_unhealthy_counts() -> None:
 
 
 def test_odd_words_nodes_and_ids_are_counted() -> None:
-    """Another word is unhealthy, a node below 0 is none, an empty ID is no device."""
+    """Another word is unhealthy, a node below 0 is none, an empty ID is not a device."""
     read = read_list(
         [ReportedDevice("a", "healthy", (1, -1, 0)), ReportedDevice("", "Healthy")], ForeignList()
     )

@@ -7,7 +7,7 @@ import pytest
 
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest, PluginOptions
 from kubedevices.errors import RpcError
-from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rules import LiveRules
 from tests.fake_kubelet import Connected
 from tests.fake_plugin import RESOURCE, FakePlugin, healthy, unhealthy
@@ -18,7 +18,7 @@ FIRST = AllocateRequest((ContainerAllocateRequest(("a",)),))
 
 
 def ruled(**rule: object) -> LiveRules:
-    return LiveRules(ProxyConfig(resources={RESOURCE: ResourceRule(**rule)}))  # type: ignore[arg-type]
+    return LiveRules(ProxyConfig(resources={RESOURCE: ProxyRule(**rule)}))  # type: ignore[arg-type]
 
 
 async def allocated(served: Connected, times: int = 1) -> int:

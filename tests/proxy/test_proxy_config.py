@@ -11,7 +11,7 @@ from kubedevices.errors import ConfigError
 from kubedevices.middleware.additions import InjectRule
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
-    ResourceRule,
+    ProxyRule,
     load_proxy_config,
     served_names,
 )
@@ -124,7 +124,7 @@ def test_the_exact_name_comes_before_patterns(tmp_path: Path) -> None:
         ("*/qat", 120.0),
         ("intel.com/sgx", 180.0),
     ]
-    assert config.find("amd.com/gpu") == ("", ResourceRule())
+    assert config.find("amd.com/gpu") == ("", ProxyRule())
     config, _ = load_proxy_config(write(tmp_path, f"        unlisted: hide{text}"))
     assert config.find("amd.com/gpu") is None
 

@@ -66,11 +66,11 @@ def test_files_may_come_in_any_order(tmp_path: Path) -> None:
         ('{"time": "2026-01-', "3: it is cut off: left out"),
         ("\x00\x00\x00\n", "3: it is damaged: left out"),
         ("[" * 100_000 + "\n", "3: it is damaged: left out"),
-        ("3\n", "3: it is no object: left out"),
+        ("3\n", "3: it is not an object: left out"),
         ('{"time": "noon"}\n', "3: Invalid isoformat string: 'noon': left out"),
         (
             json.dumps({**listed(2), "resource": "no name"}) + "\n",
-            "3: 'no name' is no resource:",
+            "3: 'no name' is not a resource:",
         ),
         (
             json.dumps(said(2, call="ListAndWatch", message={"devices": [{"ID": 1}]})) + "\n",

@@ -10,7 +10,7 @@ import pytest
 from kubedevices.kubelet_api import proxy_client
 from kubedevices.kubelet_api.proxy_client import ask_proxy
 from kubedevices.middleware.maintenance import FILE_NAME
-from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
 from kubedevices.proxy.rule_keys import ShareKey
 from kubedevices.proxy.rules import LiveRules
 from kubedevices.proxy.state_service import serving_state
@@ -57,7 +57,7 @@ async def test_both_sides_are_told(short_dir: Path) -> None:
 
 async def test_a_hidden_resource_is_told_as_hidden(short_dir: Path) -> None:
     """With nothing outside."""
-    config = ProxyConfig(resources={"example.org/*": ResourceRule()}, unlisted="hide")
+    config = ProxyConfig(resources={"example.org/*": ProxyRule()}, unlisted="hide")
     async with proxied(short_dir, rules=LiveRules(config)) as rig:
         await rig.plugin(*healthy("a"))
         await until(lambda: rig.proxy.inside.scanners[RESOURCE].is_here)

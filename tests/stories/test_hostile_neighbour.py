@@ -86,7 +86,7 @@ async def test_a_start_where_something_has_the_name_of_our_socket(
     path = sockets / "kubelet.sock"
     plant(kind, path, outside)
     is_left = kind == "dead socket"
-    wrong = pytest.raises(CannotAsk, match=f"{path}: a file that is no socket is in the way")
+    wrong = pytest.raises(CannotAsk, match=f"{path}: a file that is not a socket is in the way")
     async with asyncio.timeout(NO_HANG):
         with contextlib.nullcontext() if is_left else wrong:
             async with DeviceManager(sockets) as manager:
@@ -188,7 +188,7 @@ async def test_a_plugin_whose_socket_name_is_taken(
     """It says what is in the way, and leaves it alone."""
     plant(kind, sockets / NAME, outside)
     async with registrar(sockets) as rig:
-        with pytest.raises(CannotAsk, match=f"{NAME}: a file that is no socket is in the way"):
+        with pytest.raises(CannotAsk, match=f"{NAME}: a file that is not a socket is in the way"):
             await rig.ended(NO_HANG)
     assert (sockets / NAME).lstat()
     outside.assert_untouched()

@@ -192,7 +192,7 @@ def test_datagram_socket_is_in_use(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "directory", "dangling link"])
 def test_other_files_are_left_alone(short_dir: Path, kind: str) -> None:
-    """What is no socket is in the way and stays."""
+    """What is not a socket is in the way and stays."""
     path = short_dir / "s.sock"
     if kind == "file":
         path.write_text("precious")
@@ -200,7 +200,7 @@ def test_other_files_are_left_alone(short_dir: Path, kind: str) -> None:
         path.mkdir()
     else:
         path.symlink_to("nowhere")
-    with pytest.raises(CannotAsk, match="no socket is in the way"):
+    with pytest.raises(CannotAsk, match="not a socket is in the way"):
         listen(path, mode=0o600)
     assert path.is_symlink() or path.exists()
 
@@ -361,13 +361,13 @@ async def test_a_dial_that_follows_no_links(short_dir: Path, kind: str) -> None:
     """Neither to another file nor, through a link, to a server elsewhere."""
     path = short_dir / "s.sock"
     plant(kind, path, Outside(short_dir / "outside"))
-    with pytest.raises(DialError, match="it is no socket"):
+    with pytest.raises(DialError, match="it is not a socket"):
         await GrpcChannel.dial(path, timeout=5, follow_links=False)
     clear(path)
     server = GrpcServer({}, name="elsewhere")
     await server.start(short_dir / "elsewhere.sock")
     path.symlink_to("elsewhere.sock")
-    with pytest.raises(DialError, match="it is no socket"):
+    with pytest.raises(DialError, match="it is not a socket"):
         await GrpcChannel.dial(path, timeout=5, follow_links=False)
     async with await GrpcChannel.dial(path, timeout=5):
         assert "connections=1" in repr(server)

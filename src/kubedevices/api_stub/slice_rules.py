@@ -24,7 +24,7 @@ _SEMVER = re.compile(
 _EFFECTS = ("None", "NoSchedule", "NoExecute")
 _NODE_FIELDS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _TYPES = {"int": "int", "bool": "bool", "string": "str", "version": "str"}
-"""What JSON gives for a value of each type; a bool is no int."""
+"""What JSON gives for a value of each type; a bool is not an int."""
 
 
 def slice_problems(made: Object, before: Object | None = None) -> list[str]:
@@ -134,13 +134,13 @@ def _value(value: Mapping[str, Any]) -> Iterator[str]:
     elif isinstance(content, str) and len(content.encode()) > 64:
         yield "Too long: may not be more than 64 bytes"
     elif kind == "version" and not _SEMVER.fullmatch(content):
-        yield f"{content!r} is no semantic version 2.0.0"
+        yield f"{content!r} is not a semantic version 2.0.0"
 
 
 def _capacity(value: Mapping[str, Any], is_divided: bool) -> Iterator[str]:
     text, policy = value.get("value"), value.get("requestPolicy")
     if not isinstance(text, str) or canonical(text) is None:
-        yield f"{text!r} is no quantity"
+        yield f"{text!r} is not a quantity"
     if policy is not None and not is_divided:
         yield "requestPolicy must not be set without allowMultipleAllocations"
     if policy is not None and len(policy.get("validValues") or []) > 10:
@@ -155,7 +155,7 @@ def _taint(taint: Mapping[str, Any]) -> Iterator[str]:
     if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", name) or (
         slash and (len(domain) > 253 or not SUBDOMAIN.fullmatch(domain))
     ):
-        yield f"key {key!r} is no qualified name"
+        yield f"key {key!r} is not a qualified name"
 
 
 def _is_label(name: Any) -> bool:

@@ -70,7 +70,7 @@ class ExposeScanner(PolledScanner):
     def from_file(cls, file: Path, *, dev_root: Path = DEV_ROOT, inject: Inject = "nodes") -> Self:
         """Read `file`; raises `CannotRead` and `ConfigError`, logs what is merely suspicious.
 
-        A `dev_root` that is no directory is such an error, or nothing would ever be found.
+        A `dev_root` that is not a directory is such an error, or nothing would ever be found.
         """
         check_dev_root(dev_root)
         # Before the first reading: no change gets lost.
@@ -207,7 +207,7 @@ class ExposeScanner(PolledScanner):
 def check_dev_root(directory: Path) -> None:
     """Raise `CannotRead` for a directory in which no device can ever be."""
     if not directory.is_dir():
-        raise CannotRead(str(directory), "this is no directory in which devices can be")
+        raise CannotRead(str(directory), "this is not a directory in which devices can be")
 
 
 def _key(exposed: Exposed) -> tuple[str, ...]:

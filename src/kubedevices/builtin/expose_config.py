@@ -85,7 +85,7 @@ class Companion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthRule(Check):
+class ExposedHealthRule(Check):
     """How to tell whether a device works: what a file says, or how a command ends."""
 
     HINT: ClassVar[str] = "write 'health: {file: /sys/..., equals: ok}' or {command: [...]}"
@@ -201,7 +201,9 @@ class ResourceRule:
         choices=("auto", "none"),
         hint="auto, none, or a list such as [0]",
     )
-    health: HealthRule | None = key(meaning="how to find out if a device works", default=None)
+    health: ExposedHealthRule | None = key(
+        meaning="how to find out if a device works", default=None
+    )
     gone_grace: float | None = key(
         meaning="how long a device that vanished is Unhealthy before it is dropped",
         default=None,

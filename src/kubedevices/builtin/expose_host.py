@@ -115,7 +115,7 @@ class HostDevices:
                 yield f"{directory}/{each.relative_to(root)}"
 
     def _warn_of_no_device(self, path: str, file: HostFile | None, *, is_named: bool) -> None:
-        """Say once of a match that it is no device: often somebody made it by mistake.
+        """Say once of a match that it is not a device: often somebody made it by mistake.
 
         A wildcard passes over directories. Regular files are fine where all of /dev is pretended.
         """
@@ -128,7 +128,7 @@ class HostDevices:
         if kind in _NO_DEVICES and (is_named or kind == stat.S_IFREG):
             self._warned.add(path)
             _log.warning(
-                "%s is no device but a %s: %s",
+                "%s is not a device but a %s: %s",
                 path, _NO_DEVICES[kind],
                 "a container with it would not start" if file is not None else "it is left out",
             )  # fmt: skip

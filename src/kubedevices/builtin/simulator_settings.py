@@ -42,7 +42,7 @@ class Setting(NamedTuple):
 
 def _check_resource_name(name: str) -> str:
     problem = explain_resource_name(name)
-    return f"{name!r} is no resource name: {problem}" if problem else ""
+    return f"{name!r} is not a resource name: {problem}" if problem else ""
 
 
 def _whole_number(text: str) -> int:
@@ -99,7 +99,7 @@ def _check_numa_nodes(nodes: NumaNodes) -> str:
 def _numa_node_problem(number: int) -> str:
     if number < 0:
         return f"{number} is negative"
-    return "" if number < 2**31 else f"{number} is no NUMA node"
+    return "" if number < 2**31 else f"{number} is not a NUMA node"
 
 
 SETTINGS = (

@@ -274,7 +274,7 @@ def _problems_of_annotations(
         named = len(name) <= 63 and _ANNOTATION_NAME.fullmatch(name)
         placed = not slash or (len(prefix) <= 253 and SUBDOMAIN.fullmatch(prefix))
         if not named or not placed:
-            yield CdiProblem(pointer, f"the key {key!r} is no qualified name of Kubernetes")
+            yield CdiProblem(pointer, f"the key {key!r} is not a qualified name of Kubernetes")
 
 
 def _edits_with_pointers(spec: CdiSpec) -> Iterator[tuple[str, ContainerEdits]]:

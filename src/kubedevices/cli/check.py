@@ -22,7 +22,7 @@ from kubedevices.unblocked_output import unblocked_output
 from kubedevices.words import counted
 
 if TYPE_CHECKING:
-    from kubedevices.conformance.check import Check
+    from kubedevices.conformance.check import PluginCheck
     from kubedevices.conformance.kubelets import Kubelets
     from kubedevices.conformance.report.accepting import FindingsFile
     from kubedevices.conformance.report.progress import ProgressLine
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 # ---------------------------------------------------------------- telling about checks
 
 
-def _list(chosen: "Sequence[Check]", output: str) -> int:
+def _list(chosen: "Sequence[PluginCheck]", output: str) -> int:
     from kubedevices.conformance.report.document import words_of
 
     rows = [{"id": check.id, "theme": check.theme, **words_of(check)} for check in chosen]
@@ -104,7 +104,7 @@ def _list(chosen: "Sequence[Check]", output: str) -> int:
     return 0
 
 
-def _explain(check: "Check", output: str) -> int:
+def _explain(check: "PluginCheck", output: str) -> int:
     from kubedevices.conformance.kubelets import Kubelets
     from kubedevices.conformance.report.document import words_of
 
@@ -200,7 +200,10 @@ def _timing(args: argparse.Namespace) -> "CheckTiming":
 
 
 def _check(
-    target: "Target", chosen: "Sequence[Check]", timing: "CheckTiming", args: argparse.Namespace
+    target: "Target",
+    chosen: "Sequence[PluginCheck]",
+    timing: "CheckTiming",
+    args: argparse.Namespace,
 ) -> "Run | None":
     from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
     from kubedevices.conformance.priority import before_others
@@ -253,7 +256,7 @@ def _about(target: "Target", args: argparse.Namespace) -> dict[str, str]:
 
 async def _run(
     target: "Target",
-    chosen: "Sequence[Check]",
+    chosen: "Sequence[PluginCheck]",
     timing: "CheckTiming",
     progress: "ProgressLine",
     kubelets: "Kubelets",

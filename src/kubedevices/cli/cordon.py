@@ -104,7 +104,7 @@ def _parse_device(text: str) -> tuple[str, str]:
     domain, _, rest = text.partition("/")
     device_type, _, device_id = rest.partition("/")
     if not device_id or not device_id.isprintable():
-        raise UsageError(f"{text!r} is no device: write RESOURCE/ID, like example.com/gpu/GPU-1")
+        raise UsageError(f"{text!r} is not a device: write RESOURCE/ID, like example.com/gpu/GPU-1")
     return str(ResourceName.parse(f"{domain}/{device_type}")), device_id
 
 
@@ -129,7 +129,7 @@ def check_known(args: argparse.Namespace, wanted: Sequence[tuple[str, str]]) -> 
     for resource, device_id in wanted:
         ids = listed.get(resource)
         if ids is None:
-            missing = f"{resource} is no resource here{did_you_mean(resource, listed)}"
+            missing = f"{resource} is not a resource here{did_you_mean(resource, listed)}"
         elif {device_id, device_id.partition("::")[0]} & ids:
             continue
         else:

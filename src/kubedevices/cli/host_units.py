@@ -34,7 +34,7 @@ def unit_of(
         if getattr(args, name):
             raise UsageError(f"--{name.replace('_', '-')} cannot be used with --systemd")
     if not args.program.startswith("/"):
-        raise UsageError(f"--program {args.program!r} is no absolute path")
+        raise UsageError(f"--program {args.program!r} is not an absolute path")
     if args.what == "node":
         return node_unit(args.program)
     if args.config is None and args.what == "expose":

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 def project(name: str, domain: str) -> dict[str, str]:
     """Return the text of every file by its path; raises `UsageError` for an impossible name."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of a project: use a-z, 0-9 and '-'")
+        raise UsageError(f"{name!r} is not a name of a project: use a-z, 0-9 and '-'")
     if problem := explain_resource_name(f"{domain}/{name}"):
         raise InvalidResourceName(f"{domain}/{name}", problem)
     module = name.replace("-", "_")

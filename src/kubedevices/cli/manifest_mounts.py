@@ -42,7 +42,7 @@ def dev_directories(config: ExposeConfig, given: Iterable[str]) -> tuple[str, ..
     directories = tuple(dict.fromkeys(directory.rstrip("/") for directory in given)) or (DEV,)
     for directory in directories:
         if not _is_in(directory, (DEV,)) or posixpath.normpath(directory) != directory:
-            raise UsageError(f"--dev-dir {directory!r} is no directory below /dev")
+            raise UsageError(f"--dev-dir {directory!r} is not a directory below /dev")
     for rule in config.resources:
         for path, directory in _looks_into(rule):
             if _is_in(directory, (DEV,)) and not _is_in(directory, directories):

@@ -22,7 +22,7 @@ def namespace(name: str) -> str:
     """Return `name` if a namespace can have it; raises `UsageError`."""
     if not _DNS_LABEL.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a namespace: use a-z, 0-9 and '-', at most 63 of them"
+            f"{name!r} is not a name of a namespace: use a-z, 0-9 and '-', at most 63 of them"
         )
     return name
 
@@ -60,7 +60,7 @@ def taint(text: str) -> str:
     )
     if not is_possible:
         raise UsageError(
-            f"--toleration {text!r} is no taint of a node: KEY, KEY=VALUE, or either with one of "
-            f"{', '.join(f':{each}' for each in _EFFECTS)}"
+            f"--toleration {text!r} is not a taint of a node: KEY, KEY=VALUE, or either with one "
+            f"of {', '.join(f':{each}' for each in _EFFECTS)}"
         )
     return text

@@ -259,9 +259,9 @@ def check_arguments(args: argparse.Namespace) -> None:
             raise UsageError(f"{option} goes with {', '.join(goes_with)} only")
     for name in ("kubelet-dir", "plugin-dir", "inside-dir"):
         if not (given := getattr(args, name.replace("-", "_"), "/")).startswith("/"):
-            raise UsageError(f"--{name} {given!r} is no absolute path")
+            raise UsageError(f"--{name} {given!r} is not an absolute path")
     if args.image is not None and not re.fullmatch(r"[^\s]+", args.image):
-        raise UsageError(f"--image {args.image!r} is no name of an image")
+        raise UsageError(f"--image {args.image!r} is not a name of an image")
 
 
 def deployment_of(args: argparse.Namespace) -> "Deployment":

@@ -25,10 +25,10 @@ from kubedevices.proxy.replay import tree_of
 from kubedevices.resource_name import ResourceName
 
 if TYPE_CHECKING:
-    from kubedevices.proxy.proxy_config import ResourceRule
+    from kubedevices.proxy.proxy_config import ProxyRule
     from kubedevices.proxy.rules import LiveRules
 
-_PATIENCE = 5.0
+_ANSWER_TIMEOUT = 5.0
 """Seconds for a plugin to answer."""
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _COLUMNS = (
 
 class _LastList(Scanner):
     """The last list of a record. When the recording ends, the plugin is gone: that
-    is no list.
+    is not a list.
     """
 
     def __init__(self, device_type: str, changes: Sequence[Change]) -> None:
@@ -60,7 +60,7 @@ class _LastList(Scanner):
 def print_dry_run(args: argparse.Namespace, rules: "LiveRules") -> None:
     """Print what becomes of the list of every known plugin, or of a record; serve nothing.
 
-    Raises `CannotRead` for a file that is no record.
+    Raises `CannotRead` for a file that is not a record.
     """
     state_dir = state_directory(args)
     sources: dict[str, Path | _LastList] = {}
@@ -88,7 +88,7 @@ async def _rows(
 
 
 async def _rows_of(
-    name: str, source: Path | _LastList, rule: "ResourceRule | None", state_dir: Path
+    name: str, source: Path | _LastList, rule: "ProxyRule | None", state_dir: Path
 ) -> list[Row]:
     blank: Row = {"plugin": name, "resource": None, "id": None, "health": None, "note": ""}
     if rule is None:
@@ -102,14 +102,14 @@ async def _rows_of(
         scanner = source if isinstance(source, _LastList) else plugin
         chain = make_chain(scanner, inside, looking, state_dir)
         if isinstance(source, Path):
-            await plugin.connect(source, dial=_PATIENCE)
-            async with asyncio.timeout(_PATIENCE):
+            await plugin.connect(source, dial=_ANSWER_TIMEOUT)
+            async with asyncio.timeout(_ANSWER_TIMEOUT):
                 await plugin.presence.wait_here()
-        tree = await scan_once(chain.scanner, _PATIENCE)
+        tree = await scan_once(chain.scanner, _ANSWER_TIMEOUT)
     except KubedevicesError as error:
         return [{**blank, "note": str(error)}]
     except TimeoutError:
-        return [{**blank, "note": f"{source} sent no list within {_PATIENCE:g} s"}]
+        return [{**blank, "note": f"{source} sent no list within {_ANSWER_TIMEOUT:g} s"}]
     finally:
         await plugin.close()
     return [

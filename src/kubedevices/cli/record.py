@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _mebibytes(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -53,7 +53,7 @@ def keeps_running(_: argparse.Namespace) -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Serve and record until told to stop."""
-    from kubedevices.proxy.proxy_config import ProxyConfig, ResourceRule
+    from kubedevices.proxy.proxy_config import ProxyConfig, ProxyRule
     from kubedevices.proxy.rule_keys import RecordKey
     from kubedevices.proxy.rules import LiveRules
 
@@ -69,6 +69,6 @@ def run(args: argparse.Namespace) -> int:
         max_size=args.max_size * 2**20,
         redact_env=args.redact_env,
     )
-    rule = ResourceRule(record=record, mend=False)
+    rule = ProxyRule(record=record, mend=False)
     serve_rules(args, LiveRules(ProxyConfig(resources={"*/*": rule})))
     return 0

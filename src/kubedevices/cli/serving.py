@@ -223,7 +223,7 @@ def check_socket_dir(settings: "Settings") -> None:
     directory = settings.directory
     try:
         if not stat.S_ISDIR(directory.stat().st_mode):
-            raise CannotAsk(f"cannot make a socket in {directory}: it is no directory")
+            raise CannotAsk(f"cannot make a socket in {directory}: it is not a directory")
     except FileNotFoundError:
         return
     except OSError as error:

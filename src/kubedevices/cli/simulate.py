@@ -141,7 +141,7 @@ def serve(
     options["socket_name"] = simulator.socket_name
     if args.socket_dir is None and (directory := os.environ.get("PLUGIN_SOCK_DIR")):
         options["socket_dir"] = Path(directory)
-    # A delay that is asked for is no hook that hangs.
+    # A delay that is asked for is not a hook that hangs.
     options.setdefault(
         "allocate_timeout",
         HookTimeouts().allocate + _longest_delay(configs, timeline, args.control_socket),

@@ -25,7 +25,7 @@ examples:
   kubedevices undeploy expose --config host-devices.yaml
   kubedevices undeploy expose --name kubedevices-expose-devices-example-com
 """
-PATIENCE = "--timeout=90s"
+DELETE_TIMEOUT = "--timeout=90s"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         chosen = f"--selector={ownership.selector(labels)}"
         if some := kubectl.get(kinds, chosen):
             found += some
-            how = ("--cascade=foreground", "--ignore-not-found", PATIENCE)
+            how = ("--cascade=foreground", "--ignore-not-found", DELETE_TIMEOUT)
             say(kubectl.run("delete", kinds, chosen, *how))
     for labels in ownership.belonging(deployment):
         _remove_kinds(kubectl, ownership.OPERATOR_KINDS, labels)
@@ -82,7 +82,7 @@ def _remove_kinds(kubectl: Kubectl, kinds: Sequence[str], labels: Mapping[str, s
         except ClusterRefused:  # a cluster without a kind, or a user without the right
             continue
         if found:
-            say(kubectl.run("delete", some, chosen, "--ignore-not-found", PATIENCE))
+            say(kubectl.run("delete", some, chosen, "--ignore-not-found", DELETE_TIMEOUT))
         if some == ",".join(kinds):
             return
 
@@ -107,7 +107,7 @@ def remove_namespace(kubectl: Kubectl, deleted: list[Any]) -> None:
         print(f"namespace/{name} is left: there is more in it: {', '.join(others)}")
         return
     chosen = (f"--selector={ownership.selector({})}", f"--field-selector=metadata.name={name}")
-    say(kubectl.run("delete", "namespace", *chosen, PATIENCE))
+    say(kubectl.run("delete", "namespace", *chosen, DELETE_TIMEOUT))
 
 
 def everything(kubectl: Kubectl) -> list[Any]:

@@ -34,7 +34,7 @@ from kubedevices.config.yaml_source import (
 
 T = TypeVar("T")
 
-Check = Callable[[Any], str]
+ValueCheck = Callable[[Any], str]
 """Takes a value of the right type and returns what is wrong with it, or an empty string."""
 
 Complain = Callable[[KeyPath, str, str], None]
@@ -63,8 +63,8 @@ class FieldRules:
     """What a field demands beyond its type; `check` sees every single value below the field."""
 
     name: str = ""
-    check: Check | None = None
-    check_key: Check | None = None
+    check: ValueCheck | None = None
+    check_key: ValueCheck | None = None
     parse: Callable[[str], Any] | None = None
     unique: str = ""
     not_empty: bool = False

@@ -152,7 +152,7 @@ def entries(
 ) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
     """Yield key, key node and value node of a mapping; anchors merged by `<<` come first.
 
-    A key that is no plain value, or stands twice, is a mistake and is left out.
+    A key that is not a plain value, or stands twice, is a mistake and is left out.
     """
     seen: dict[str, int] = {}
     for key, _ in node.value:
@@ -219,12 +219,12 @@ def json_problem(value: Any, above: tuple[int, ...] = ()) -> str:
         if isinstance(value, dict):
             for name in value:
                 if not isinstance(name, str):
-                    return f"the key {name!r} is no text: put the key in quotes"
+                    return f"the key {name!r} is not a text: put the key in quotes"
         parts = value.values() if isinstance(value, dict) else value
         problems = (json_problem(each, (*above, id(value))) for each in parts)
         return next(filter(None, problems), "")
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is no number of JSON"
+        return f"{value} is not a number of JSON"
     if value is None or isinstance(value, str | int | float):
         return ""
     return f"a value of the type {type(value).__name__}: put the value in quotes"

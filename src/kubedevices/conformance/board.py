@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kubedevices.conformance.check import Check, Status, Verdict
+from kubedevices.conformance.check import PluginCheck, Status, Verdict
 from kubedevices.words import counted
 
 PLUGIN = "*"
@@ -14,7 +14,7 @@ PLUGIN = "*"
 class CheckResult:
     """What one check found about one resource, and how long it took in all."""
 
-    check: Check
+    check: PluginCheck
     resource: str
     verdict: Verdict
     seconds: float
@@ -25,11 +25,11 @@ class CheckResult:
         return self.verdict.status
 
 
-Progress = Callable[[Check, Sequence[CheckResult]], None]
+Progress = Callable[[PluginCheck, Sequence[CheckResult]], None]
 """Called before a check with no results, and with its results when they are sure."""
 
 
-def silence(check: Check, results: Sequence[CheckResult]) -> None:
+def silence(check: PluginCheck, results: Sequence[CheckResult]) -> None:
     """A progress that tells nobody."""
 
 
@@ -39,18 +39,18 @@ _BLOCKED = "says nothing while"
 class ResultCollector:
     """Collects results. One is final when those of the checks it needs are."""
 
-    def __init__(self, chosen: Sequence[Check], progress: Progress) -> None:
+    def __init__(self, chosen: Sequence[PluginCheck], progress: Progress) -> None:
         self.results: list[CheckResult] = []
         self._chosen = {check.id: check for check in chosen}
         self._progress = progress
-        self._waiting: list[tuple[Check, list[CheckResult]]] = []
+        self._waiting: list[tuple[PluginCheck, list[CheckResult]]] = []
         self._final: set[str] = set()
 
-    def begin(self, check: Check) -> None:
+    def begin(self, check: PluginCheck) -> None:
         """Note that a check is tried from now on."""
         self._progress(check, ())
 
-    def end(self, check: Check, results: Sequence[CheckResult]) -> None:
+    def end(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
         """Take what a check found; a second time for resources that came late."""
         self._waiting.append((check, [*results]))
         self._settle()
@@ -65,7 +65,9 @@ class ResultCollector:
             self.results, key=lambda each: (order.get(each.check.id, last), each.resource)
         )
 
-    def died(self, check: Check, resource: str, evidence: str, story: str, count: int) -> None:
+    def died(
+        self, check: PluginCheck, resource: str, evidence: str, story: str, count: int
+    ) -> None:
         """Let `check` be the only failure that tells of unexpected ends of the plugin."""
         known = [each for each in self.results if each.check.id == check.id]
         self.results = [each for each in self.results if each.check.id != check.id]
@@ -94,7 +96,7 @@ class ResultCollector:
                 self._progress(check, sure)
                 moved = True
 
-    def blocked(self, check: Check, resource: str | None) -> Verdict | None:
+    def blocked(self, check: PluginCheck, resource: str | None) -> Verdict | None:
         """Return why a check says nothing after what others found."""
         for result in self.results:
             if result.check.id not in check.needs:

@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
     story: str = ""
 
 
-class Finding(Exception):
+class NotPassed(Exception):
     """The rule is not kept, or cannot be tried. `evidence` is one line, `story` any number."""
 
     def __init__(self, evidence: str, story: str = "") -> None:
@@ -65,15 +65,15 @@ class Finding(Exception):
         super().__init__(evidence)
 
 
-class Broken(Finding):
+class Broken(NotPassed):
     """The rule is broken, with all that its severity says."""
 
 
-class Fragile(Finding):
+class Fragile(NotPassed):
     """The rule is kept with luck: a warning, whatever the severity."""
 
 
-class NotTried(Finding):
+class NotTried(NotPassed):
     """This plugin, or the way it was started, leaves nothing to try."""
 
 
@@ -85,7 +85,7 @@ Outcome = str | dict[str, Verdict]
 
 
 @dataclass(frozen=True)
-class Check:
+class PluginCheck:
     """One rule, everything a report says about it, and how to try it.
 
     needs     IDs of checks without which this one says nothing
@@ -134,7 +134,7 @@ class Theme:
     track: str | None = ""  # None: each check is a track of its own
     disturbs: bool = False
     slow: bool = False
-    checks: list[Check] = field(default_factory=list)
+    checks: list[PluginCheck] = field(default_factory=list)
 
     def check(
         self,
@@ -161,7 +161,7 @@ class Theme:
         ) -> Callable[[Any], Awaitable[Outcome]]:
             (parameter,) = inspect.signature(function).parameters
             self.checks.append(
-                Check(
+                PluginCheck(
                     id=f"{self.name}.{name}",
                     severity=severity,
                     phase=self.phase if phase is None else phase,
@@ -186,7 +186,7 @@ class Theme:
         return add
 
 
-def verdict_of(finding: Finding, severity: Severity) -> Verdict:
+def verdict_of(finding: NotPassed, severity: Severity) -> Verdict:
     """Return what a finding means in a check of this severity."""
     if isinstance(finding, NotTried):
         status = Status.SKIP

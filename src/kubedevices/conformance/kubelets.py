@@ -7,7 +7,7 @@ check's own severity, what some do is a warning, and what none does is not tried
 import re
 from typing import NamedTuple
 
-from kubedevices.conformance.check import Check, Severity
+from kubedevices.conformance.check import PluginCheck, Severity
 from kubedevices.errors import UsageError
 
 Version = tuple[int, int]
@@ -37,7 +37,7 @@ class Kubelets(NamedTuple):
             raise UsageError(f"--kubelet {text}: the older version comes first")
         return cls(first, last)
 
-    def severity(self, check: Check) -> Severity | None:
+    def severity(self, check: PluginCheck) -> Severity | None:
         """Return how bad it is to break the check's rule on these kubelets, None for no harm."""
         since = _version(check.since) if check.since else self.first
         until = _version(check.until) if check.until else self.last
@@ -48,7 +48,7 @@ class Kubelets(NamedTuple):
         return check.severity
 
     @staticmethod
-    def harmful(check: Check) -> str:
+    def harmful(check: PluginCheck) -> str:
         """Say which versions do the harm, `""` for all."""
         since = f"since {check.since}" if check.since else ""
         return " ".join(filter(None, [since, f"until {check.until}" if check.until else ""]))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from kubedevices.conformance.board import PLUGIN, CheckResult, ResultCollector
 from kubedevices.conformance.check import (
     Broken,
-    Check,
-    Finding,
+    NotPassed,
     Outcome,
     Phase,
+    PluginCheck,
     PluginLost,
     Severity,
     Status,
@@ -38,13 +38,13 @@ class StageRunner:
         self._why_lost = ""
         self._alive: Process | None = None  # ran when the last check was over
 
-    async def run(self, checks: Sequence[Check]) -> None:
+    async def run(self, checks: Sequence[PluginCheck]) -> None:
         """Try the checks."""
         for check in checks:
             self._board.begin(check)
             await self._run_one(check)
 
-    async def check_late_resources(self, done: Sequence[Check]) -> None:
+    async def check_late_resources(self, done: Sequence[PluginCheck]) -> None:
         """Make up for what was checked before some resources registered."""
         known, late = self.stage.resources, self.stage.late_resources()
         if known and late:
@@ -55,7 +55,7 @@ class StageRunner:
             self.stage.resources = tuple(sorted({*known, *late}))
             self.stage.notes.resources = self.stage.resources
 
-    async def _run_one(self, check: Check) -> None:
+    async def _run_one(self, check: PluginCheck) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome = self._tidy(await self._try(check))
@@ -68,7 +68,7 @@ class StageRunner:
             ],
         )
 
-    async def _try(self, check: Check) -> dict[str, Verdict]:
+    async def _try(self, check: PluginCheck) -> dict[str, Verdict]:
         """Make the stage ready and run one check on every resource that it can say anything of."""
         stage = self.stage
         stage.checking = check.id
@@ -106,7 +106,7 @@ class StageRunner:
         self._alive = process if process and process.running else None
         return verdicts
 
-    async def _prepare(self, check: Check) -> None:
+    async def _prepare(self, check: PluginCheck) -> None:
         stage = self.stage
         if not stage.resources:
             await stage.start_first()
@@ -129,7 +129,7 @@ class StageRunner:
             self.stage.notes.died(self.stage.process, self._why_lost, self.stage.last_words())
 
     def _after_death(
-        self, check: Check, process: Process, after: float, verdicts: dict[str, Verdict]
+        self, check: PluginCheck, process: Process, after: float, verdicts: dict[str, Verdict]
     ) -> dict[str, Verdict]:
         """Say once that the process ended, where it belongs: here, or in a check of its own."""
         how, words = process.end_text(), process.last_words()
@@ -150,7 +150,7 @@ class StageRunner:
             Verdict(Status.FAIL, f"{text}: {found}" if found and how not in found else text, words)
         )
 
-    async def _run(self, check: Check) -> dict[str, Verdict]:
+    async def _run(self, check: PluginCheck) -> dict[str, Verdict]:
         if not check.per_resource:
             return await self._judge(check, self.stage)
         verdicts = {}
@@ -171,12 +171,12 @@ class StageRunner:
             for name, (status, evidence, story) in verdicts.items()
         }
 
-    async def _judge(self, check: Check, subject: object) -> dict[str, Verdict]:
+    async def _judge(self, check: PluginCheck, subject: object) -> dict[str, Verdict]:
         outcome: Outcome
         try:
             async with asyncio.timeout(CHECK_LIMIT):
                 outcome = await check.run(subject)
-        except Finding as finding:
+        except NotPassed as finding:
             return self._for_all(verdict_of(finding, check.severity))
         except WireError as error:
             return self._for_all(Verdict(Status(check.severity), str(error)))
@@ -186,7 +186,7 @@ class StageRunner:
             return {name: _at_most(verdict, check.severity) for name, verdict in outcome.items()}
         return self._for_all(Verdict(Status.PASS, outcome))
 
-    def _blocked_everywhere(self, check: Check) -> dict[str, Verdict]:
+    def _blocked_everywhere(self, check: PluginCheck) -> dict[str, Verdict]:
         """Return a verdict for all where no resource is left to try."""
         resources = self.stage.resources if check.per_resource else (None,)
         blocked = [self._board.blocked(check, resource) for resource in resources]

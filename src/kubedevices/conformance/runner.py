@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from kubedevices.conformance.board import PLUGIN, CheckResult, Progress, ResultCollector, silence
-from kubedevices.conformance.check import Check, Phase, PluginLost, Status, Verdict
+from kubedevices.conformance.check import Phase, PluginCheck, PluginLost, Status, Verdict
 from kubedevices.conformance.checks import CHANGES, CHANGING, DIES
 from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
 from kubedevices.conformance.line import StageRunner
@@ -43,7 +43,7 @@ class StageResult:
 
 async def run_checks(
     target: Target,
-    checks: Iterable[Check],
+    checks: Iterable[PluginCheck],
     timing: CheckTiming,
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
@@ -57,7 +57,7 @@ async def run_checks(
 
 async def run_all(
     target: Target,
-    checks: Iterable[Check],
+    checks: Iterable[PluginCheck],
     timing: CheckTiming,
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
@@ -89,12 +89,12 @@ def unreported_deaths(notes: Notes, results: Iterable[CheckResult]) -> list[Deat
     return [each for each in notes.deaths if not (told and each.is_by_change)]
 
 
-def in_order(checks: Iterable[Check]) -> list[Check]:
+def in_order(checks: Iterable[PluginCheck]) -> list[PluginCheck]:
     """Return checks phase by phase and track by track, each after those it needs."""
     by_id = {check.id: check for check in checks}
-    ordered: dict[str, Check] = {}
+    ordered: dict[str, PluginCheck] = {}
 
-    def take(check: Check) -> None:
+    def take(check: PluginCheck) -> None:
         for name in check.needs:
             if name in by_id and name not in ordered:
                 take(by_id[name])
@@ -122,10 +122,10 @@ class _Run:
         self._target, self._timing = target, timing
         self._notes, self._board = notes, board
 
-    async def run(self, checks: list[Check]) -> None:
+    async def run(self, checks: list[PluginCheck]) -> None:
         arrival = [check for check in checks if check.phase is Phase.ARRIVAL]
         done = arrival or checks[:1]  # whatever it is, the plugin is met for it
-        tracks: dict[str, list[Check]] = defaultdict(list)
+        tracks: dict[str, list[PluginCheck]] = defaultdict(list)
         for check in checks:
             if check not in done:
                 tracks[check.id if check.alone else check.track].append(check)
@@ -144,7 +144,10 @@ class _Run:
                 await self._side_by_side(main, first, tracks, aside)
 
     async def _one_by_one(
-        self, main: StageRunner, checks: Sequence[Check], done: Sequence[Check] = ()
+        self,
+        main: StageRunner,
+        checks: Sequence[PluginCheck],
+        done: Sequence[PluginCheck] = (),
     ) -> None:
         self._notes.changes.may_go_on.set()
         peaceful = [check for check in checks if check.phase <= Phase.QUIET]
@@ -180,8 +183,8 @@ class _Run:
         self,
         main: StageRunner,
         first: Stage,
-        tracks: dict[str, list[Check]],
-        aside: dict[str, list[Check]],
+        tracks: dict[str, list[PluginCheck]],
+        aside: dict[str, list[PluginCheck]],
     ) -> None:
         # What waits longest begins first, and no two copies start in the same moment.
         names = sorted(
@@ -201,18 +204,20 @@ class _Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _on_main(self, main: StageRunner, left: list[Check], changes: list[Check]) -> None:
+    async def _on_main(
+        self, main: StageRunner, left: list[PluginCheck], changes: list[PluginCheck]
+    ) -> None:
         await main.run(left)
         await main.check_late_resources(left)
         await main.run(changes)
         self._notes.changes.may_go_on.set()
 
-    async def _on_its_own(self, checks: list[Check], delay: float) -> None:
+    async def _on_its_own(self, checks: list[PluginCheck], delay: float) -> None:
         await asyncio.sleep(delay)
         async with open_stage(self._target, self._timing, self._notes) as stage:
             await self._on(stage, checks)
 
-    async def _on(self, stage: Stage, checks: list[Check]) -> None:
+    async def _on(self, stage: Stage, checks: list[PluginCheck]) -> None:
         line = StageRunner(stage, self._board)
         await line.run(checks)
         await line.check_late_resources([each for each in checks if each.phase <= Phase.QUIET])

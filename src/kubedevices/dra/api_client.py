@@ -213,9 +213,9 @@ def _object(data: bytes, call: _Call) -> Object:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise ApiRefused(call.what, 0, "", f"the answer is no JSON: {error}") from error
+        raise ApiRefused(call.what, 0, "", f"the answer is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ApiRefused(call.what, 0, "", "the answer is no JSON object")
+        raise ApiRefused(call.what, 0, "", "the answer is not a JSON object")
     return found
 
 

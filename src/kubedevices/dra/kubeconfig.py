@@ -111,7 +111,7 @@ def read_kubeconfig(file: Path) -> ApiAccess:
         return _access(document, file.parent)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{file} is no kubeconfig that can be used: {problem}") from error
+        raise UsageError(f"{file} is not a kubeconfig that can be used: {problem}") from error
 
 
 def _access(document: Mapping[str, Any], directory: Path) -> ApiAccess:

@@ -67,7 +67,7 @@ def _name_problem(name: str) -> str:
 
 
 def _quantity_problem(value: str) -> str:
-    return "" if _QUANTITY.fullmatch(value) else f"{value!r} is no quantity such as 10Gi"
+    return "" if _QUANTITY.fullmatch(value) else f"{value!r} is not a quantity such as 10Gi"
 
 
 def _value_problem(value: Mapping[str, Any]) -> str:
@@ -79,5 +79,5 @@ def _value_problem(value: Mapping[str, Any]) -> str:
     if kind in ("string", "version") and len(content.encode()) > TEXT_LIMIT:
         return f"{len(content.encode())} bytes of text, at most {TEXT_LIMIT} are allowed"
     if kind == "version" and not _SEMVER.fullmatch(content):
-        return f"{content!r} is no semantic version such as 1.0.0"
+        return f"{content!r} is not a semantic version such as 1.0.0"
     return ""

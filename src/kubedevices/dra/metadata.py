@@ -45,7 +45,7 @@ class RequestMetadata(NamedTuple):
 def names_of(found: Mapping[str, Any], claim: ClaimReference, driver: str) -> ClaimNames:
     """Return the names in a claim object of the API server.
 
-    Raises `ClaimRefused` for an annotation that is no name: it becomes part of a path.
+    Raises `ClaimRefused` for an annotation that is not a name: it becomes part of a path.
     """
     pod_claim = (found["metadata"].get("annotations") or {}).get(POD_CLAIM, "")
     if pod_claim and not LABEL.fullmatch(pod_claim):

@@ -105,7 +105,7 @@ def _device_object(
             return f"the attribute {name!r} is set by the framework: choose another name"
         value = _value(given)
         if value is None:
-            return f"the attribute {name!r}: {given!r} is no number, text or truth value"
+            return f"the attribute {name!r}: {given!r} is not a number, text or truth value"
         attributes[name] = value
     made: DeviceObject = {"name": label, "attributes": attributes}
     if device.capacity:

@@ -82,7 +82,7 @@ def judge_kubelet_socket(
         return [problem(Step.KUBELET_SOCKET, path, found, advice, _start_of(directory))]
     if socket.refusal == NO_SOCKET:
         advice = "remove it and restart the kubelet"
-        return [problem(Step.KUBELET_SOCKET, path, "it is no socket", advice, f"rm {path}")]
+        return [problem(Step.KUBELET_SOCKET, path, "it is not a socket", advice, f"rm {path}")]
     if socket.refusal == NO_PERMISSION:
         return [unknown(Step.KUBELET_SOCKET, path, "no permission to connect", _AS_ROOT)]
     if socket.refusal not in ("", NOBODY):

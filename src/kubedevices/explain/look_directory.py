@@ -61,7 +61,7 @@ def look_at_directory(
     except OSError as error:
         refusal = {
             errno.ENOENT: MISSING,
-            errno.ENOTDIR: "it is no directory",
+            errno.ENOTDIR: "it is not a directory",
             errno.EACCES: NO_PERMISSION,
         }.get(error.errno or 0, error.strerror or str(error))
         return Directory(path, refusal, link_to=link_to, elsewhere=others)

@@ -34,7 +34,7 @@ _KINDS = {
 def read_bytes(path: Path, *, limit: int, follow_links: bool = False) -> bytes:
     """Return what the regular file `path` holds, up to `limit` bytes.
 
-    Raises `OSError`: EINVAL for what is no regular file, saying what it is, EFBIG for more bytes.
+    Raises `OSError`: EINVAL, with the kind, for what is not a regular file, EFBIG for more bytes.
     """
     file = open_regular(path, follow_links=follow_links)
     try:
@@ -145,7 +145,7 @@ def _remove_unless_claimed(path: Path) -> bool:
 
 
 def is_claimed(path: Path) -> bool | None:
-    """Whether a process that lives has a lock on the file; None for what is no regular file."""
+    """Whether a process that lives has a lock on the file; None for what is not a regular file."""
     try:
         file = open_regular(path)
     except OSError:

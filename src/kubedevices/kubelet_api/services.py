@@ -166,7 +166,7 @@ def json_from_wire(payload: bytes) -> JsonObject:
     try:
         value = loads(payload or b"{}")
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"{len(payload)} bytes are no JSON: {error}") from error
+        raise ProtocolError(f"{len(payload)} bytes are not JSON: {error}") from error
     if not isinstance(value, dict):
         raise ProtocolError(f"a JSON object is expected, not {type(value).__name__}")
     return value

@@ -37,7 +37,7 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mount:
+class ChartMount:
     """A directory of the host, for a plugin of your own."""
 
     HINT: ClassVar[str] = "write '- {path: /run/widgets}'"
@@ -86,7 +86,7 @@ class ChartValues(CommonValues):
     arguments: tuple[str, ...] = key(
         meaning="run: arguments such as [widgets:Widgets, --domain, example.com]", default=()
     )
-    mounts: tuple[Mount, ...] = key(meaning="run: directories of the host", default=())
+    mounts: tuple[ChartMount, ...] = key(meaning="run: directories of the host", default=())
     cdi: bool = key(meaning="expose: give devices by CDI alone", default=False)
     writes_cdi: bool = key(
         meaning="true where the configuration asks for CDI: the pod may write CDI files",
@@ -149,7 +149,7 @@ def chart_values(deployment: Deployment, others: Sequence[Deployment] = ()) -> d
             "config": deployment.config_text or "",
             "mode_file": deployment.mode_file or "",
             "mounts": tuple(
-                Mount(path=each.path, inside=each.inside, read_only=each.read_only)
+                ChartMount(path=each.path, inside=each.inside, read_only=each.read_only)
                 for each in deployment.mounts
             ),
             "node_configs": tuple(

@@ -23,7 +23,7 @@ CDI_DIR = "/var/run/cdi"
 CONFIG_DIR = "/etc/kubedevices"
 CONFIG_FILE = "config.yaml"
 CONFIG_MAP = "configmap"
-"""Where a mode comes from that is no file of the host."""
+"""Where a mode comes from that is not a file of the host."""
 
 MODE_DIR = "/etc/kubedevices-mode"
 """Where the container sees the directory of such a file."""

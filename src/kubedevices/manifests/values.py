@@ -38,13 +38,13 @@ def _label_key(text: str) -> str:
     is_key = LABEL_VALUE.fullmatch(name) and len(name) <= LABEL_LIMIT
     if is_key and (not slash or DOMAIN.fullmatch(prefix)):
         return ""
-    return f"{text!r} is no key of a label or annotation"
+    return f"{text!r} is not a key of a label or annotation"
 
 
 def _label_value(text: str) -> str:
     if not text or (LABEL_VALUE.fullmatch(text) and len(text) <= LABEL_LIMIT):
         return ""
-    return f"{text!r} is no value of a label"
+    return f"{text!r} is not a value of a label"
 
 
 def _own_directory(path: str) -> str:
@@ -82,7 +82,7 @@ _LABELS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
+class ProbeTimes:
     """Times of a probe; a key that is missing keeps our time."""
 
     HINT: ClassVar[str] = "write '{periodSeconds: 5}'"
@@ -109,7 +109,7 @@ class Probe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
+class MonitoringValues:
     """What Prometheus and Grafana get."""
 
     HINT: ClassVar[str] = "write '{enabled: true}'"
@@ -205,15 +205,17 @@ class CommonValues:
         "devices",
         default_factory=dict,
     )
-    readiness_probe: Probe = key(meaning="times of the readiness probe", default=Probe())
-    liveness_probe: Probe = key(meaning="times of the liveness probe", default=Probe())
+    readiness_probe: ProbeTimes = key(meaning="times of the readiness probe", default=ProbeTimes())
+    liveness_probe: ProbeTimes = key(meaning="times of the liveness probe", default=ProbeTimes())
     extra_arguments: tuple[str, ...] = key(
         meaning="further arguments of kubedevices, such as --log-level=debug", default=()
     )
     log_format: str = key(
         meaning="text (default) or json", default="", **one_of("", "text", "json")
     )
-    metrics: Metrics = key(meaning="what Prometheus and Grafana get", default=Metrics())
+    metrics: MonitoringValues = key(
+        meaning="what Prometheus and Grafana get", default=MonitoringValues()
+    )
     network_policy: NetworkPolicy = key(
         meaning="who may ask for the pages of the pods", default=NetworkPolicy()
     )
@@ -245,7 +247,7 @@ class CommonValues:
     @classmethod
     def validate(cls, values: Mapping[str, Any], complain: Complain) -> None:
         """Check that no label of ours is replaced, and that conditions of ours find their place."""
-        metrics: Metrics = values.get("metrics", Metrics())
+        metrics: MonitoringValues = values.get("metrics", MonitoringValues())
         given: list[tuple[tuple[str, ...], Mapping[str, str]]] = [
             (("labels",), values.get("labels", {})),
             (("podLabels",), values.get("pod_labels", {})),

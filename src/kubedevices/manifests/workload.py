@@ -38,7 +38,7 @@ from kubedevices.manifests.dra_access import cluster_metadata, cluster_objects
 from kubedevices.manifests.monitoring import PAGES, monitoring
 from kubedevices.manifests.openshift import security_context_constraints
 from kubedevices.manifests.scheduling import scheduling
-from kubedevices.manifests.values import Probe, plain
+from kubedevices.manifests.values import ProbeTimes, plain
 from kubedevices.manifests.volumes import Volume, volumes_of
 
 CONTROL = "control.sock"
@@ -193,8 +193,8 @@ def pod_spec(deployment: Deployment) -> dict[str, Any]:
     return spec
 
 
-def _times(probe: Probe) -> dict[str, int]:
-    names = key_names(Probe)
+def _times(probe: ProbeTimes) -> dict[str, int]:
+    names = key_names(ProbeTimes)
     return {names[name]: value for name, value in vars(probe).items() if value is not None}
 
 

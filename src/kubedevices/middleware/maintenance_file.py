@@ -62,7 +62,7 @@ def parse_cordoned(data: bytes) -> tuple[Cordoned, ...]:
     try:
         document: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("version") != 1:
         raise ValueError('it does not begin with {"version": 1')
     devices = document.get("devices", [])
@@ -73,13 +73,13 @@ def parse_cordoned(data: bytes) -> tuple[Cordoned, ...]:
 
 def _entry(number: int, said: object) -> Cordoned:
     if not isinstance(said, dict):
-        raise ValueError(f"device {number} is no object with resource and id")  # noqa: TRY004
+        raise ValueError(f"device {number} is not an object with resource and id")  # noqa: TRY004
     texts = {name: said.get(name, "") for name in Cordoned._fields}
     for name, text in texts.items():
         if not isinstance(text, str) or "\0" in text or _is_broken(text):
             raise ValueError(f"device {number}: {name} must be text")
     if problem := explain_resource_name(texts["resource"]):
-        raise ValueError(f"device {number}: {texts['resource']!r} is no resource: {problem}")
+        raise ValueError(f"device {number}: {texts['resource']!r} is not a resource: {problem}")
     if not texts["id"]:
         raise ValueError(f"device {number}: its id is missing")
     return Cordoned(**(texts | {"reason": clean_reason(texts["reason"])}))

@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_scanner(scanner: object) -> None:
-    """Raise `UsageError` for what is no scanner."""
+    """Raise `UsageError` for what is not a scanner."""
     if not isinstance(scanner, Scanner):
         hint = f": write {scanner.__name__}()" if isinstance(scanner, type) else ""
         raise UsageError(f"a plugin needs a Scanner object, not {scanner!r}{hint}")

@@ -27,7 +27,7 @@ from kubedevices.middleware.rename import Renamed
 from kubedevices.middleware.share import Shared, ShareOf, ShareRule
 from kubedevices.middleware.split import Split, SplitPart, SplitRule
 from kubedevices.plugin.scanner import Scanner
-from kubedevices.proxy.proxy_config import ResourceRule, renamed
+from kubedevices.proxy.proxy_config import ProxyRule, renamed
 from kubedevices.proxy.rule_keys import (
     CheckKey,
     FaultsKey,
@@ -46,11 +46,11 @@ class Chain:
 
     scanner: Scanner
     domain: str
-    rule: ResourceRule
+    rule: ProxyRule
     layers: dict[str, Middleware] = field(default_factory=dict)
     """By the key of the rule."""
 
-    def use(self, rule: ResourceRule) -> bool:
+    def use(self, rule: ProxyRule) -> bool:
         """Go on with another rule; return whether that is possible without a new chain."""
         changed = [each for each in _LAYERS if each.value(self.rule) != each.value(rule)]
         for layer in changed:
@@ -86,7 +86,7 @@ class _Layer(NamedTuple):
     """
 
     name: str
-    value: Callable[[ResourceRule], Any]
+    value: Callable[[ProxyRule], Any]
     make: Callable[[Scanner, Any, ChainPlace], Middleware]
     use: Callable[[Any, Any], None] | None = None
 
@@ -94,7 +94,7 @@ class _Layer(NamedTuple):
 def make_chain(
     plugin: Scanner,
     inside: ResourceName,
-    rule: ResourceRule,
+    rule: ProxyRule,
     state_dir: Path,
     with_place: WithPlace = lambda _key, _glob, text: text,
 ) -> Chain:
@@ -194,7 +194,7 @@ def _filled(text: str, inside: ResourceName) -> str:
     return text.replace("{domain}", inside.domain).replace("{name}", inside.device_type)
 
 
-def _hold_rule(rule: ResourceRule) -> HoldRule | None:
+def _hold_rule(rule: ProxyRule) -> HoldRule | None:
     if rule.hold is None:
         return None
     return HoldRule(

@@ -1,7 +1,7 @@
 """A list of another plugin as devices. Pure; what is odd about the list is counted, not refused.
 
 A kubelet takes every list, so this does, too: of two devices with one ID the unhealthy one counts,
-a health that is no word of the API is `Unhealthy`, a NUMA node below 0 is none.
+a health that is not a word of the API is `Unhealthy`, a NUMA node below 0 is none.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from kubedevices.plugin.served_type import run_together
 from kubedevices.plugin.timing import back_off
 from kubedevices.proxy.chain import Chain
 from kubedevices.proxy.plugin_scanner import PluginScanner
-from kubedevices.proxy.proxy_config import ResourceRule
+from kubedevices.proxy.proxy_config import ProxyRule
 
 if TYPE_CHECKING:
     from kubedevices.proxy.bridge import Bridge
@@ -52,7 +52,7 @@ class ProxiedResource:
         """Serve by the rules of now: the resource registers again."""
         self._again.set()
 
-    def use(self, rule: ResourceRule | None) -> None:
+    def use(self, rule: ProxyRule | None) -> None:
         """Go on with another rule, None to stop serving; an equal rule changes nothing."""
         before = self.chain.rule if self.chain is not None else None
         # Layers that can take a new rule do so: a new chain means new sockets and a new

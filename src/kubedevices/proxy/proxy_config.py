@@ -55,7 +55,7 @@ def _new_name(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResourceRule:
+class ProxyRule:
     """What becomes of one resource, or of each that a pattern names."""
 
     HINT: ClassVar[str] = "write 'example.com/gpu: {hold: 5m}'"
@@ -113,7 +113,7 @@ class ResourceRule:
                     complain((name,), "no effect without hold", "write 'hold: 5m', too")
 
 
-_PLAIN = ResourceRule()
+_PLAIN = ProxyRule()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,13 +128,13 @@ class ProxyConfig:
         check=one_of("pass", "hide"),
         choices=("pass", "hide"),
     )
-    resources: Mapping[str, ResourceRule] = key(
+    resources: Mapping[str, ProxyRule] = key(
         meaning="rules by resource name; a name may have wildcards",
         default_factory=dict,
         check_key=_pattern,
     )
 
-    def find(self, resource: str) -> tuple[str, ResourceRule] | None:
+    def find(self, resource: str) -> tuple[str, ProxyRule] | None:
         """Return the rule of an inside resource, and the key that it stands under.
 
         A key that is the very name comes first, then the first pattern that fits. A resource that
@@ -198,7 +198,7 @@ def _doubled_names(config: ProxyConfig, report: SourceProblems) -> list[ConfigPr
     ]
 
 
-def served_names(resource: str, rule: ResourceRule) -> tuple[str, ...]:
+def served_names(resource: str, rule: ProxyRule) -> tuple[str, ...]:
     """Return what a resource is called outside: several names if it is split."""
     inside = ResourceName.parse(resource)
     types = [part.to for part in rule.split.rules] if rule.split else []
@@ -207,7 +207,7 @@ def served_names(resource: str, rule: ResourceRule) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(renamed(inside, each, rule.rename)) for each in types))
 
 
-def places_of_globs(rule: ResourceRule, key: str) -> Mapping[str, Sequence[KeyPath]]:
+def places_of_globs(rule: ProxyRule, key: str) -> Mapping[str, Sequence[KeyPath]]:
     """Return where a rule has which glob for IDs below one of its keys."""
     found: dict[str, list[KeyPath]] = defaultdict(list)
     listed: list[tuple[KeyPath, Sequence[str]]] = []

@@ -86,7 +86,7 @@ class ReadRecord:
 
 
 def read_recording(files: Iterable[Path]) -> ReadRecord:
-    """Read all `files`, in any order; raises `CannotRead` for one that is no record."""
+    """Read all `files`, in any order; raises `CannotRead` for one that is not a record."""
     reading = _Reading()
     for file in files:
         reading.read(file)
@@ -211,7 +211,7 @@ def _parsed(text: bytes) -> dict[str, Any]:
         what = "it is damaged" if text.endswith(b"\n") else "it is cut off"
         raise _Damaged(what) from None
     if not isinstance(found, dict):
-        raise _Damaged("it is no object")
+        raise _Damaged("it is not an object")
     return found
 
 
@@ -224,7 +224,7 @@ def _understand(
     parts = line.parts
     name, call = str(parts["resource"]), str(parts["call"])
     if problem := explain_resource_name(name):
-        raise _Damaged(f"{name!r:.80} is no resource: {problem}")
+        raise _Damaged(f"{name!r:.80} is not a resource: {problem}")
     found = resources.setdefault(name, RecordedResource(name))
     if call == LIST:
         before = found.changes[-1].entries if found.changes else None

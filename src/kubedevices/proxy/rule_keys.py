@@ -41,7 +41,7 @@ def _type(text: str) -> str:
 
 
 def _numa_node(number: int) -> str:
-    return "" if 0 <= number <= _LAST_NUMA_NODE else f"{number} is no NUMA node"
+    return "" if 0 <= number <= _LAST_NUMA_NODE else f"{number} is not a NUMA node"
 
 
 def _absolute(text: str) -> str:
@@ -311,7 +311,7 @@ class HealthKey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreStartKey:
+class PreStartRule:
     """What happens when a container with devices starts."""
 
     HINT: ClassVar[str] = "write 'preStart: {delay: 1s, failEvery: 3}'"
@@ -371,7 +371,7 @@ class FaultsKey:
         default=False,
         name="wrongIDs",
     )
-    pre_start: PreStartKey | None = key(
+    pre_start: PreStartRule | None = key(
         meaning="PreStartContainer is asked for, and fails now and then", default=None
     )
     timeline: tuple[TurnKey, ...] = key(meaning="when the health of devices changes", default=())

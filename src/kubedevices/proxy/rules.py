@@ -11,7 +11,7 @@ from kubedevices.errors import ConfigError, ConfigProblem, UsageError
 from kubedevices.plugin.config_follower import ConfigFollower
 from kubedevices.proxy.proxy_config import (
     ProxyConfig,
-    ResourceRule,
+    ProxyRule,
     is_pattern,
     load_proxy_config,
     places_of_globs,
@@ -54,7 +54,7 @@ class LiveRules:
         if self.follower is not None:
             self.follower.request()
 
-    def of(self, resource: str) -> ResourceRule | None:
+    def of(self, resource: str) -> ProxyRule | None:
         """Return the rule of an inside resource, None if it is hidden."""
         found = self.config.find(resource)
         return None if found is None else found[1]
@@ -71,7 +71,7 @@ class LiveRules:
         """Return the resources that have a rule of their own."""
         return [name for name in self.config.resources if not is_pattern(name)]
 
-    def claim(self, resource: str, rule: ResourceRule) -> None:
+    def claim(self, resource: str, rule: ProxyRule) -> None:
         """Note what `resource` is called outside; raises `UsageError` if another is called so."""
         self._served = {made: maker for made, maker in self._served.items() if maker != resource}
         for made in served_names(resource, rule):

@@ -16,11 +16,11 @@ from kubedevices.kubelet_api.services import json_methods
 from kubedevices.middleware.maintenance import Maintained
 from kubedevices.proxied_plugin import HIDDEN, CordonedDevice, OutsideResource, ProxiedPlugin
 from kubedevices.proxy.proxied_resource import ProxiedResource
-from kubedevices.proxy.proxy_config import ResourceRule, served_names
+from kubedevices.proxy.proxy_config import ProxyRule, served_names
 from kubedevices.socket_paths import PROXY_SOCKET_NAME, SHORTER_STATE_DIR, check_socket_path
 from kubedevices.wire.unix_grpc import GrpcServer
 
-RuleOf = Callable[[str], ResourceRule | None]
+RuleOf = Callable[[str], ProxyRule | None]
 
 _log = logging.getLogger(__name__)
 

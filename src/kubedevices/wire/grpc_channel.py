@@ -381,7 +381,7 @@ async def _connect(path: Path, file: FileIdentity | None) -> socket.socket:
     except SocketPathTooLong as error:
         raise DialError(str(path), str(error)) from error
     if file is not None and not file.is_socket:
-        raise DialError(str(path), "it is no socket")
+        raise DialError(str(path), "it is not a socket")
     place = str(path) if file is None else file.place
     endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -13,7 +13,7 @@ from kubedevices.wire.header_block import Fields
 CONTENT_TYPE = b"application/grpc"
 USER_AGENT = b"kubedevices"
 AUTHORITY = b"localhost"
-"""What grpc-go and grpcio send over a Unix socket; a path is no valid authority."""
+"""What grpc-go and grpcio send over a Unix socket; a path is not a valid authority."""
 
 MAX_MESSAGE = 4096
 """Bytes of an encoded status text; grpcio drops a call whose trailers exceed 8 KiB."""

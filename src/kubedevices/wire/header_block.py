@@ -77,7 +77,7 @@ class HeaderBlock:
     def _problem_of_pseudo(self, pseudo: set[bytes]) -> str:
         if self.kind is HeaderKind.RESPONSE:
             unknown = pseudo - {b":status"}
-            # One that is no number is no HTTP/2 either, but says more as the status of a call.
+            # One that is not a number is no HTTP/2 either, but says more as the status of a call.
             missing: set[bytes] = set()
         elif self.kind is HeaderKind.REQUEST:
             unknown = pseudo - _PSEUDO_OF_REQUESTS

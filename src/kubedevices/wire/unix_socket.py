@@ -193,7 +193,7 @@ def _check_free(path: Path) -> FileIdentity | None:
         return None
     if not found.is_socket:
         raise CannotAsk(
-            f"cannot listen on {path}: a file that is no socket is in the way; remove it"
+            f"cannot listen on {path}: a file that is not a socket is in the way; remove it"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

@@ -150,7 +150,7 @@ def test_the_plugin_directory_is_for_its_owner_and_group(short_dir: Path) -> Non
 
 
 def test_a_file_in_the_place_of_the_directory_is_named(short_dir: Path) -> None:
-    """The message says which path is no directory."""
+    """The message says which path is not a directory."""
     (short_dir / "file").touch()
     with pytest.raises(CannotAsk, match=r"/file is not a directory"):
         make_directory(short_dir / "file", 0o750)

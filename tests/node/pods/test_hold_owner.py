@@ -70,7 +70,7 @@ def test_a_claim_beside_a_removal_gets_a_file_of_its_own(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("what", ["fifo", "directory", "link", "no json", "other json", "empty"])
 def test_foreign_files_are_skipped_without_waiting(tmp_path: Path, what: str) -> None:
-    """What is no file of ours is left out, and never waited for or followed."""
+    """What is not a file of ours is left out, and never waited for or followed."""
     with OwnedHold.claim(tmp_path, POD, "a"):
         pass
     file = next((tmp_path / OWNERS).iterdir())

@@ -117,7 +117,7 @@ def test_a_mistake_names_its_key(document: Any, message: str) -> None:
         (
             {"limits": {"widget": 1}},
             (
-                "pod: spec.containers[0].resources.limits.widget: is no resource: "
+                "pod: spec.containers[0].resources.limits.widget: is not a resource: "
                 "it needs a domain and a slash, for example example.com/widget"
             ),
         ),

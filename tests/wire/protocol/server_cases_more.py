@@ -283,7 +283,7 @@ MORE_CASES = [
     ),
     Case(
         "8.1.1",
-        "a content-length that is no number",
+        "a content-length that is not a number",
         (head(1, request((b"content-length", b"+6"))), body(1, b"x")),
         SPOILT | {"http 400"},
     ),

@@ -71,7 +71,7 @@
 {{- if and $v.modeFile (ne $v.modeFile "configmap") }}{{ $paths = append $paths (dir $v.modeFile) }}{{ end }}
 {{- range $paths }}
 {{- if or (not (hasPrefix "/" .)) (ne . (clean .)) }}
-{{- fail (printf "%q is no absolute path of a directory" .) }}
+{{- fail (printf "%q is not an absolute path of a directory" .) }}
 {{- end }}
 {{- if regexMatch $secret . }}
 {{- fail (printf "%q has secrets or sockets of the host: use a directory of its own, such as /run/widgets" .) }}
@@ -79,7 +79,7 @@
 {{- end }}
 {{- range $v.devDirs }}
 {{- if not (hasPrefix "/dev/" (printf "%s/" .)) }}
-{{- fail (printf "devDirs: %q is no directory below /dev" .) }}
+{{- fail (printf "devDirs: %q is not a directory below /dev" .) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -20,7 +20,7 @@ grpc          what every gRPC peer does
 
 from collections.abc import Iterable
 
-from kubedevices.conformance.check import Check
+from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.checks import (
     allocate,
     cdi,
@@ -41,7 +41,7 @@ from kubedevices.conformance.checks import (
 from kubedevices.errors import UsageError
 from kubedevices.words import did_you_mean
 
-ALL: tuple[Check, ...] = tuple(
+ALL: tuple[PluginCheck, ...] = tuple(
     check
     for theme in (
         registration.arrival,
@@ -91,11 +91,11 @@ CHANGING = frozenset(
 )
 """The checks that run the trigger."""
 
-DIES: Check = dies.theme.checks[0]
+DIES: PluginCheck = dies.theme.checks[0]
 """Tells of every end that nobody asked for, wherever it was seen."""
 
 
-def find(name: str) -> Check:
+def find(name: str) -> PluginCheck:
     """Return the check with this ID; raises `UsageError` with the nearest one."""
     for check in ALL:
         if check.id == name:
@@ -104,7 +104,7 @@ def find(name: str) -> Check:
     raise UsageError(f"there is no check {name!r}{hint}")
 
 
-def select(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[Check]:
+def select(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[PluginCheck]:
     """Return the checks that are meant by `--only` and `--skip`: IDs or themes."""
     wanted, unwanted = [*only], [*skip]
     for name in (*wanted, *unwanted):

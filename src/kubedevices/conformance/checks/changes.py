@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 from kubedevices.conformance.check import (
     Broken,
-    Finding,
+    NotPassed,
     NotTried,
     Phase,
     Severity,
@@ -140,7 +140,7 @@ async def _judge(watched: WatchedStreams, slowest: float, often: str = "") -> Ve
             raise Broken(f"a change did not reach the {late[0]} stream within {limit:g} s")
         ended = [each for each in watched.streams.values() if not each.is_open]
         await _must_be_withdrawn(watched.plugin, ended)
-    except Finding as finding:
+    except NotPassed as finding:
         return verdict_of(finding, FAIL)
     return Verdict(Status.PASS, f"both streams had it within {slowest:.2f} s{often}")
 

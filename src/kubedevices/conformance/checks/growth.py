@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kubedevices.conformance.check import Broken, Finding, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.check import Broken, NotPassed, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.checks.restarts import restart_once
 from kubedevices.conformance.checks.restarts import theme as restarts
 from kubedevices.conformance.plugin import Plugin
@@ -40,10 +40,10 @@ class Growth:
         if known is None:
             try:
                 known = await cls._measure(stage)
-            except Finding as finding:
+            except NotPassed as finding:
                 known = finding
             stage.memory[cls] = known
-        if isinstance(known, Finding):
+        if isinstance(known, NotPassed):
             raise known
         assert isinstance(known, cls)
         return known

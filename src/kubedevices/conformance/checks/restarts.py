@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kubedevices.conformance.check import (
     Broken,
-    Finding,
+    NotPassed,
     NotTried,
     Phase,
     Severity,
@@ -86,7 +86,7 @@ async def must_return(
     for name in stage.resources:
         try:
             evidence = await _is_whole(stage, name, since, began, partial(expected, name))
-        except Finding as finding:
+        except NotPassed as finding:
             verdicts[name] = _left_to_supervisor(stage) or verdict_of(finding, FAIL)
             continue
         except WireError as error:
@@ -175,7 +175,7 @@ async def _on_the_last(
         plugin = Plugin.of(stage, resource)
         try:
             return await ask(plugin)
-        except (Finding, WireError):
+        except (NotPassed, WireError):
             if not await stage.wait_for(partial(_is_over, plugin), stage.timing.hold):
                 raise
             left = stage.timing.registered_at_all - stage.spent(since)

@@ -313,7 +313,7 @@ async def watcher(stage: Stage) -> str:
         if "v1beta1" not in info.supported_versions:
             raise Broken(f"supported versions {list(info.supported_versions)} without 'v1beta1'")
         if info.endpoint and not info.endpoint.startswith("/"):
-            raise Broken(f"endpoint {info.endpoint!r} is no absolute path")
+            raise Broken(f"endpoint {info.endpoint!r} is not an absolute path")
         if arrival.notify_problem:
             raise Broken(f"NotifyRegistrationStatus: {arrival.notify_problem}")
     return "GetInfo and NotifyRegistrationStatus are answered"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kubedevices import __version__
-from kubedevices.conformance.check import Check
+from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.report.summary import Run
 
 
@@ -46,7 +46,7 @@ def as_document(run: Run) -> dict[str, Any]:
     }
 
 
-def words_of(check: Check) -> dict[str, str]:
+def words_of(check: PluginCheck) -> dict[str, str]:
     """Return what is to be said of a check, whatever it found."""
     return {
         "severity": check.severity.value,

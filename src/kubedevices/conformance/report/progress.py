@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from kubedevices.conformance.board import CheckResult
-from kubedevices.conformance.check import Check, Status
+from kubedevices.conformance.check import PluginCheck, Status
 from kubedevices.words import some_of
 
 _TICK = 1.0
@@ -21,7 +21,7 @@ class ProgressLine:
         self._done: set[str] = set()
         self._live = sys.stderr.isatty()
 
-    def __call__(self, check: Check, results: Sequence[CheckResult]) -> None:
+    def __call__(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
         """Take note of a check that begins, or of its results."""
         if results:
             self._under_way.pop(check.id, None)

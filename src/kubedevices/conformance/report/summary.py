@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kubedevices.conformance.board import PLUGIN, CheckResult
-from kubedevices.conformance.check import Check, Status
+from kubedevices.conformance.check import PluginCheck, Status
 from kubedevices.conformance.checks import THEMES
 from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.expected import LEVELS, Expected, vanished
@@ -16,7 +16,7 @@ from kubedevices.words import counted, some_of
 class FindingOf(NamedTuple):
     """What one check found, for every resource it says the same of."""
 
-    check: Check
+    check: PluginCheck
     status: Status
     resources: Sequence[str]
     results: Sequence[CheckResult]

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def read_bytes(path: Path) -> bytes | None:
     """Return what a checkpoint file holds, None when there is none.
 
-    Raises `CannotRead`, also for what is no regular file.
+    Raises `CannotRead`, also for what is not a regular file.
     """
     try:
         return untrusted_files.read_bytes(path, limit=_LIMIT)

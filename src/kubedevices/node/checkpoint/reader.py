@@ -50,7 +50,7 @@ class Content(NamedTuple):
 
 
 class ReadError(Exception):
-    """The text is no JSON, or no checkpoint; the message says where and why."""
+    """The text is not JSON, or no checkpoint; the message says where and why."""
 
 
 class _Number(NamedTuple):
@@ -97,11 +97,11 @@ def _document(data: bytes) -> Any:
             parse_constant=_no_constant,
         )
     except (ValueError, RecursionError) as error:
-        raise ReadError(f"it is no JSON: {error}") from None
+        raise ReadError(f"it is not JSON: {error}") from None
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no value")
+    raise ValueError(f"{name} is not a value")
 
 
 def _entry(value: Any, place: str, forms: set[bool]) -> CheckpointEntry:

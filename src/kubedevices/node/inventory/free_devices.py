@@ -97,7 +97,7 @@ class SortedIds:
 
 
 class FreeDevices:
-    """Free devices by the set of NUMA nodes they are on, given as a bit mask; 0 is no node."""
+    """Free devices by the set of NUMA nodes they are on, given as a bit mask; 0 means no node."""
 
     __slots__ = ("_groups",)
 

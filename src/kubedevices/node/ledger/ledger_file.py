@@ -394,5 +394,5 @@ def _pods_of(
         mine = sorted(held.pop(uid, ()), key=lambda each: order.get(each.container, len(order)))
         admitted.append(AdmittedPod(pod, mine, bool(boot_id) and stored_boot == boot_id))
     if held:
-        raise ValueError(f"{next(iter(held))} holds devices and is no pod")
+        raise ValueError(f"{next(iter(held))} holds devices and is not a pod")
     return admitted

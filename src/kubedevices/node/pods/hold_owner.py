@@ -150,7 +150,7 @@ def _open(directory: int, name: str, flags: int) -> int:
     file = os.open(name, flags, 0o600, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     return file
 
 

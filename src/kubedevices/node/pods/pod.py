@@ -258,7 +258,7 @@ class _Reader:
             if _is_native(str(resource)):
                 continue
             if rule := explain_resource_name(str(resource)):
-                self.wrong(here, f"is no resource: {rule}")
+                self.wrong(here, f"is not a resource: {rule}")
                 continue
             try:
                 found[str(resource)] = whole_units(value)
