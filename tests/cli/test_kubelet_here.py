@@ -91,8 +91,8 @@ def test_a_command_is_not_started_on_a_kubelets_node(
 def test_a_user_without_permission_is_told_to_ask_as_root(verb: list[str]) -> None:
     """At once: a kubelet's directories are root's, so nothing says that a node is missing."""
     need_root_and("unshare")
-    prepare = (
-        "mkdir -p /var/lib/kubelet && mount -t tmpfs -o mode=0700 tmpfs /var/lib/kubelet && "
+    prepare = (  # an empty /var/lib: nothing of the host is seen, and nothing is made on it
+        "mount -t tmpfs tmpfs /var/lib && mkdir -m 0700 /var/lib/kubelet && "
         "mkdir /var/lib/kubelet/device-plugins && exec setpriv --reuid 65534 --clear-groups "
         '--inh-caps=-all --bounding-set=-all "$@"'
     )

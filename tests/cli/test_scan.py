@@ -165,7 +165,7 @@ def test_another_dev(directory: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["scanners.py:SameName", "--domain", "a.com"], 2, "a.com/tool: /devices/1/name: the dev"),
         (["scanners.py:Widgets", "--timeout", "-1"], 2, "--timeout -1 must be a number of seconds"),
         (["scanners.py:Widgets", "--timeout", "nan"], 2, "--timeout nan must be a number of"),
-        (["--config", "host.yaml", "--dev-root", "nope"], 3, "cannot read nope: this is not a direct"),
+        (["--config", "host.yaml", "--dev-root", "nope"], 3, "cannot read nope: this is not a"),
         (["--config", ""], 2, "argument --config: the path is empty"),
         ([], 2, "scan needs either MODULE:CLASS or --config FILE"),
         (["a:B", "--config", "x"], 2, "scan needs either MODULE:CLASS or --config FILE"),
