@@ -85,11 +85,17 @@ class Cluster:
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
-        """Give a namespace that ends with all that is in it."""
-        self.kubectl("create", "namespace", name)
+        """Give a namespace that ends with all that is in it.
+
+        pytest shows its pods and events beside the failure of a test. A test that runs again waits
+        for the end of the namespace that it had before.
+        """
+        create = ("kubectl", "create", "namespace", name)
+        self.wait(f"a new namespace {name}", lambda: self.run(*create).returncode == 0)
         try:
             yield name
         finally:
+            print(self.run("kubectl", "get", "pods,events", f"--namespace={name}").stdout)
             self.kubectl("delete", "namespace", name, "--now", "--wait=false")
 
     def load_directory(self, root: Path, image: str, *command: object) -> None:

@@ -28,6 +28,7 @@ resources:
   {SHARED}: {{hold: 5m, share: {{replicas: 4}}}}
 """
 LIMIT = 120
+NODES = "--selector=kubernetes.io/os=linux"
 
 
 class Moved:
@@ -86,6 +87,7 @@ class Moved:
 def moved(cluster: Cluster) -> Iterator[Moved]:
     with cluster.namespace("proxy-test") as namespace:
         yield Moved(cluster, namespace)
+        cluster.kubectl("uncordon", NODES)
 
 
 def test_a_plugin_moves_behind_the_proxy(
@@ -106,11 +108,13 @@ def test_a_plugin_moves_behind_the_proxy(
     file.write_text(moved.kubectl("get", "daemonset", "theirs", "--output=yaml"))
     assert main(["manifests", "proxy", "--patch", str(file)]) == 0
     patch.write_text(capsys.readouterr().out)
+    moved.cluster.kubectl("cordon", NODES)  # the kubelet rejects pods while the plugin is away
     moved.kubectl("patch", "daemonset", "theirs", f"--patch-file={patch}")
     moved.create("during", KEPT)
     moved.rollout("theirs")
     moved.rollout("proxy")  # ready, because every resource of its file is served
     moved.allocatable(2, 4)
+    moved.cluster.kubectl("uncordon", NODES)
 
     # Four pods on one device; a pod that was there before, and one that came meanwhile, run on.
     sharing = [f"shares-{number}" for number in range(4)]
