@@ -95,8 +95,10 @@ onefile: $(VENV)/dev.done  ## dist/kubedevices: one executable for hosts without
 site: $(VENV)/dev.done  ## build/site: the documentation as a site; PROJECT_URL leads to the sources
 	$(BIN)/mkdocs build --strict --quiet
 
-pictures: venv  ## docs/images: terminals with what the commands print
-	$(BIN)/python deploy/site/pictures.py
+pictures: venv  ## docs/images: terminals, dashboard and report (needs Debian's prometheus and chromium)
+	$(BIN)/python -m deploy.site.pictures
+	$(BIN)/python -m deploy.site.dashboard_picture
+	$(BIN)/python -m deploy.site.report_picture
 
 image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE
 	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .

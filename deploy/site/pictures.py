@@ -3,6 +3,7 @@
 import html
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,12 @@ def check(directory: Path) -> str:
     plugin = (PROGRAM, "simulate", "--socket-dir", "{socket_dir}")
     text = run(directory, "check", "--only", *CHECKS, "--", *plugin)
     return re.sub("^.*simulate.*\n", "", text, flags=re.MULTILINE)
+
+
+def need(program: str) -> None:
+    """End with a message if a program is missing whose Debian package has its name."""
+    if shutil.which(program) is None:
+        raise SystemExit(f"{program} is missing: apt-get install {program}")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The documentation as a site: every page is in it, and every link leads somewhere."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -9,10 +10,13 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
+from xml.etree import ElementTree as ET
 
 import pytest
+from deploy.site.dashboard_picture import Series, drawn
 from deploy.site.pictures import pictures
 
+from kubedevices.manifests.dashboard import dashboard
 from tests.containers import need
 from tests.docs.pages import ROOT
 
@@ -83,6 +87,21 @@ def test_the_pictures_show_what_the_commands_print() -> None:
     for name, text in pictures().items():
         committed = (ROOT / "docs/images" / name).read_text()
         assert masked(committed) == masked(text), f"run `make pictures`: {name} is out of date"
+
+
+def test_the_picture_of_the_dashboard_has_its_panels() -> None:
+    """With the pods of the table and a line for each answer; the legend says which is which."""
+    committed = (ROOT / "docs/images/dashboard.svg").read_text()
+    assert [each["title"] for each in dashboard()["panels"]] == re.findall(
+        'font-weight="bold">(.+?)</text>', committed
+    ), "run `make pictures`"
+    health = Series("example.com/gpu <Healthy>", {}, [(0, 8), (30, 7), (60, math.nan)])
+    holder = Series("", {"pod_namespace": "default", "pod_name": "train"}, [(60, 2)])
+    text = drawn({5: [health], 10: [holder]})
+    ET.fromstring(text)
+    assert "example.com/gpu &lt;Healthy&gt;</text>" in text
+    assert len(re.findall(r'points="\d+,\d+ \d+,\d+"', text)) == 1
+    assert ">train</text>" in text
 
 
 def masked(text: str) -> str:
