@@ -1,4 +1,4 @@
-"""A node to ask; logging and modules as they were: commands configure the one and load others."""
+"""A node to ask; after each test, logging and modules are as before the test."""
 
 import logging
 import sys
@@ -12,6 +12,7 @@ from tests.fake_plugin import RESOURCE, healthy
 from tests.node_thread import NodeThread, node_thread
 
 _LOGGERS = ("", "asyncio")
+_CHECKOUT = str(Path(__file__).parents[2])
 
 
 @pytest.fixture(autouse=True)
@@ -30,12 +31,16 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def modules_as_before() -> Iterator[None]:
-    """Forget the scanners of a test: the next one has others in a file of the same name."""
+    """Forget the scanners of a test: the next test has other scanners in a file of the same name.
+
+    The checkout itself may be in the directory for temporary files: its modules stay.
+    """
     path = [*sys.path]
     yield
     sys.path[:] = path
     for name, module in [*sys.modules.items()]:
-        if (getattr(module, "__file__", None) or "").startswith(f"{tempfile.gettempdir()}/"):
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(f"{tempfile.gettempdir()}/") and not file.startswith(f"{_CHECKOUT}/"):
             del sys.modules[name]
 
 
