@@ -37,10 +37,10 @@ class SlowLedger(Ledger):
         await self._wait()
         await super().release(pod_uids)
 
-    async def confirm(self, pod_uid: str) -> None:
+    async def mark_verified(self, pod_uid: str) -> None:
         self.confirming = True
         await self._wait()
-        await super().confirm(pod_uid)
+        await super().mark_verified(pod_uid)
 
     async def _wait(self) -> None:
         self.asked += 1

@@ -1,8 +1,9 @@
-"""DeviceManager: the node's half of the device plugin API, and the only stateful way into it.
+"""DeviceManager: the node's side of the device plugin API.
 
-Wires registration, endpoints, inventory, admission and container start together. Its methods follow
-the kubelet's own device manager; who wants it over a socket uses `control`. Decisions are made by
-pure modules; nothing is locked while a plugin is awaited.
+The device manager connects registration, endpoints, inventory, admission and container start, and
+is the only object that changes their state. Its methods follow the device manager of the kubelet.
+`services.control` offers these methods over a socket. Pure modules make the decisions. No lock is
+held while a plugin is awaited.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ from kubedevices.metrics import (
 from kubedevices.node.admission.admission import UNEXPECTED, Admission
 from kubedevices.node.admission.admitted_pods import AdmittedPods
 from kubedevices.node.admission.after_restart import AfterRestart, RunningContainers
+from kubedevices.node.admission.concurrency import OngoingWork, PodQueue, to_its_end
 from kubedevices.node.admission.container_start import ContainerStart
-from kubedevices.node.admission.order import PodQueue, UnderWay, to_its_end
 from kubedevices.node.arrival.endpoint_table import EndpointTable
 from kubedevices.node.arrival.plugin_directory import (
     StateLock,
@@ -60,11 +61,13 @@ logger = logging.getLogger(__name__)
 class DeviceManager(NodeView):
     """Accepts plugins in `socket_dir` and gives their devices to pods.
 
-    `active_pods` gives the uids of the pods that live, None while that is not known yet, as right
-    after a start; without it, those live that were not released.
+    `active_pods` returns the uids of all active pods, or None as long as they are not known, for
+    example right after a start. Pods that are not active are released. Without `active_pods`, a pod
+    is active until `release` is called.
 
-    `running_containers` asks the container runtime, if there is one. `store` replaces the ledger in
-    `state_dir`. `hint_providers` decide on NUMA nodes beside the devices.
+    `running_containers` asks the container runtime. `store` replaces the ledger in `state_dir`.
+    `hint_providers` give NUMA hints in addition to the hints for devices, as CPU and memory
+    managers.
     """
 
     _is_running = False
@@ -97,7 +100,7 @@ class DeviceManager(NodeView):
         self._registration = RegistrationServer(
             socket_dir,
             self.connect_plugin,
-            refused=self._tell_refused,
+            refused=self._publish_refusal,
             metrics=metrics,
         )
         self._topology = TopologyManager(
@@ -113,12 +116,12 @@ class DeviceManager(NodeView):
             self.inventory,
             self.pod_devices,
             self._events,
-            self._store.confirm,
+            self._store.mark_verified,
             running_containers=running_containers,
             admission_wait=settings.admission_wait,
             start_wait=settings.start_wait,
         )
-        self._active_pods, self._pod_queue, self._under_way = active_pods, PodQueue(), UnderWay()
+        self._active_pods, self._pod_queue, self._ongoing = active_pods, PodQueue(), OngoingWork()
 
     def _use_store(self, store: PodDevicesStore) -> None:
         self._store = store
@@ -132,7 +135,7 @@ class DeviceManager(NodeView):
         )
 
     def __repr__(self) -> str:
-        """Say where it is and how much it has, in one line."""
+        """Return one line with the directory and the numbers of plugins and pods."""
         return (
             f"<DeviceManager {self._registration.socket.parent}: {len(self._endpoints)} plugins, "
             f"{len(self._admitted)} pods>"
@@ -141,11 +144,12 @@ class DeviceManager(NodeView):
     # ------------------------------------------------------------ life
 
     async def start(self) -> None:
-        """Take the directories over and accept plugins; raises `CannotAsk`."""
+        """Lock the directories, load the stored pods and accept plugins; raises `CannotAsk`."""
         make_directory(self.state_dir, 0o700)
         self._lock.acquire()
         try:
-            # Nothing is moved in from a kubelet that lives, nothing cleaned if we cannot start.
+            # In this order: a kubelet that still runs must lose neither its checkpoint nor its
+            # sockets, and a start that fails must leave the directory as it was.
             claim_plugin_directory(self._registration.socket)
             resources = await self._load()
             self.prepare_directory(self._registration.socket)
@@ -160,7 +164,7 @@ class DeviceManager(NodeView):
         self._is_running = True
 
     async def _load(self) -> Collection[str]:
-        """Take over the pods from before; return the resources that are known from then."""
+        """Load the stored pods; return the resources that had a device list before the start."""
         kept = await self._admitted.load()
         resources = set(kept.resources)
         for admitted in kept.pods:
@@ -174,9 +178,9 @@ class DeviceManager(NodeView):
         return kept.resources
 
     async def stop(self) -> None:
-        """Disconnect every plugin and remove kubelet.sock; harmless when repeated.
+        """Disconnect every plugin and remove kubelet.sock. A second call does nothing.
 
-        It goes on when its caller is cancelled; another call waits for its end.
+        The stop continues when its caller is cancelled. Another caller waits for the same stop.
         """
         if self._is_running:
             self._is_running = False
@@ -185,8 +189,8 @@ class DeviceManager(NodeView):
             await asyncio.shield(self._end)
 
     async def _stop(self) -> None:
-        # The end of the endpoints makes every device unhealthy, so the checkpoint is written
-        # before. The store closes last: the queue and the checkpoint still write to it.
+        # Closing the endpoints makes every device unhealthy, so the checkpoint is written before.
+        # The store closes last, because the pod queue and the checkpoint write to the store.
         await self._registration.stop()
         await self._pod_queue.close()
         await self._checkpoint.stop()
@@ -196,24 +200,24 @@ class DeviceManager(NodeView):
         self._lock.release()
 
     async def __aenter__(self) -> Self:
-        """Start; the end of the block stops."""
+        """Start; the end of the block stops the device manager."""
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    # The next two are what a node of a test bench does otherwise.
+    # The node of a test bench overrides the next two methods.
 
     def prepare_directory(self, kubelet_socket: Path) -> None:
-        """Make the plugin directory ready for a start; raises `CannotAsk`."""
+        """Prepare the plugin directory for a start; raises `CannotAsk`."""
         prepare_plugin_directory(kubelet_socket)
 
     async def connect_plugin(self, resource: str, socket: Path) -> None:
-        """Take in a plugin that called Register; raises `RegistrationError`."""
+        """Connect to a plugin that called Register; raises `RegistrationError`."""
         await self._endpoints.connect(resource, socket)
 
-    def _tell_refused(self, request: RegisterRequest, error: RegistrationError) -> None:
+    def _publish_refusal(self, request: RegisterRequest, error: RegistrationError) -> None:
         self._refusals.append((request.resource_name, request.endpoint, str(error)))
         details = {"socket": request.endpoint, "reason": str(error)}
         self._events.publish(NodeEvent(EventKind.REFUSED, request.resource_name, details=details))
@@ -226,9 +230,9 @@ class DeviceManager(NodeView):
     # ------------------------------------------------------------ pods
 
     async def allocate(self, pod: Pod) -> Allocation:
-        """Give every container of `pod` its devices, or nothing: raises `AdmissionRejected`.
+        """Give each container of `pod` its devices; raises `AdmissionRejected` and gives nothing.
 
-        A pod that has its devices keeps them, without a call to a plugin.
+        A pod that already has its devices keeps them, and no plugin is called.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -237,84 +241,86 @@ class DeviceManager(NodeView):
                 pod.uid, lambda: self._admit(pod), can_be_cancelled=True
             )
         except AdmissionRejected as error:
-            self._tell_rejected(pod, error)
+            self._publish_rejection(pod, error)
             raise
         except GivenUp:
             why = "the pod was released" if self._is_running else "the node was stopped"
             given_up = AdmissionRejected(UNEXPECTED, f"{why} while the pod was being admitted")
-            self._tell_rejected(pod, given_up)
+            self._publish_rejection(pod, given_up)
             raise given_up from None
         finally:
             self._metrics.observe(TOPOLOGY_MILLISECONDS, (loop.time() - began) * 1e3)
 
     async def _admit(self, pod: Pod) -> Allocation:
         await self.update_allocated_devices(besides=pod.uid)
-        # All that may wait comes before the plan, which is made without an await.
-        settled = await self._after_restart.settled(pod)
-        await self._after_restart.wait_for_plugins(pod, settled)
+        # All steps that may wait come before the plan, because the plan has no await.
+        fixed = await self._after_restart.fixed_parts(pod)
+        await self._after_restart.wait_for_plugins(pod, fixed)
         self._topology.begin()
         admission = Admission(
             pod,
             self.inventory,
             self.pod_devices,
             self._endpoints.find,
-            self._under_way,
-            settled=settled,
+            self._ongoing,
+            fixed_parts=fixed,
             new_decision=partial(self._topology.new_decision, pod),
             must_stay_aligned=self._topology.is_strict,
             metrics=self._metrics,
         )
         async with admission.prepared() as responses:
-            # Memory first: reserved devices become held ones with no moment in between in which
-            # another pod could take them. `add` takes them back when the store fails.
+            # Memory first: the reserved devices become held devices without an await between, so no
+            # other pod can take them. If the store fails, `add` removes them from memory.
             holdings = admission.reservation.commit(responses)
             await self._admitted.add(pod, holdings)
-        # From here on the pod is admitted, whoever gives up.
+        # From here the pod is admitted, even if the caller is cancelled.
         self._metrics.count(ADMISSIONS, "admitted")
         self._topology.note_admitted(pod.uid)
-        if self._after_restart.concerns(pod.uid):
+        if self._after_restart.has_unverified(pod.uid):
             await to_its_end(self._after_restart.note_admitted(pod))
         return self.get_allocation(pod.uid)
 
-    def _tell_rejected(self, pod: Pod, error: AdmissionRejected) -> None:
+    def _publish_rejection(self, pod: Pod, error: AdmissionRejected) -> None:
         self._metrics.count(ADMISSIONS, "rejected")
         if isinstance(error, TopologyAffinityError):
             self._topology.note_refused()
-        # A pod that was admitted earlier and asks again keeps its devices, and its decision.
+        # A pod that was admitted before this call keeps its devices and its NUMA decision.
         if self.get_pod(pod.uid) is None:
             self._topology.forget(pod.uid)
         details = {"reason": error.reason, "message": error.message}
         self._events.publish(NodeEvent(EventKind.REJECTED, pod=pod.full_name, details=details))
 
     async def release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
-        """Take back what the pod holds, by resource; an admission under way is given up.
+        """Release the devices of a pod; return their IDs by resource.
 
-        Raises `GivenUp` when the node is stopped before anything was released.
+        An admission of the pod that is still running is cancelled. Raises `GivenUp` if the node
+        stops before the release began.
         """
         self._pod_queue.cancel_current(pod_uid)
         return await self._pod_queue.take(pod_uid, lambda: self._release(pod_uid))
 
     async def _release(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
         resources = {holding.resource for holding in self.pod_devices.holdings(pod_uid)}
-        with self._under_way.release(resources):
+        with self._ongoing.release(resources):
             released = await self._admitted.remove(pod_uid)
         self._after_restart.forget(pod_uid)
         self._topology.forget(pod_uid)
         return released
 
     async def update_allocated_devices(self, *, besides: str = "") -> None:
-        """Release every pod that `active_pods` no longer names, except the pod `besides`."""
-        living = self._active_pods() if self._active_pods is not None else None
-        if living is None:
+        """Release every pod that `active_pods` does not return, except the pod `besides`."""
+        found = self._active_pods() if self._active_pods is not None else None
+        if found is None:
             return
-        active = {*living, besides}
+        active = {*found, besides}
         for pod_uid in [pod.uid for pod in self._admitted if pod.uid not in active]:
-            # Two admissions that waited for each other's pod here would never end.
+            # Skip a pod with work in its queue: two admissions that wait here for each other's pod
+            # would never end.
             if not self._pod_queue.is_taken(pod_uid):
                 try:
                     await self.release(pod_uid)
                 except KubedevicesError as error:
-                    logger.warning("pod %s is gone and keeps its devices: %s", pod_uid, error)
+                    logger.warning("pod %s has ended but keeps its devices: %s", pod_uid, error)
 
     def pods(self) -> Collection[Pod]:
         """Return the pods that were admitted and not released."""
@@ -325,23 +331,23 @@ class DeviceManager(NodeView):
         return self._admitted.get(pod_uid)
 
     def is_of_this_boot(self, pod_uid: str) -> bool:
-        """Whether the pod was admitted, or its devices were verified, since the machine booted."""
+        """Whether the pod was admitted or verified since the machine booted."""
         return self._after_restart.is_of_this_boot(pod_uid)
 
     async def get_device_run_container_options(
         self, pod: Pod, container: str
     ) -> ContainerOptions | None:
-        """Return what a container is to be started with now, None when no device is involved.
+        """Return the options to start a container with; None if the container has no devices.
 
-        Calls PreStartContainer where the plugin wants it; raises `AllocationError`. An admitted pod
-        whose resource became known only later gets its devices now. After a restart of the node a
-        container that does not run waits until its plugin has vouched for its devices. Raises
-        `AdmissionRejected` for a pod that is released meanwhile.
+        Calls PreStartContainer of the plugins that require the call; raises `AllocationError`. An
+        admitted pod gets its devices now if a resource became known only after the admission. After
+        a restart of the node, a container that does not run waits until its plugin has listed its
+        devices (see `after_restart`). Raises `AdmissionRejected` if the pod is released meanwhile.
         """
         named = next((each for each in pod if each.name == container), None)
         if named is None:
             raise NodeError(f'pod "{pod.full_name}" has no container "{container}"')
-        # Looked up before the first await: the pod may be released during any of those below.
+        # Before the first await, because the pod may be released during each await below.
         was_admitted = pod.uid in self._admitted
         await self._after_restart.verify_start(pod, container)
         start = ContainerStart(pod, named, self.inventory, self.pod_devices, self._endpoints.find)
@@ -356,21 +362,21 @@ class DeviceManager(NodeView):
     # ------------------------------------------------------------ the kubelet's other questions
 
     def get_topology_hints(self, pod: Pod, container: Container) -> Mapping[str, Hints]:
-        """Return which NUMA nodes could serve what `container` asks for, by resource."""
+        """Return the hints of `container` by resource: which NUMA nodes could serve the request."""
         return self._topology.get_topology_hints(pod, container)
 
     def get_pod_topology_hints(self, pod: Pod) -> Mapping[str, Hints]:
-        """Return which NUMA nodes could serve what the pod asks for as a whole, by resource."""
+        """Return the hints of the pod by resource: which NUMA nodes could serve the request."""
         return self._topology.get_pod_topology_hints(pod)
 
     def get_watcher_handler(self) -> EndpointTable:
-        """Return what connects and disconnects plugins, for a `PluginWatcher`."""
+        """Return the table that connects and disconnects plugins, for a `PluginWatcher`."""
         return self._endpoints
 
     def get_health_checker(self) -> tuple[str, Callable[[], None]]:
-        """Return a name and a check, which raises `RegistrationServerFailed` when it fails.
+        """Return the name of a health check and a function that raises `RegistrationServerFailed`.
 
-        Being stopped is fine: only a Registration service that ended by itself is not.
+        A stopped device manager is healthy. A Registration service that ended by itself is not.
         """
         return HEALTH_CHECK, self._check_health
 

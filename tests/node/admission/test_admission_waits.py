@@ -103,7 +103,7 @@ class Node:
     async def waits(self, *pods: Pod) -> list[asyncio.Task[Any]]:
         """Begin admissions that have to wait."""
         tasks = [self.begin(self.manager.allocate(each)) for each in pods]
-        await until(lambda: len(self.manager._under_way._waiting) == len(pods))
+        await until(lambda: len(self.manager._ongoing._waiting) == len(pods))
         return tasks
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ async def test_a_pod_that_cannot_be_kept_makes_room(node: Node) -> None:
     await asyncio.wait_for(second, 20)
 
 
-async def test_a_release_under_way_is_waited_for(node: Node) -> None:
+async def test_an_ongoing_release_is_waited_for(node: Node) -> None:
     """Also one that another admission began, of a pod that has ended."""
     await node.start()
     node.active = {"default/old"}
@@ -225,7 +225,7 @@ async def test_a_waiting_admission_ends_with_caller_pod_or_node(node: Node, end:
         assert "the node was stopped while" in await refused(second)
         assert "the node was stopped while" in await refused(first)
         return
-    assert not node.manager._under_way._waiting
+    assert not node.manager._ongoing._waiting
     node.end()
     await first
 

@@ -1,4 +1,4 @@
-"""The rule after a restart: running containers are left alone, others start when vouched for."""
+"""The restart gate: running containers keep their devices, others wait until they are verified."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,12 +21,12 @@ def gate(*, is_of_this_boot: bool = True) -> RestartGate:
     return made
 
 
-def settled(made: RestartGate, running: Running | None) -> set[tuple[str, str]]:
+def fixed(made: RestartGate, running: Running | None) -> set[tuple[str, str]]:
     return {
         (container.name, resource)
         for container in POD
         for resource in (WIDGET, GADGET)
-        if made.is_settled(POD, container.name, resource, running)
+        if made.is_fixed(POD, container.name, resource, running)
     }
 
 
@@ -37,31 +37,31 @@ def runs(*containers: str) -> Running:
 # ---------------------------------------------------------------- admission
 
 
-def test_all_that_a_started_pod_holds_is_settled() -> None:
+def test_a_running_pod_keeps_all_its_devices() -> None:
     """One running container is enough: an init container that has finished does not run."""
-    assert settled(gate(), runs("side")) == {*PARTS, ("side", WIDGET)}
+    assert fixed(gate(), runs("side")) == {*PARTS, ("side", WIDGET)}
 
 
-def test_a_running_container_is_settled_for_all_its_resources() -> None:
-    """Also in a resource it never got: it runs without."""
-    assert gate().is_settled(POD, "side", WIDGET, runs("side"))
-    assert not gate().is_settled(POD, "side", WIDGET, runs("main"))
+def test_a_running_container_keeps_the_devices_of_all_its_resources() -> None:
+    """Also for a resource of which the container has no devices: it runs without them."""
+    assert gate().is_fixed(POD, "side", WIDGET, runs("side"))
+    assert not gate().is_fixed(POD, "side", WIDGET, runs("main"))
 
 
 def test_a_pod_of_which_nothing_runs_is_planned_again() -> None:
-    """Its plugin must vouch for what it holds."""
-    assert settled(gate(), runs()) == set()
+    """Its plugin has to list the devices first."""
+    assert fixed(gate(), runs()) == set()
 
 
 def test_without_a_runtime_the_boot_decides() -> None:
-    """Nothing survives a reboot; everything else may be running."""
-    assert settled(gate(), None) == set(PARTS)
-    assert settled(gate(is_of_this_boot=False), None) == set()
+    """After a reboot no container runs; within a boot a container may run."""
+    assert fixed(gate(), None) == set(PARTS)
+    assert fixed(gate(is_of_this_boot=False), None) == set()
 
 
 def test_pods_admitted_since_the_start_are_ignored() -> None:
-    """A pod admitted since our start was looked at then."""
-    assert settled(RestartGate(), None) == set()
+    """The admission has checked the devices of such a pod."""
+    assert fixed(RestartGate(), None) == set()
     assert RestartGate().to_verify(POD.uid, "main", None) == ()
     assert not RestartGate().verify(POD.uid, "main", WIDGET)
 
@@ -96,7 +96,7 @@ def test_a_released_pod_is_forgotten() -> None:
     made.forget(POD.uid)
     made.forget(POD.uid)
     assert POD.uid not in made
-    assert made.parts(POD.uid) == frozenset()
+    assert made.unverified(POD.uid) == frozenset()
 
 
 def test_a_pod_that_holds_nothing_is_nothing_to_verify() -> None:
@@ -137,4 +137,4 @@ def test_a_running_container_is_never_planned_again(
     for container in POD:
         if running is not None and (POD.uid, container.name) in running:
             held = {part for part in PARTS if part[0] == container.name}
-            assert held <= settled(made, running)
+            assert held <= fixed(made, running)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kubedevices.node.admission.order import concurrently
+from kubedevices.node.admission.concurrency import concurrently
 from tests.waiting import until
 
 

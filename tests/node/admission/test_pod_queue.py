@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kubedevices.errors import GivenUp
-from kubedevices.node.admission.order import PodQueue, to_its_end
+from kubedevices.node.admission.concurrency import PodQueue, to_its_end
 from tests.waiting import until
 
 

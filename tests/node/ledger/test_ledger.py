@@ -258,7 +258,7 @@ async def test_a_reboot_is_seen_and_forgotten_pod_by_pod(
         await ledger.close()
         kept = await ledger.load()
         assert [each.is_of_this_boot for each in kept.pods] == [False, False]
-    await ledger.confirm(pod("p").uid)
+    await ledger.mark_verified(pod("p").uid)
     await ledger.close()
     assert [each.is_of_this_boot for each in (await ledger.load()).pods] == [True, False]
 

@@ -74,7 +74,7 @@ def test_a_pod_belongs_to_the_boot_it_was_admitted_or_confirmed_in(
         ledger.commit(*admitted(name)[:2], OTHER_BOOT)
     ledger.commit(pod("again"), (), BOOT)
     ledger.commit(*admitted("new")[:2], BOOT)
-    ledger.confirm(pod("confirmed").uid, BOOT)
+    ledger.mark_verified(pod("confirmed").uid, BOOT)
     ledger.close()
     of_this_boot = {each.pod.name: each.is_of_this_boot for each in reopened(path)}
     assert of_this_boot == {"old": False, "again": False, "confirmed": True, "new": True}

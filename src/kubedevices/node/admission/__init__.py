@@ -1,9 +1,9 @@
-"""A pod gets its devices, all or nothing; then its containers start.
+"""A pod gets all its devices or none; then its containers start.
 
-allocator        which devices a container gets: decides, calls nobody
-order            what runs after what: per pod, between pods, and calls at once
-admission        plan, reserve, ask the plugins, commit or roll back
-admitted_pods    the pods that were admitted: in memory and in the store, always the same
-after_restart    pods from before our start: waits for late plugins, checks before they start
-container_start  what happens right before a container starts
+allocator        which devices a container gets; a pure decision
+concurrency      which work on pods runs one after the other, and which at once
+admission        the admission of a pod: plan, reserve, call Allocate, commit or roll back
+admitted_pods    the admitted pods, the same in memory and in the store
+after_restart    pods from before a restart of the node: which containers wait for their plugin
+container_start  the steps before each start of a container
 """

@@ -1,12 +1,16 @@
-"""A whole pod, all or nothing: plan every container, ask the plugins, commit once or roll back.
+"""The admission of a pod: all containers get their devices, or the pod gets nothing.
 
-Decides nothing itself and keeps nothing: the allocator chooses, the reservation holds what was
-chosen while plugins are awaited, the store makes the result last. Plugins of different resources
-are called concurrently, one plugin for one container after the other.
+The steps:
 
-Nothing is locked meanwhile. NUMA nodes and devices of all containers are decided on in one breath,
-without any await, and reserved in the same one. Plugins that want to be asked for a preference are
-asked before, with nothing reserved; then all is decided again, on the state as it is by then.
+1. Plan without an await: choose NUMA nodes and devices for all containers, and reserve the devices.
+   If a plugin has to be asked for its preference first, nothing is reserved; the plugin is asked,
+   and the plan is made again with the state at that time.
+2. Call Allocate: the plugins of different resources at once, one plugin for one container after the
+   other. The devices stay reserved, so no lock is needed.
+3. The caller commits the reservation and writes the pod to the store. After any failure the devices
+   are free again.
+
+`allocator` chooses the devices. This module runs the steps and waits for the plugins.
 """
 
 import asyncio
@@ -33,7 +37,7 @@ from kubedevices.node.admission.allocator import (
     check_preference,
     plan,
 )
-from kubedevices.node.admission.order import UnderWay, concurrently
+from kubedevices.node.admission.concurrency import OngoingWork, concurrently
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.pod import Container, Pod
@@ -46,19 +50,24 @@ logger = logging.getLogger(__name__)
 UNEXPECTED = "UnexpectedAdmissionError"
 
 _ASKED_AGAIN = 3
-"""How often a plugin is asked again when others took what it preferred."""
+"""How often a plugin is asked again if other pods took the devices that the plugin preferred."""
 
 _LONGEST_WAIT = 300.0
-"""Seconds for what others have under way; each of them has deadlines, an endless row has none."""
+"""Seconds to wait for ongoing work on other pods. Each piece of that work has a deadline, but there
+may always be a next piece.
+"""
 
 Align = Callable[[Container, Callable[[str], Collection[str]]], NumaNodes | None]
-"""Container and what it may reuse of a resource → its NUMA nodes, None where they do not matter."""
+"""Returns the NUMA nodes of a container, None if NUMA nodes do not matter.
+
+The second argument returns the devices of a resource that the container may reuse.
+"""
 
 Responses = dict[ContainerResource, ContainerAllocateResponse]
 
 
 class _Preference(NamedTuple):
-    """What a plugin answered, to which question, and how often it was asked for this part."""
+    """The answer of a plugin, its question, and how often the plugin was asked for this part."""
 
     asked: ContainerPreferredRequest
     answer: tuple[str, ...]
@@ -74,23 +83,25 @@ class Admission:
         inventory: Inventory,
         pod_devices: PodDevices,
         find_endpoint: Callable[[str], Endpoint | None],
-        under_way: UnderWay,
+        ongoing: OngoingWork,
         *,
-        settled: Collection[ContainerResource] = (),
+        fixed_parts: Collection[ContainerResource] = (),
         new_decision: Callable[[], Align] = lambda: lambda _container, _reusable: None,
         must_stay_aligned: bool = False,
         metrics: Metrics = NO_METRICS,
     ) -> None:
-        """`settled` parts run since before our start and are left as they are.
+        """Prepare the admission; `prepared` runs it.
 
-        `new_decision` forgets what was decided on the NUMA nodes of the pod, and returns what
-        decides for one container after the other; it may raise `AdmissionRejected`. Devices that
-        `must_stay_aligned` may not move to other nodes before the pod has them.
+        The devices of `fixed_parts` stay with their containers (see `after_restart`).
+        `new_decision` discards the NUMA decisions for the pod and returns a function that decides
+        for one container after the other; this function may raise `AdmissionRejected`. With
+        `must_stay_aligned`, the pod is rejected if a plugin reports other NUMA nodes for its
+        devices during the admission.
         """
         self._must_stay_aligned = must_stay_aligned
         self._aligned: dict[ContainerResource, Mapping[int, list[str]]] = {}
         self._new_decision, self._metrics = new_decision, metrics
-        self._settled, self._under_way = settled, under_way
+        self._fixed_parts, self._ongoing = fixed_parts, ongoing
         self._pod, self._inventory, self._pod_devices = pod, inventory, pod_devices
         self._find_endpoint = find_endpoint
         self._preferences: dict[ContainerResource, _Preference] = {}
@@ -98,17 +109,18 @@ class Admission:
 
     @asynccontextmanager
     async def prepared(self) -> AsyncIterator[Responses]:
-        """Reserve devices and fetch the plugins' answers; commit the reservation in the block.
+        """Reserve devices and call Allocate; the caller commits the reservation in the block.
 
-        Raises `AdmissionRejected`. Whatever ends the block with an error has given everything back.
+        Raises `AdmissionRejected`. After an error, also in the block, all devices are free again.
         """
         try:
             await self._plan()
-            # No await since the plan: whoever lacks these devices finds an admission to wait for.
-            with self._under_way.admission({resource for _, resource in self.reservation.parts}):
+            # No await between the plan and this line: another pod that lacks these devices finds
+            # this admission and waits for its end.
+            with self._ongoing.admission({resource for _, resource in self.reservation.parts}):
                 try:
                     responses = await self._ask_plugins()
-                    # Lists may have come while the plugins were awaited.
+                    # Device lists may have arrived while the plugins were awaited.
                     self._check_health()
                     yield responses
                 finally:
@@ -119,9 +131,9 @@ class Admission:
     # ------------------------------------------------------------ planning
 
     async def _plan(self) -> None:
-        """Return with everything reserved, or raise with nothing.
+        """Reserve the devices of all containers; raise an error with nothing reserved.
 
-        Before it refuses, it waits for devices that others hold for now, or are about to free.
+        If devices are missing, wait for ongoing admissions and releases that may free devices.
         """
         wanted = {name for each in self._pod for name, count in each.limits.items() if count}
         loop = asyncio.get_running_loop()
@@ -130,11 +142,11 @@ class Admission:
             try:
                 questions = self._plan_now()
             except (DevicesUnavailable, UnexpectedlyFewDevices, TopologyAffinityError) as error:
-                # A NUMA decision may fail for any of the resources.
+                # A NUMA decision names no resource: any of the pod's resources may be the reason.
                 lacking = {error.resource} if isinstance(error, DevicesUnavailable) else wanted
                 try:
                     async with asyncio.timeout_at(deadline):
-                        may_fit = await self._under_way.may_free(lacking)
+                        may_fit = await self._ongoing.may_free(lacking)
                 except TimeoutError:
                     may_fit = False
                 if not may_fit:
@@ -145,9 +157,9 @@ class Admission:
             await concurrently([self._ask_preference(*each) for each in questions.items()])
 
     def _plan_now(self) -> dict[ContainerResource, ContainerPreferredRequest]:
-        """Reserve devices for all containers, or nothing; return what plugins must be asked first.
+        """Reserve devices for all containers, or return the questions to ask plugins first.
 
-        Without an await, so that the NUMA nodes still fit when the devices are reserved.
+        There is no await, so the NUMA decision still holds when the devices are reserved.
         """
         self.reservation = Reservation(self._pod, self._inventory, self._pod_devices)
         align = self._new_decision()
@@ -170,8 +182,8 @@ class Admission:
         self, container: Container, align: Align
     ) -> dict[ContainerResource, ContainerPreferredRequest]:
         known = [name for name in container.limits if self._inventory.is_known(name)]
-        if all((container.name, name) in self._settled for name in known):
-            # What runs already is not moved, so it needs no decision.
+        if all((container.name, name) in self._fixed_parts for name in known):
+            # All devices of the container are fixed, so no NUMA decision is needed.
             numa_nodes = None
         else:
             numa_nodes = align(container, self.reservation.reusable)
@@ -199,7 +211,7 @@ class Admission:
             container.limits[resource],
             self.reservation.reusable(resource),
             affinity=numa_nodes,
-            is_running=part in self._settled,
+            is_running=part in self._fixed_parts,
         )
         known = self._preferences.get(part)
         step = self._decide(request, known.answer if known else None)
@@ -207,7 +219,9 @@ class Admission:
             return step
         if set(step.missed).isdisjoint(known.asked.available):
             return step
-        return self._decide(request, None)  # it was offered what is no longer there
+        return self._decide(
+            request, None
+        )  # the plugin preferred devices that are gone: ask it again
 
     def _decide(self, request: DeviceRequest, answer: Sequence[str] | None) -> AskPlugin | Chosen:
         return plan(request, self._inventory, self._pod_devices, answer=answer)
@@ -252,7 +266,7 @@ class Admission:
         return responses
 
     def _check_health(self) -> None:
-        """Refuse devices that went bad or moved, or whose plugin left, while plugins answered."""
+        """Raise if, during Allocate, a device became unhealthy or moved, or its plugin left."""
         for part, device_ids in self.reservation.parts.items():
             resource = part[1]
             if not set(device_ids).issubset(self._inventory.healthy(resource)):
@@ -263,17 +277,16 @@ class Admission:
 
 
 def rejected(error: KubedevicesError) -> AdmissionRejected:
-    """Return the rejection of a pod because of `error`, in the kubelet's words."""
+    """Return `error` as the rejection of a pod, with the kubelet's wording."""
     if isinstance(error, AdmissionRejected):
         return error
     return AdmissionRejected(UNEXPECTED, f"Allocate failed due to {error}, which is unexpected")
 
 
 class Reservation:
-    """The devices that a pod is about to get: reserved at once, then held or given back together.
+    """The devices that a pod is about to get. All become held by the pod, or all become free.
 
-    The admission awaits plugins in between. Whatever else happens meanwhile, the devices stay
-    reserved, and a pod that fails leaves nothing behind.
+    The devices stay reserved while the admission awaits the plugins.
     """
 
     def __init__(self, pod: Pod, inventory: Inventory, pod_devices: PodDevices) -> None:
@@ -289,23 +302,24 @@ class Reservation:
 
     @property
     def parts(self) -> Mapping[ContainerResource, tuple[str, ...]]:
-        """Return what was taken, by container and resource; the plugins are asked for these."""
+        """The reserved devices by container and resource, in the order of the Allocate calls."""
         return self._parts
 
     def reusable(self, resource: str) -> frozenset[str]:
-        """Return the devices of finished init containers that the next container may use."""
+        """Return the devices of earlier init containers, which the next container may use too."""
         return frozenset(self._reusable.get(resource, ()))
 
     def take(self, container: Container, resource: str, device_ids: tuple[str, ...]) -> None:
-        """Reserve what a plan chose, in the same breath as planning it."""
+        """Reserve devices that were just chosen. The caller must not await in between."""
         if device_ids:
             self._inventory.reserve(resource, device_ids)
             self._parts[container.name, resource] = device_ids
 
     def finish(self, container: Container) -> None:
-        """Note that `container` is planned, and which of its devices later containers may use.
+        """Record which devices of a planned `container` the later containers may use.
 
-        A plain init container leaves everything to them, a sidecar or app container keeps its own.
+        A plain init container ends before the later containers start, so they may use its devices.
+        A sidecar or app container keeps its devices.
         """
         for resource in container.limits:
             ids = self._parts.get((container.name, resource)) or self._pod_devices.device_ids(
@@ -338,7 +352,7 @@ class Reservation:
         return holdings
 
     def roll_back(self) -> None:
-        """Give back what is only reserved; safe at any time, and more than once."""
+        """Cancel the reservation. May be called at any time and more than once."""
         if self._is_open:
             self._is_open = False
             for (_, resource), device_ids in self._parts.items():

@@ -1,13 +1,12 @@
-"""The pods that were admitted: in memory and in the store, always the same in both.
+"""The admitted pods, in memory and in the store; both always have the same pods.
 
-Between the device manager, which decides, and a `PodDevicesStore`, which makes it last. Work that
-has begun is finished and answered even if the caller is cancelled: the disk, the memory and the
-caller must agree.
+The device manager decides; a `PodDevicesStore` stores the pods. A write that has begun is finished
+even if the caller is cancelled. Otherwise the memory and the disk could differ.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kubedevices.node.admission.order import to_its_end
+from kubedevices.node.admission.concurrency import to_its_end
 from kubedevices.node.events import EventKind, EventSource, NodeEvent
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding, PodDevices
@@ -15,7 +14,7 @@ from kubedevices.node.pods.pod_devices_store import PodDevicesStore, StoredState
 
 
 class AdmittedPods:
-    """Every pod from its admission to its release, with what it holds."""
+    """Each pod from its admission to its release, with the devices it holds."""
 
     def __init__(
         self, pod_devices: PodDevices, store: PodDevicesStore, events: EventSource
@@ -27,7 +26,7 @@ class AdmittedPods:
         return len(self._pods)
 
     def __iter__(self) -> Iterator[Pod]:
-        """Iterate over the pods in the order in which they were admitted."""
+        """Iterate over the pods in the order of their admissions."""
         return iter([*self._pods.values()])
 
     def __contains__(self, pod_uid: object) -> bool:
@@ -38,7 +37,7 @@ class AdmittedPods:
         return self._pods.get(pod_uid)
 
     async def load(self) -> StoredState:
-        """Take over what the store remembers from before our start, and return it."""
+        """Load the pods that the store has from before the start of the node, and return them."""
         kept = await self._store.load()
         for pod, holdings, _ in kept.pods:
             self._pods[pod.uid] = pod
@@ -47,11 +46,11 @@ class AdmittedPods:
         return kept
 
     async def add(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        """Write a pod that holds `holdings` already to the store; if that fails, take them back.
+        """Write a pod to the store. `holdings` are already in memory and leave it if this fails.
 
-        Raises what the store raises.
+        Raises the error of the store.
         """
-        # A pod that asks again and gets nothing new costs no transaction.
+        # No transaction for a pod that is admitted again and gets no new devices.
         if holdings or self._pods.get(pod.uid) != pod:
             try:
                 await to_its_end(self._store.commit(pod, holdings))
@@ -64,14 +63,14 @@ class AdmittedPods:
         for _, container, resource, held in holdings:
             containers.setdefault(container, {})[resource] = [*held.device_ids]
         if containers:
-            self._tell(EventKind.ALLOCATED, pod, containers=containers)
+            self._publish(EventKind.ALLOCATED, pod, containers=containers)
 
     async def remove(self, pod_uid: str) -> Mapping[str, tuple[str, ...]]:
-        """Forget a pod and return what it held, by resource; when that fails it is as before."""
+        """Remove a pod; return the devices it held, by resource. If this fails, nothing changes."""
         pod = self._pods.get(pod_uid)
         if pod is None:
             return {}
-        # The store first: if it fails, the pod still has its devices in both places.
+        # The store first: if it fails, the pod still has its devices in memory and in the store.
         await to_its_end(self._store.release([pod_uid]))
         del self._pods[pod_uid]
         released: dict[str, dict[str, None]] = {}
@@ -80,8 +79,8 @@ class AdmittedPods:
         devices = {resource: tuple(ids) for resource, ids in released.items()}
         if devices:
             listed = {resource: [*ids] for resource, ids in devices.items()}
-            self._tell(EventKind.RELEASED, pod, devices=listed)
+            self._publish(EventKind.RELEASED, pod, devices=listed)
         return devices
 
-    def _tell(self, kind: EventKind, pod: Pod, **details: object) -> None:
+    def _publish(self, kind: EventKind, pod: Pod, **details: object) -> None:
         self._events.publish(NodeEvent(kind, pod=pod.full_name, details=details))

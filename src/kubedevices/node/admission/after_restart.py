@@ -1,9 +1,12 @@
-"""After a restart of the node: waits for plugins that are late, and lets no container start before
-its devices were vouched for.
+"""Pods from before a restart of the node: which of their containers wait for their plugin.
 
-The rule is in `RestartGate`. `AfterRestart` asks the container runtime, waits for lists, and is
-asked by the device manager around every admission and container start. After that check was made
-for a pod, nothing here concerns it any more.
+A part is one resource of one container. A part is *unverified* from the start of the node until the
+plugin has listed all devices of the part as healthy; then the part is *verified*. A part is *fixed*
+while its devices must stay with the container, because the pod runs.
+
+`RestartGate` is the rule. `AfterRestart` asks the container runtime and waits for device lists. The
+device manager calls `AfterRestart` in every admission and before every start of a container. A pod
+without unverified parts passes at once.
 """
 
 import asyncio
@@ -22,214 +25,39 @@ from kubedevices.node.pods.pod_devices_store import AdmittedPod
 logger = logging.getLogger(__name__)
 
 START_WAIT = 30.0
-"""Seconds a container's start waits for its plugin before the caller is told to try later."""
+"""Seconds that the start of a container waits for its plugin. Then the start fails."""
 
 Running = Collection[tuple[str, str]]
-"""Pod uid and container name of everything that runs."""
+"""The pod uid and the name of each container that runs."""
 
 RunningContainers = Callable[[], Running | Awaitable[Running]]
-"""Says which containers run now, as pairs of pod uid and container name; any instance counts.
+"""Returns the containers that run now, as pairs of pod uid and container name.
 
-Called on the event loop for pods from before our start; what must ask over a socket is `async`.
+A container counts if any instance of it runs. The function is called on the event loop, and only
+for pods from before the start of the node. A function that asks over a socket has to be `async`.
 """
 
-# Seconds. A runtime that hangs must not hold up a pod that runs.
+# Seconds. A container runtime that hangs must not delay a pod that runs.
 _RUNTIME_TIMEOUT = 10.0
 
 
-class AfterRestart:
-    """Everything about pods from before our start; `confirm` stores that a pod was checked."""
-
-    def __init__(
-        self,
-        inventory: Inventory,
-        pod_devices: PodDevices,
-        events: EventSource,
-        confirm: Callable[[str], Awaitable[None]],
-        *,
-        running_containers: RunningContainers | None = None,
-        admission_wait: float = 0,
-        start_wait: float = START_WAIT,
-    ) -> None:
-        self._inventory, self._pod_devices, self._events = inventory, pod_devices, events
-        self._confirm, self._running_containers = confirm, running_containers
-        self._admission_wait, self._start_wait = admission_wait, start_wait
-        self._gate = RestartGate()
-
-    def __repr__(self) -> str:
-        return f"<AfterRestart with {self._gate}>"
-
-    def restore(self, admitted: AdmittedPod) -> None:
-        """Take in a pod from before our start."""
-        parts = [(holding.container, holding.resource) for holding in admitted.holdings]
-        self._gate.restore(admitted.pod.uid, parts, is_of_this_boot=admitted.is_of_this_boot)
-
-    def concerns(self, pod_uid: str) -> bool:
-        """Whether the pod is from before our start and something of it was not checked yet."""
-        return pod_uid in self._gate
-
-    def is_of_this_boot(self, pod_uid: str) -> bool:
-        """Whether a container of the pod may be running: not if all is from before the boot."""
-        return self._gate.is_of_this_boot(pod_uid)
-
-    def forget(self, pod_uid: str) -> None:
-        """Take note that a pod was released."""
-        self._gate.forget(pod_uid)
-
-    # ------------------------------------------------------------ admission
-
-    async def settled(self, pod: Pod) -> frozenset[ContainerResource]:
-        """Return what an admission of `pod` must leave as it is."""
-        if not self.concerns(pod.uid):
-            return frozenset()
-        # A kubelet looks once, at its start, and may find nothing because the runtime is not up
-        # yet: then it turns running pods down (kubernetes#118559). So the runtime is asked per
-        # admission.
-        running = await self._who_runs()
-        return frozenset(
-            (container.name, resource)
-            for container in pod
-            for resource in container.limits
-            if self._gate.is_settled(pod, container.name, resource, running)
-        )
-
-    async def wait_for_plugins(self, pod: Pod, settled: frozenset[ContainerResource]) -> None:
-        """Wait until the plugins `pod` needs are back, for as long as an admission may wait.
-
-        Only for those that have not reported since our start. Says nothing about the outcome: the
-        admission looks at what is there then.
-        """
-        if not self._admission_wait:
-            return
-        late = [
-            (container.name, resource)
-            for container in pod
-            for resource, count in container.limits.items()
-            if count and (container.name, resource) not in settled
-            if self._is_late(pod.uid, container.name, resource)
-        ]
-        if late:
-            names = sorted({resource for _, resource in late})
-            logger.info("pod %s waits for %s", pod.full_name, ", ".join(names))
-            await self._wait(
-                lambda: all(self._may_be_planned(pod.uid, *part) for part in late),
-                self._admission_wait,
-            )
-
-    def _is_late(self, pod_uid: str, container: str, resource: str) -> bool:
-        if (container, resource) in self._gate.parts(pod_uid):
-            return not self._may_be_planned(pod_uid, container, resource)
-        record = self._inventory.record(resource)
-        if record is None or not self._inventory.is_known(resource):
-            return False
-        # A plugin that restarts is late too, until its new instance has sent a list.
-        return record.serving is None or not record.serving.is_live
-
-    def _may_be_planned(self, pod_uid: str, container: str, resource: str) -> bool:
-        """Whether the plugin has listed devices; an empty first list does not count.
-
-        Devices that are held already need no plugin, unless it is back and does not list them.
-        """
-        if not self._inventory.has_reported(resource):
-            return (container, resource) in self._gate.parts(pod_uid)
-        held = self._pod_devices.device_ids(pod_uid, container, resource)
-        healthy = self._inventory.healthy(resource)
-        return set(held).issubset(healthy) if held else bool(healthy)
-
-    async def note_admitted(self, pod: Pod) -> None:
-        """Take note that an admission of `pod` found what it holds in order."""
-        for container, resource in self._gate.parts(pod.uid):
-            if self._is_vouched_for(pod.uid, container, resource):
-                await self._verify(pod.uid, container, resource)
-
-    # ------------------------------------------------------------ start
-
-    async def verify_start(self, pod: Pod, container: str) -> None:
-        """Return once the container's devices were vouched for since our start.
-
-        Returns at once for a running container, and for a pod admitted since. Raises
-        `PluginNotBack`, or `DevicesNoLongerHealthy` when the plugin is back without them,
-        both after the longest wait: some plugins begin with an empty list.
-        """
-        if not self.concerns(pod.uid):
-            return
-        for resource in self._gate.to_verify(pod.uid, container, await self._who_runs()):
-            part = (container, resource)
-            await self._wait(
-                # A default argument, because a lambda would see the last `part` of the loop.
-                lambda part=part: self._is_vouched_for(pod.uid, *part),  # type: ignore[misc]
-                self._start_wait,
-            )
-            if self._is_vouched_for(pod.uid, *part):
-                await self._verify(pod.uid, *part)
-            elif self._inventory.has_reported(resource):
-                raise DevicesNoLongerHealthy(resource)
-            else:
-                raise PluginNotBack(resource, self._start_wait)
-
-    def _is_vouched_for(self, pod_uid: str, container: str, resource: str) -> bool:
-        """Whether the devices are there and healthy, or there is nothing to be checked any more."""
-        held = self._pod_devices.device_ids(pod_uid, container, resource)
-        if not held or (container, resource) not in self._gate.parts(pod_uid):
-            return True
-        healthy = self._inventory.healthy(resource)
-        return self._inventory.has_reported(resource) and set(held).issubset(healthy)
-
-    async def _verify(self, pod_uid: str, container: str, resource: str) -> None:
-        if self._gate.verify(pod_uid, container, resource):
-            try:
-                await self._confirm(pod_uid)
-            except KubedevicesError as error:  # it would only be checked once more
-                logger.warning("pod %s: %s", pod_uid, error)
-
-    # ------------------------------------------------------------ asking and waiting
-
-    async def _who_runs(self) -> Running | None:
-        if self._running_containers is None:
-            return None
-        try:
-            answer = self._running_containers()
-            if inspect.isawaitable(answer):
-                async with asyncio.timeout(_RUNTIME_TIMEOUT):
-                    answer = await answer
-            return frozenset(answer)
-        except Exception as error:  # foreign code, and no reason to turn a running pod down
-            logger.warning(
-                "the runtime does not say what runs, so what was admitted in this boot counts as "
-                "running: %s",
-                str(error) or type(error).__name__,
-            )
-            return None
-
-    async def _wait(self, is_so: Callable[[], bool], timeout: float) -> None:
-        """Return when `is_so`, after `timeout` seconds, or when the node stops."""
-        # One event is enough: it only means to look again, and what is there then counts.
-        with self._events.subscribe(backlog=1) as changes:
-            try:
-                async with asyncio.timeout(timeout):
-                    while not is_so():
-                        await anext(changes)
-            except (TimeoutError, StopAsyncIteration):
-                return
-
-
 class _Restored(NamedTuple):
-    """A pod from before our start, and which of its parts no plugin has vouched for."""
+    """A pod from before the start of the node, with its unverified parts."""
 
     is_of_this_boot: bool
     unverified: set[ContainerResource]
 
 
 class RestartGate:
-    """The rule for pods from before our start. Keeps the pods that are not verified yet.
+    """The rule for pods from before the start of the node. Holds the pods with unverified parts.
 
-    A pod from before holds its devices, but nobody has vouched for them since. Its running
-    containers are left alone whatever their plugins do. A container that is to start gets its
-    devices only when its plugin has listed them healthy since our start: that check, which
-    admission skipped, is made then. Once made, the pod is like any other.
+    Such a pod holds devices that no plugin has listed since the start of the node. Its running
+    containers keep their devices, whatever the plugins list. A container that starts waits until
+    its plugin has listed the devices as healthy. This is the check that the admission of a new pod
+    makes. A pod whose parts are all verified is treated as any other pod.
 
-    Touches no clock and no file. `running` is None when nobody can tell who runs; then what was
-    admitted in this boot counts as running.
+    No clock and no file is used. `running` is None if the container runtime gives no answer: then
+    the containers that were admitted in this boot of the machine count as running.
     """
 
     def __init__(self) -> None:
@@ -244,39 +72,39 @@ class RestartGate:
     def restore(
         self, pod_uid: str, parts: Iterable[ContainerResource], *, is_of_this_boot: bool
     ) -> None:
-        """Take in a pod from before our start and what its containers hold."""
+        """Add a pod from before the start of the node, with what its containers hold."""
         if unverified := set(parts):
             self._restored[pod_uid] = _Restored(is_of_this_boot, unverified)
 
     def forget(self, pod_uid: str) -> None:
-        """Take note that a pod was released."""
+        """Remove a pod that was released."""
         self._restored.pop(pod_uid, None)
 
     def is_of_this_boot(self, pod_uid: str) -> bool:
-        """Whether a container of the pod may be running: not if all is from before the boot."""
+        """Whether the pod was admitted or verified in this boot; if not, no container runs."""
         restored = self._restored.get(pod_uid)
         return restored is None or restored.is_of_this_boot
 
-    def is_settled(self, pod: Pod, container: str, resource: str, running: Running | None) -> bool:
-        """Whether an admission must leave this part as it is.
+    def is_fixed(self, pod: Pod, container: str, resource: str, running: Running | None) -> bool:
+        """Whether an admission must leave the devices of this part with the container.
 
-        True for all that a started pod holds: a finished init container, or one that is about to
-        be restarted, is no reason to turn down a pod whose other containers run.
+        This is true for all parts that a running pod holds. A pod with a running container must not
+        be rejected because another of its containers has finished or is about to restart.
         """
         restored = self._restored.get(pod.uid)
         if restored is None:
             return False
         is_held = (container, resource) in restored.unverified
         if running is None:
-            # Within one boot a container may have run on while the node was away; after a boot
-            # nothing runs.
+            # A container may have continued to run while the node process was down. After a boot of
+            # the machine no container runs.
             return is_held and restored.is_of_this_boot
         if (pod.uid, container) in running:
             return True
         return is_held and any((pod.uid, each.name) in running for each in pod)
 
     def to_verify(self, pod_uid: str, container: str, running: Running | None) -> tuple[str, ...]:
-        """Return the resources whose devices must be vouched for before the container starts."""
+        """Return the resources that must be verified before the container may start."""
         restored = self._restored.get(pod_uid)
         if restored is None:
             return ()
@@ -288,13 +116,13 @@ class RestartGate:
             return ()
         return tuple(sorted(name for owner, name in restored.unverified if owner == container))
 
-    def parts(self, pod_uid: str) -> frozenset[ContainerResource]:
-        """Return what is unverified of a pod."""
+    def unverified(self, pod_uid: str) -> frozenset[ContainerResource]:
+        """Return the unverified parts of a pod."""
         restored = self._restored.get(pod_uid)
         return frozenset(restored.unverified if restored else ())
 
     def verify(self, pod_uid: str, container: str, resource: str) -> bool:
-        """Take note that the plugin vouches for this part; say whether that was the pod's last."""
+        """Mark this part as verified; return whether it was the last unverified part of the pod."""
         restored = self._restored.get(pod_uid)
         if restored is None:
             return False
@@ -303,3 +131,181 @@ class RestartGate:
             return False
         del self._restored[pod_uid]
         return True
+
+
+class AfterRestart:
+    """Applies the restart gate; `mark_verified` writes to the store that a pod is verified."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        pod_devices: PodDevices,
+        events: EventSource,
+        mark_verified: Callable[[str], Awaitable[None]],
+        *,
+        running_containers: RunningContainers | None = None,
+        admission_wait: float = 0,
+        start_wait: float = START_WAIT,
+    ) -> None:
+        self._inventory, self._pod_devices, self._events = inventory, pod_devices, events
+        self._mark_verified, self._running_containers = mark_verified, running_containers
+        self._admission_wait, self._start_wait = admission_wait, start_wait
+        self._gate = RestartGate()
+
+    def __repr__(self) -> str:
+        return f"<AfterRestart with {self._gate}>"
+
+    def restore(self, admitted: AdmittedPod) -> None:
+        """Add a pod from before the start of the node."""
+        parts = [(holding.container, holding.resource) for holding in admitted.holdings]
+        self._gate.restore(admitted.pod.uid, parts, is_of_this_boot=admitted.is_of_this_boot)
+
+    def has_unverified(self, pod_uid: str) -> bool:
+        """Whether the pod is from before the start of the node and has an unverified part."""
+        return pod_uid in self._gate
+
+    def is_of_this_boot(self, pod_uid: str) -> bool:
+        """Whether the pod was admitted or verified in this boot; if not, no container runs."""
+        return self._gate.is_of_this_boot(pod_uid)
+
+    def forget(self, pod_uid: str) -> None:
+        """Remove a pod that was released."""
+        self._gate.forget(pod_uid)
+
+    # ------------------------------------------------------------ admission
+
+    async def fixed_parts(self, pod: Pod) -> frozenset[ContainerResource]:
+        """Return the parts whose devices an admission of `pod` must not change."""
+        if not self.has_unverified(pod.uid):
+            return frozenset()
+        # The kubelet asks the container runtime once, at its start. If the runtime is not up yet,
+        # the kubelet rejects running pods (kubernetes#118559). So we ask in each admission.
+        running = await self._ask_runtime()
+        return frozenset(
+            (container.name, resource)
+            for container in pod
+            for resource in container.limits
+            if self._gate.is_fixed(pod, container.name, resource, running)
+        )
+
+    async def wait_for_plugins(self, pod: Pod, fixed: frozenset[ContainerResource]) -> None:
+        """Wait until the plugins of `pod` have listed devices, for `admission_wait` seconds at
+        most.
+
+        Only plugins that have not listed devices since the start of the node are waited for. The
+        caller is not told whether they came: the admission uses the devices that are listed then.
+        """
+        if not self._admission_wait:
+            return
+        late = [
+            (container.name, resource)
+            for container in pod
+            for resource, count in container.limits.items()
+            if count and (container.name, resource) not in fixed
+            if self._is_late(pod.uid, container.name, resource)
+        ]
+        if late:
+            names = sorted({resource for _, resource in late})
+            logger.info("pod %s waits for %s", pod.full_name, ", ".join(names))
+            await self._wait(
+                lambda: all(self._may_be_planned(pod.uid, *part) for part in late),
+                self._admission_wait,
+            )
+
+    def _is_late(self, pod_uid: str, container: str, resource: str) -> bool:
+        if (container, resource) in self._gate.unverified(pod_uid):
+            return not self._may_be_planned(pod_uid, container, resource)
+        record = self._inventory.record(resource)
+        if record is None or not self._inventory.is_known(resource):
+            return False
+        # A plugin that restarts is late until its new instance has sent a list.
+        return record.serving is None or not record.serving.is_live
+
+    def _may_be_planned(self, pod_uid: str, container: str, resource: str) -> bool:
+        """Whether the part needs no further wait: its plugin has listed usable devices.
+
+        An empty first list does not count. For devices that the container holds, no plugin has to
+        be connected; but a plugin that is connected has to list these devices as healthy.
+        """
+        if not self._inventory.has_reported(resource):
+            return (container, resource) in self._gate.unverified(pod_uid)
+        held = self._pod_devices.device_ids(pod_uid, container, resource)
+        healthy = self._inventory.healthy(resource)
+        return set(held).issubset(healthy) if held else bool(healthy)
+
+    async def note_admitted(self, pod: Pod) -> None:
+        """Verify the parts of an admitted pod whose devices are listed as healthy."""
+        for container, resource in self._gate.unverified(pod.uid):
+            if self._can_verify(pod.uid, container, resource):
+                await self._verify(pod.uid, container, resource)
+
+    # ------------------------------------------------------------ start
+
+    async def verify_start(self, pod: Pod, container: str) -> None:
+        """Return when the parts of the container are verified, after `start_wait` seconds at most.
+
+        Returns at once for a running container, and for a pod that was admitted since the start of
+        the node. Raises `PluginNotBack` if the plugin has not listed devices, and
+        `DevicesNoLongerHealthy` if its list lacks the container's devices. Both are raised only
+        after the whole wait, because the first list of some plugins is empty.
+        """
+        if not self.has_unverified(pod.uid):
+            return
+        for resource in self._gate.to_verify(pod.uid, container, await self._ask_runtime()):
+            part = (container, resource)
+            await self._wait(
+                # A default argument: without it the lambda would see the last `part` of the loop.
+                lambda part=part: self._can_verify(pod.uid, *part),  # type: ignore[misc]
+                self._start_wait,
+            )
+            if self._can_verify(pod.uid, *part):
+                await self._verify(pod.uid, *part)
+            elif self._inventory.has_reported(resource):
+                raise DevicesNoLongerHealthy(resource)
+            else:
+                raise PluginNotBack(resource, self._start_wait)
+
+    def _can_verify(self, pod_uid: str, container: str, resource: str) -> bool:
+        """Whether the plugin lists the part's devices as healthy, or nothing is left to check."""
+        held = self._pod_devices.device_ids(pod_uid, container, resource)
+        if not held or (container, resource) not in self._gate.unverified(pod_uid):
+            return True
+        healthy = self._inventory.healthy(resource)
+        return self._inventory.has_reported(resource) and set(held).issubset(healthy)
+
+    async def _verify(self, pod_uid: str, container: str, resource: str) -> None:
+        if self._gate.verify(pod_uid, container, resource):
+            try:
+                await self._mark_verified(pod_uid)
+            except KubedevicesError as error:  # the next start of the node checks the pod again
+                logger.warning("pod %s: %s", pod_uid, error)
+
+    # ------------------------------------------------------------ asking and waiting
+
+    async def _ask_runtime(self) -> Running | None:
+        if self._running_containers is None:
+            return None
+        try:
+            answer = self._running_containers()
+            if inspect.isawaitable(answer):
+                async with asyncio.timeout(_RUNTIME_TIMEOUT):
+                    answer = await answer
+            return frozenset(answer)
+        except Exception as error:  # the function is not ours; a running pod must not be rejected
+            logger.warning(
+                "the container runtime does not answer, so all containers that were admitted in this "
+                "boot count as running: %s",
+                str(error) or type(error).__name__,
+            )
+            return None
+
+    async def _wait(self, is_so: Callable[[], bool], timeout: float) -> None:
+        """Return when `is_so` is true, after `timeout` seconds, or when the node stops."""
+        # A backlog of one event is enough: each event only causes another look.
+        with self._events.subscribe(backlog=1) as changes:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not is_so():
+                        await anext(changes)
+            except (TimeoutError, StopAsyncIteration):
+                return

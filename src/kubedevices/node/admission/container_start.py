@@ -1,7 +1,7 @@
-"""What happens right before a container starts: plugins are told, run options are made.
+"""The steps before each start and restart of a container: PreStartContainer, then run options.
 
-For every start and restart of a container. The device manager says which pods it knows and takes
-care of a container that has no devices yet.
+The device manager is the caller. It has found the pod, and gives devices to a container that lacks
+them.
 """
 
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kubedevices.allocation import ContainerOptions
 from kubedevices.errors import EndpointNotFound, EndpointStopped, NothingAllocated, PreStartFailed
-from kubedevices.node.admission.order import concurrently
+from kubedevices.node.admission.concurrency import concurrently
 from kubedevices.node.arrival.endpoint import Endpoint
 from kubedevices.node.inventory.inventory import Inventory
 from kubedevices.node.pods.container_options import container_options
@@ -41,16 +41,16 @@ class ContainerStart:
 
     @property
     def lacks_devices(self) -> bool:
-        """Whether a resource the container asks for became known only after its admission."""
+        """Whether a resource of the container became known only after the pod's admission."""
         return not all(self._device_ids(resource) for resource in self._resources)
 
     async def call_plugins(self) -> None:
-        """Call PreStartContainer of every plugin that wants it; raises `AllocationError`."""
+        """Call PreStartContainer of each plugin that requires it; raises `AllocationError`."""
         if self._resources:
             await concurrently([self._pre_start(resource) for resource in self._resources])
 
     def options(self) -> ContainerOptions | None:
-        """Return the plugins' answers as one, None when the container holds nothing."""
+        """Return the merged answers of the plugins, None if the container holds no devices."""
         merged = container_options(
             self._pod_devices.of_container(self._pod.uid, self._container.name)
         )
@@ -66,15 +66,15 @@ class ContainerStart:
         instance = self._inventory.endpoint(resource)
         if instance is None:
             raise EndpointNotFound(resource)
-        # No options: the plugin is known from before our start only. A kubelet skips the call then,
-        # too.
+        # Without options the plugin has not registered since the start of the node. The kubelet
+        # skips the call in this case too.
         if instance.options is None or not instance.options.pre_start_required:
             return
         device_ids = self._device_ids(resource)
         if not device_ids:
             raise NothingAllocated(self._pod.uid, self._container.name, resource)
         endpoint = self._find_endpoint(resource)
-        # The plugin wants to be told and cannot be: its stream has ended.
+        # The plugin requires the call, but its stream has ended, so it cannot be called.
         if endpoint is None:
             raise PreStartFailed(str(EndpointStopped(f"{resource} at {instance.socket}")))
         await endpoint.pre_start_container(device_ids)

@@ -18,7 +18,7 @@ from kubedevices.errors import (
     UsageError,
 )
 from kubedevices.kubelet_api.services import JsonAnswer, json_methods
-from kubedevices.node.admission.order import PodQueue
+from kubedevices.node.admission.concurrency import PodQueue
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.node.doors.control_client import SERVICE
 from kubedevices.node.loop_slices import LoopSlices

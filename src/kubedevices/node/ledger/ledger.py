@@ -104,9 +104,9 @@ class Ledger:
         """Forget pods; `LedgerWriteFailed` says that all of them are kept."""
         return self._change(lambda file: file.release(pod_uids))
 
-    def confirm(self, pod_uid: str) -> Awaitable[None]:
+    def mark_verified(self, pod_uid: str) -> Awaitable[None]:
         """Let a pod belong to this boot."""
-        return self._change(lambda file: file.confirm(pod_uid, self._boot_id))
+        return self._change(lambda file: file.mark_verified(pod_uid, self._boot_id))
 
     def keep_resources(self, resources: Collection[str]) -> Awaitable[None]:
         """Remember these resources instead of those before."""

@@ -189,7 +189,7 @@ class LedgerFile:
                 self._connection.execute("DELETE FROM holding WHERE pod_uid = ?", (pod_uid,))
                 self._connection.execute("DELETE FROM pod WHERE uid = ?", (pod_uid,))
 
-    def confirm(self, pod_uid: str, boot_id: str) -> None:
+    def mark_verified(self, pod_uid: str, boot_id: str) -> None:
         """Let a pod belong to this boot."""
         with self._transaction():
             self._connection.execute("UPDATE pod SET boot_id = ? WHERE uid = ?", (boot_id, pod_uid))

@@ -59,7 +59,7 @@ class PodDevicesStore(Protocol):
     def release(self, pod_uids: Collection[str]) -> Awaitable[None]:
         """Forget these pods; done when that is safe."""
 
-    def confirm(self, pod_uid: str) -> Awaitable[None]:
+    def mark_verified(self, pod_uid: str) -> Awaitable[None]:
         """Remember that the devices of a pod from before were verified in this boot."""
 
     def keep_resources(self, resources: Collection[str]) -> Awaitable[None]:
@@ -82,7 +82,7 @@ class PodDevicesInMemory:
     async def release(self, pod_uids: Collection[str]) -> None:
         """Nothing has to be forgotten."""
 
-    async def confirm(self, pod_uid: str) -> None:
+    async def mark_verified(self, pod_uid: str) -> None:
         """Nothing is from before."""
 
     async def keep_resources(self, resources: Collection[str]) -> None:

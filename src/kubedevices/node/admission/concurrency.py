@@ -1,7 +1,8 @@
-"""What runs after what, and what runs at once, when pods get devices and give them back.
+"""Which work on pods runs one after the other, and which at once.
 
-`PodQueue`: work on one pod runs one piece after the other. `UnderWay`: an admission that lacks
-devices waits for the end of others. `concurrently`: several calls at once, all or nothing.
+`PodQueue`: one piece of work per pod at a time. `OngoingWork`: an admission that lacks devices
+waits for the end of other admissions and releases. `concurrently`: several calls at once; if one
+fails, the others are cancelled.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class PodQueue:
-    """Runs each piece of work as a task of its own, when the piece before on its key has ended."""
+    """Runs one piece of work per key at a time, as a task of its own. The key is a pod uid."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[Any]] = {}
@@ -33,14 +34,14 @@ class PodQueue:
         *,
         can_be_cancelled: bool = False,
     ) -> T:
-        """Wait for the turn, do the work, return its result.
+        """Wait until no other work runs on `key`, then run `work` and return its result.
 
-        Cancelling the caller cancels the work. Raises `GivenUp` when the work was cancelled from
-        elsewhere, by `cancel_current` or `close`; work that ends all the same is answered.
+        If the caller is cancelled, the work is cancelled. Raises `GivenUp` if `cancel_current` or
+        `close` cancelled the work. If the work ends in spite of that, its result is returned.
         """
         while (before := self._running.get(key)) is not None:
-            # A loop, because all who wait wake together and one of them is first. `asyncio.wait`
-            # leaves `before` alone when we are cancelled.
+            # A loop, because all waiting callers wake up together and only one of them can begin.
+            # `asyncio.wait` does not cancel `before` when we are cancelled; `await before` would.
             await asyncio.wait({before})
         if self._is_closed:
             raise GivenUp
@@ -52,10 +53,10 @@ class PodQueue:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             task.cancel()
-            # The key is free when the work has ended, not when its caller lost patience.
+            # Wait for the end of the work: until then no other work may begin on the key.
             await _end_of(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                logger.info("given up, and failed anyway: %s", error)
+                logger.info("failed after its caller was cancelled: %s", error)
             raise
         finally:
             self._can_be_cancelled.discard(task)
@@ -66,21 +67,21 @@ class PodQueue:
         return task.result()
 
     def cancel_current(self, key: str) -> None:
-        """Cancel what runs on `key`, if it was said to be cancellable."""
+        """Cancel the work that runs on `key`, if it was started with `can_be_cancelled`."""
         task = self._running.get(key)
         if task in self._can_be_cancelled:
             task.cancel()
 
     def is_taken(self, key: str) -> bool:
-        """Whether something runs on `key`."""
+        """Whether work runs on `key`."""
         return key in self._running
 
     def open(self) -> None:
-        """Let work begin again after `close`."""
+        """Allow work to begin, also after `close`."""
         self._is_closed = False
 
     async def close(self) -> None:
-        """Cancel everything and wait for its end; what waits for its turn is given up."""
+        """Cancel all work and wait for its end; callers that wait for a turn get `GivenUp`."""
         self._is_closed = True
         tasks = [*self._running.values()]
         for task in tasks:
@@ -89,12 +90,12 @@ class PodQueue:
             await asyncio.wait(tasks)
 
 
-class UnderWay:
-    """Work on the devices of some resources that has begun and not ended.
+class OngoingWork:
+    """Admissions and releases that have begun and not ended, with the resources they concern.
 
-    A kubelet admits pods one by one. So a pod is refused only after the admissions before it have
-    ended: devices that they hold may become free. A pod that waits here holds nothing, so two pods
-    never wait for each other.
+    The kubelet admits pods one after the other. We admit them at once, so a pod that lacks devices
+    waits for the ongoing admissions: if one fails, its devices become free. A pod that waits here
+    has reserved nothing, so two pods never wait for each other.
     """
 
     def __init__(self) -> None:
@@ -102,11 +103,11 @@ class UnderWay:
         self._waiting: dict[asyncio.Future[None], frozenset[str]] = {}
 
     def __repr__(self) -> str:
-        return f"<UnderWay with {len(self._open)} open, {len(self._waiting)} waiting>"
+        return f"<OngoingWork with {len(self._open)} open, {len(self._waiting)} waiting>"
 
     @contextmanager
     def admission(self, resources: Collection[str]) -> Iterator[None]:
-        """Devices of `resources` are reserved during the block; when it raises they are free."""
+        """Enter with devices of `resources` reserved. If the block raises, they are free."""
         with self._note(resources) as names:
             try:
                 yield
@@ -116,7 +117,7 @@ class UnderWay:
 
     @contextmanager
     def release(self, resources: Collection[str]) -> Iterator[None]:
-        """Devices of `resources` become free at the end of the block."""
+        """Enter before a release. At the end of the block the devices of `resources` are free."""
         with self._note(resources) as names:
             yield
             self._wake(names)
@@ -142,10 +143,11 @@ class UnderWay:
         return any(wanted & names for names in self._open.values())
 
     async def may_free(self, resources: Collection[str]) -> bool:
-        """Wait until devices of `resources` may be free; False if no work on them is under way.
+        """Wait until devices of `resources` may be free; return False if no work on them is
+        ongoing.
 
-        Returns when devices were given back, or when no work is under way any more. Callers go on
-        in the order in which they came.
+        Returns True when devices were released, or when the last ongoing work on `resources` has
+        ended. Callers continue in the order in which they began to wait.
         """
         wanted = frozenset(resources)
         if not self._concerns(wanted):
@@ -165,9 +167,9 @@ def _set(waiter: asyncio.Future[None]) -> None:
 
 
 async def concurrently(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results in order; raise the failure that comes first in order of `work`.
+    """Return all results in order; raise the failure that is first in the order of `work`.
 
-    The others are cancelled and waited for, so nothing of them happens after the return.
+    After a failure the other pieces of work are cancelled, and their end is awaited.
     """
     if len(work) == 1:
         return [await work[0]]
@@ -175,7 +177,7 @@ async def concurrently(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks += [group.create_task(each) for each in work]
-    # Which of several failures is told must not depend on which plugin is faster.
+    # The first in order, so that the error does not depend on which plugin is faster.
     except BaseExceptionGroup:
         for task in tasks:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -185,9 +187,10 @@ async def concurrently(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Finish `work` even if cancelled meanwhile; return its result or raise its error.
+    """Finish `work` even if the caller is cancelled; return its result or raise its error.
 
-    The cancellation is swallowed: only for work inside `PodQueue.take`, which tells the caller.
+    The cancellation is ignored here. So use this only inside `PodQueue.take`, which cancels the
+    caller afterwards.
     """
     done = asyncio.ensure_future(work)
     await _end_of(done)
@@ -196,5 +199,5 @@ async def to_its_end(work: Awaitable[T]) -> T:
 
 async def _end_of(task: asyncio.Future[Any]) -> None:
     while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):  # impatience changes nothing
+        with contextlib.suppress(asyncio.CancelledError):  # wait until the work has ended
             await asyncio.wait({task})
