@@ -1,19 +1,20 @@
-"""The kubelet's half: plugins register here, and pods get their devices.
+"""The kubelet's side: plugins register here, and pods get their devices.
 
-A package may import the packages above it in this list, and no others:
+A module may import the modules above it in this list, and no others:
 
-events               what happens on a node, for whoever listens
-loop_slices          long work on the event loop, with pauses for others in between
+damaged_file         renames a damaged ledger or checkpoint
+events               the events of a node, and their streams
+loop_slices          runs long work on the event loop in slices of time
 pods                 a pod as the node sees it, and which devices it holds
 inventory            devices and health per resource; capacity, allocatable, grace period
-arrival              plugins register, are dialled and listed, and end
+arrival              plugins register, are dialled, list their devices, and end
 topology             which NUMA nodes a container gets
 checkpoint           the kubelet's file kubelet_internal_checkpoint
-ledger               which pods were admitted, durable
-admission            a pod gets its devices, all or nothing; and its containers start
-node_view            what can be read from a node: the reading half of the next one
+ledger               the admitted pods, stored on disk
+admission            a pod gets all its devices or none; then its containers start
 settings             the settings of a device manager, as one value
-device_manager       DeviceManager: wires the above; the only stateful entry point
-overview             what a node knows, as JSON-ready documents
+node_view            the reading half of the device manager
+device_manager       DeviceManager: connects the modules above, and changes their state
+overview             the state of a node as JSON objects
 doors                the services that clients call: our control service, the podresources service
 """

@@ -1,7 +1,7 @@
-"""What happens on a node, as values, and the streams that carry them to whoever listens.
+"""The events of a node, and the streams that bring events to their readers.
 
-For `kubedevices node`, `devices --watch` and tests. A listener that does not read loses the oldest
-events and is told how many; it never holds up the device manager.
+Readers are `kubedevices node`, `devices --watch` and tests. A slow reader never delays the device
+manager: the reader loses the oldest events, and gets an event with their number.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-# Events that a slow listener may be behind: a bound, because nobody waits for a listener.
+# Unread events of a stream at most, because the device manager never waits for a reader.
 BACKLOG = 10_000
 
 
 class EventKind(enum.StrEnum):
-    """Every kind of event, in the words of the output."""
+    """Every kind of event, as it is printed."""
 
     REGISTERED = "registered"
     REFUSED = "refused"
@@ -32,7 +32,7 @@ class EventKind(enum.StrEnum):
 
 
 class NodeEvent(NamedTuple):
-    """One event; `details` holds what the kind has beside the resource or the pod, JSON-ready."""
+    """One event. `details` has the further values of its kind, as values for JSON."""
 
     kind: EventKind
     resource: str = ""
@@ -40,15 +40,15 @@ class NodeEvent(NamedTuple):
     details: Mapping[str, Any] = MappingProxyType({})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the event as JSON would have it; what is empty is left out."""
+        """Return the event as a JSON object, without empty values."""
         parts = {"event": str(self.kind), "resource": self.resource, "pod": self.pod}
         return {key: value for key, value in parts.items() if value} | {**self.details}
 
 
 class EventStream:
-    """The events from the moment it was made until it or its source is closed.
+    """The events from the creation of the stream until the stream or its source is closed.
 
-    `backlog` holds what has arrived and was not read yet.
+    `backlog` has the events that were not read yet.
     """
 
     def __init__(self, source: "EventSource", backlog: int) -> None:
@@ -59,7 +59,7 @@ class EventStream:
         self._closed = False
 
     def put(self, event: NodeEvent) -> None:
-        """Take an event; the oldest goes when the reader is too far behind."""
+        """Add an event; if the backlog is full, the oldest event is dropped."""
         if len(self.backlog) >= self._limit:
             self.backlog.popleft()
             self._missed += 1
@@ -67,22 +67,22 @@ class EventStream:
         self._arrived.set()
 
     def clear(self) -> None:
-        """Forget what has arrived, for a reader that looks at the present anyway."""
+        """Drop the unread events, for a reader that looks at the current state."""
         self.backlog.clear()
         self._missed = 0
 
     def close(self) -> None:
-        """End the iteration after what has already arrived."""
+        """End the iteration after the unread events."""
         self._closed = True
         self._source.remove(self)
         self._arrived.set()
 
     def __aiter__(self) -> AsyncIterator[NodeEvent]:
-        """Iterate over the events as they come."""
+        """Iterate over the events in the order of their arrival."""
         return self
 
     async def __anext__(self) -> NodeEvent:
-        # Asked before `_closed`: what has arrived is still given out after the end.
+        # The backlog is checked before `_closed`, so unread events are returned after the end.
         while not self.backlog:
             if self._closed:
                 raise StopAsyncIteration
@@ -102,7 +102,7 @@ class EventStream:
 
 
 class EventSource:
-    """Hands every event to every open stream, and calls every listener."""
+    """Gives every event to every open stream, and calls every listener."""
 
     def __init__(self) -> None:
         self._streams: set[EventStream] = set()
@@ -113,25 +113,25 @@ class EventSource:
         self._listeners.append(listener)
 
     def unlisten(self, listener: Callable[[NodeEvent], None]) -> None:
-        """Do so no longer."""
+        """Stop calling `listener`."""
         self._listeners.remove(listener)
 
     def publish(self, event: NodeEvent) -> None:
         """Give `event` to every stream that is open now."""
-        # A copy: a listener may end its own listening while it is called.
+        # A copy, because a listener may call `unlisten` for itself.
         for listener in [*self._listeners]:
             listener(event)
         for stream in self._streams:
             stream.put(event)
 
     def subscribe(self, backlog: int = BACKLOG) -> EventStream:
-        """Return a stream of everything from now on."""
+        """Return a stream of all events from now on."""
         stream = EventStream(self, backlog)
         self._streams.add(stream)
         return stream
 
     def remove(self, stream: EventStream) -> None:
-        """Forget `stream`; harmless when it is unknown."""
+        """Remove `stream`, if it is open."""
         self._streams.discard(stream)
 
     def close(self) -> None:

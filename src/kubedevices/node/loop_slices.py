@@ -1,6 +1,6 @@
-"""Long work on the event loop in slices of time: between two slices, other tasks have a turn.
+"""Runs long work on the event loop in slices of time. Between two slices, other tasks run.
 
-For work that must not run in a thread: a thread would hold the interpreter for longer than a slice.
+A thread would not help: a thread holds the interpreter lock for longer than a slice.
 """
 
 import asyncio
@@ -9,19 +9,19 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 SLICE = 0.0005
-"""Seconds that work has the loop for, if it yields often enough."""
+"""Seconds after which other tasks run, at the next `yield` of the work."""
 
 T = TypeVar("T")
 
 
 class LoopSlices:
-    """Runs generators that yield often; `seconds` says how long the loop was theirs in all."""
+    """Runs generators that yield often; `seconds` is the time that they used in all."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self.seconds = clock, 0.0
 
     async def run(self, work: Generator[None, None, T]) -> T:
-        """Run `work` to its end and return what it returns; others are let in at its yields."""
+        """Run `work` to its end and return its result; other tasks may run at each `yield`."""
         began = self._clock()
         try:
             while True:
@@ -38,7 +38,7 @@ class LoopSlices:
 
 
 def at_once(work: Generator[None, None, T]) -> T:
-    """Run `work` to its end without a pause."""
+    """Run `work` to its end in one slice."""
     while True:
         try:
             next(work)

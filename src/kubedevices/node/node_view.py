@@ -1,7 +1,7 @@
-"""What can be read from a node: devices, numbers, who holds what, what happens.
+"""The reading half of `DeviceManager`: devices, numbers, holders, events.
 
-The reading half of `DeviceManager`, which changes all of it. Its methods follow the kubelet's own
-device manager, `docs/porting.md` has the names side by side.
+The methods follow the device manager of the kubelet; `docs/porting.md` lists the names side by
+side.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ Allocation = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Container name → resource → device IDs."""
 
 HEALTH_CHECK = "device-plugin"
-"""The name under which a kubelet lists the health of its Registration service."""
+"""The kubelet's name for the health check of its Registration service."""
 
 _REFUSALS_KEPT = 32
 
 
 class NodeView:
-    """Inventory, holdings and events of one node."""
+    """The inventory, the held devices and the events of one node."""
 
     def __init__(self, inventory: Inventory, checkpoint: Path) -> None:
         self.inventory = inventory
@@ -47,36 +47,36 @@ class NodeView:
     # ------------------------------------------------------------ devices
 
     def get_allocation(self, pod_uid: str) -> Allocation:
-        """Return what each container of the pod holds."""
+        """Return the devices that each container of the pod holds."""
         containers: dict[str, dict[str, tuple[str, ...]]] = {}
         for _, container, resource, held in self.pod_devices.holdings(pod_uid):
             containers.setdefault(container, {})[resource] = held.device_ids
         return containers
 
     def get_capacity(self) -> Capacity:
-        """Return capacity and allocatable per resource; `removed` is told once."""
+        """Return capacity and allocatable per resource; `removed` names each lost resource once."""
         capacity = self.inventory.get_capacity(asyncio.get_running_loop().time())
         for resource in capacity.removed:
-            logger.info("%s: removed, its plugin did not come back", resource)
+            logger.info("%s: removed, because its plugin did not register again", resource)
             self._events.publish(NodeEvent(EventKind.REMOVED, resource))
         return capacity
 
     @property
     def refusals(self) -> Sequence[tuple[str, str, str]]:
-        """Resource, socket and reason of the plugins refused last, oldest first."""
+        """Resource, socket and reason of the last refused registrations, oldest first."""
         return tuple(self._refusals)
 
     def get_devices(
         self, pod_uid: str, container: str
     ) -> Mapping[str, Mapping[int, tuple[str, ...]]]:
-        """Return what a container holds: resource → NUMA node (-1 for none) → device IDs."""
+        """Return the devices of a container: resource → NUMA node (-1 for none) → device IDs."""
         return {
             resource: {node: tuple(ids) for node, ids in held.devices_per_numa.items()}
             for resource, held in self.pod_devices.of_container(pod_uid, container).items()
         }
 
     def get_allocatable_devices(self) -> Mapping[str, Mapping[str, ReportedDevice]]:
-        """Return the healthy devices per resource, held or not."""
+        """Return the healthy devices per resource, also those that a pod holds."""
         return {
             resource: {
                 each: device
@@ -91,7 +91,7 @@ class NodeView:
     def update_plugin_resources(
         self, allocatable: Mapping[str, int], pod_uid: str
     ) -> dict[str, int]:
-        """Return a node's allocatable, raised to what is held, if the pod holds anything."""
+        """Return `allocatable`, raised to the number of held devices if the pod holds devices."""
         return allocatable_with_held(allocatable, pod_uid, self.inventory, self.pod_devices)
 
     def update_allocated_resources_status(
@@ -103,16 +103,19 @@ class NodeView:
         )
 
     def should_reset_extended_resource_capacity(self) -> bool:
-        """Say whether a node object's capacities are to be zeroed: nothing is known from before.
+        """Whether the capacities of the Node object have to be set to zero.
 
-        To a kubelet every file beside its checkpoint is one, `kubelet.sock` included.
+        This is true if there is no checkpoint and no resource from before the start. The kubelet
+        takes every file in the directory of the checkpoint for a checkpoint, also `kubelet.sock`.
         """
         return not self._checkpoint_file.exists() and not any(self.inventory)
 
     def gauges(self) -> list[Sample]:
-        """Return the numbers of every resource, for a scrape."""
+        """Return the metrics of every resource, for a scrape."""
         capacity = self.get_capacity()
-        held = dict.fromkeys(capacity.capacity, 0)  # a gauge that goes away looks like a fault
+        held = dict.fromkeys(
+            capacity.capacity, 0
+        )  # 0 and not absent: an absent gauge looks like a fault
         held |= {name: len(devices) for name, devices in self.pod_devices.reserved().items()}
         return [
             *(Sample(CAPACITY, (name,), count) for name, count in capacity.capacity.items()),
@@ -123,11 +126,11 @@ class NodeView:
     # ------------------------------------------------------------ listening
 
     def subscribe(self, backlog: int = BACKLOG) -> EventStream:
-        """Return a stream of everything that happens from now on; close it, or use `with`."""
+        """Return a stream of all events from now on. Close the stream, or use it with `with`."""
         return self._events.subscribe(backlog)
 
     def health_updates(self) -> HealthUpdates:
-        """Return a queue of pods whose devices changed their health, from now on."""
+        """Return a queue of the pods whose devices change their health from now on."""
         return HealthUpdates(self._events, self.pod_devices)
 
     async def wait_for(
@@ -138,7 +141,7 @@ class NodeView:
         allocatable: int | None = None,
         timeout: float = 10,
     ) -> None:
-        """Return once `resource` is listed and has these numbers; raises `NotInTime`."""
+        """Return when `resource` is listed and has these numbers; raises `NotInTime`."""
         with self.subscribe(backlog=1) as changes:
             try:
                 async with asyncio.timeout(timeout):
@@ -151,7 +154,7 @@ class NodeView:
                     if number is not None
                 ]
                 raise NotInTime(
-                    resource, " and ".join(wanted) or "listed", timeout, self._seen()
+                    resource, " and ".join(wanted) or "listed", timeout, self._all_numbers()
                 ) from None
 
     def _has(self, resource: str, capacity: int | None, allocatable: int | None) -> bool:
@@ -162,7 +165,7 @@ class NodeView:
             and allocatable in (None, now.allocatable.get(resource))
         )
 
-    def _seen(self) -> str:
+    def _all_numbers(self) -> str:
         """Return all resources with their numbers, for a message."""
         now = self.get_capacity()
         return (

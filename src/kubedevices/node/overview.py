@@ -1,6 +1,6 @@
-"""What a node knows, as JSON-ready documents: devices, pods, run options. For the control service.
+"""The state of a node as JSON objects: devices, pods, run options. For the control service.
 
-The keys are what `kubedevices devices -o json` and `allocate -o json` print, so they are a promise.
+`kubedevices devices -o json` and `allocate -o json` print these keys, so the keys must not change.
 """
 
 import json
@@ -16,9 +16,9 @@ from kubedevices.node.pods.pod import Container, Pod
 
 
 def encode_node(manager: DeviceManager, *, resource: str = "") -> Generator[None, None, bytes]:
-    """Return as JSON every resource, or `resource` alone, with its devices and who holds them.
+    """Return every resource, or only `resource`, with its devices and their holders, as JSON.
 
-    In slices, for `LoopSlices`: 100,000 devices take a second.
+    A generator for `LoopSlices`, because 100,000 devices take a second.
     """
     resources = []
     for head in _describe_resources(manager, resource):
@@ -50,7 +50,7 @@ def _describe_resources(manager: DeviceManager, resource: str) -> list[dict[str,
 
 
 def describe_registrations(manager: DeviceManager) -> dict[str, Any]:
-    """Return how plugins arrived: the socket of each resource, and who was refused and why."""
+    """Return the socket of each registered resource, and the refused registrations with reasons."""
     endpoints = {name: manager.inventory.endpoint(name) for name in manager.inventory}
     return {
         "topology_policy": manager.topology_policy,
@@ -73,7 +73,7 @@ def _plugin_state(manager: DeviceManager, resource: str) -> str:
 
 
 def _encode_devices(manager: DeviceManager, resource: str) -> Generator[None, None, list[str]]:
-    """Return the devices listed, and those still held that no longer are, some in each text."""
+    """Return the listed devices, and held devices that are not listed, some in each text."""
     held = manager.pod_devices.reserved().get(resource, set())
     keys: list[tuple[str, str]] = []
     for ids in parts({*manager.inventory.devices(resource), *held}):
@@ -115,7 +115,7 @@ def _holders(manager: DeviceManager, resource: str, device_id: str) -> list[dict
 
 
 def describe_pods(manager: DeviceManager, owners: Mapping[str, HoldOwner]) -> dict[str, Any]:
-    """Return every admitted pod with what its containers hold, and whether that is left behind."""
+    """Return every admitted pod with the devices of its containers, and why no one uses them."""
     return {
         "pods": [
             describe_pod(manager, pod) | {"left_behind": _left_behind(manager, pod, owners)}
@@ -125,7 +125,7 @@ def describe_pods(manager: DeviceManager, owners: Mapping[str, HoldOwner]) -> di
 
 
 def _left_behind(manager: DeviceManager, pod: Pod, owners: Mapping[str, HoldOwner]) -> str:
-    """Return why nobody uses the devices of `pod` any more, empty if somebody may."""
+    """Return why the devices of `pod` are not in use; empty if they may be in use."""
     owner = owners.get(pod.uid)
     if owner is not None:
         return "" if owner.is_running else f"its command is gone ({owner.command})"
@@ -139,7 +139,7 @@ def describe_pod(
     pod: Pod,
     options: Mapping[str, ContainerOptions | None] | None = None,
 ) -> dict[str, Any]:
-    """Return one pod: its containers in start order, what each holds and starts with."""
+    """Return one pod: its containers in start order, with their devices and run options."""
     allocation = manager.get_allocation(pod.uid)
     containers = []
     for container in pod:
@@ -167,7 +167,7 @@ def _kind(pod: Pod, container: Container) -> str:
 
 
 def options_as_dict(options: ContainerOptions | None) -> dict[str, Any]:
-    """Return run options as a document; a container without devices has all of them empty."""
+    """Return run options as a JSON object; without devices all its values are empty."""
     made = options or ContainerOptions()
     return {
         "env": dict(made.env),

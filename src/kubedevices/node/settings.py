@@ -12,28 +12,28 @@ from kubedevices.node.topology.options import TopologySettings
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """What may be chosen for a device manager. All times are in seconds."""
+    """The settings of a device manager. All times are in seconds."""
 
     grace_period: float = GRACE_PERIOD
-    """How long the devices of a plugin that went away still count as capacity."""
+    """How long the devices of a lost plugin stay in the capacity."""
 
     timeouts: PluginTimeouts = field(default_factory=PluginTimeouts)
-    """How long each call to a plugin may take."""
+    """The deadlines of calls to a plugin."""
 
     receive_limit: int = RECEIVE_LIMIT
     """Largest message from a plugin, in bytes."""
 
     admission_wait: float = 0
-    """How long an admission waits for plugins that have not come back after a restart."""
+    """How long an admission waits for plugins that did not register since the node started."""
 
     start_wait: float = START_WAIT
     """How long the start of a container waits for such a plugin."""
 
     boot_id_file: Path = BOOT_ID_FILE
-    """Tells one boot of the machine from the next."""
+    """A file with an ID that differs after each boot of the machine."""
 
     topology: TopologySettings = field(default_factory=TopologySettings)
-    """Decides on NUMA nodes, see `topology.options.check_settings`."""
+    """The settings of the topology manager, made by `topology.options.check_settings`."""
 
 
 DEFAULTS = NodeSettings()

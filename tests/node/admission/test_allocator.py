@@ -200,10 +200,10 @@ def test_a_matching_allocation_is_kept_before_the_plugin_is_back() -> None:
 def test_a_container_that_runs_since_before_our_start_is_left_alone() -> None:
     """Whether or not its plugin is there, nothing about a running container changes."""
     node = Node(["!d1"])
-    assert node.choose(1, is_running=True) == ()
+    assert node.choose(1, is_fixed=True) == ()
     node.hold("d1", pod="p")
     with pytest.raises(RequestChanged):
-        node.plan(2, is_running=True)
+        node.plan(2, is_fixed=True)
 
 
 def test_a_lost_plugin_has_no_healthy_devices() -> None:

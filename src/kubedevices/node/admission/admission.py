@@ -211,7 +211,7 @@ class Admission:
             container.limits[resource],
             self.reservation.reusable(resource),
             affinity=numa_nodes,
-            is_running=part in self._fixed_parts,
+            is_fixed=part in self._fixed_parts,
         )
         known = self._preferences.get(part)
         step = self._decide(request, known.answer if known else None)

@@ -293,8 +293,8 @@ class AfterRestart:
             return frozenset(answer)
         except Exception as error:  # the function is not ours; a running pod must not be rejected
             logger.warning(
-                "the container runtime does not answer, so all containers that were admitted in this "
-                "boot count as running: %s",
+                "the container runtime does not answer, so every container admitted in this boot "
+                "counts as running: %s",
                 str(error) or type(error).__name__,
             )
             return None

@@ -1,8 +1,8 @@
-"""Which devices a container gets: decides, calls nobody, changes nothing.
+"""Which devices a container gets. A pure decision: no plugin is called, and no state is changed.
 
-`plan` is asked per container and resource. When the plugin wants to be asked for its preference the
-plan says so; the caller asks it and calls `plan` again with the answer, on the state as it is then.
-`Reservation` in `admission` takes the devices. `Admission` makes all calls that wait.
+The admission calls `plan` for each container and resource. If the plugin has to be asked for its
+preference, `plan` returns the question; the admission asks the plugin, and calls `plan` again with
+the answer and the state at that time. `admission.Reservation` reserves the devices.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,11 +28,11 @@ from kubedevices.words import counted, some_of
 
 @dataclass(frozen=True)
 class DeviceRequest:
-    """A container wants `count` devices of a resource.
+    """A container requests `count` devices of a resource.
 
-    `reusable` are devices that plain init containers of the pod have done with. `affinity` is the
-    set of NUMA nodes the topology manager decided on, None for no decision. `is_running`: the
-    container runs since before our start, so nothing about it may change.
+    `reusable` are the devices of the pod's plain init containers. `affinity` is the set of NUMA
+    nodes that the topology manager chose, None if it chose none. `is_fixed`: the container keeps
+    its devices, because the pod runs since before the start of the node (see `after_restart`).
     """
 
     pod_uid: str
@@ -41,13 +41,13 @@ class DeviceRequest:
     count: int
     reusable: Collection[str] = ()
     affinity: Iterable[int] | None = None
-    is_running: bool = False
+    is_fixed: bool = False
 
 
 class Chosen(NamedTuple):
-    """The devices to take, `()` when there is nothing to do.
+    """The devices to reserve; `()` if no device has to be reserved.
 
-    `missed` are those of the plugin's preference that cannot be had, or not any more.
+    `missed` are the devices that the plugin preferred and that are not free.
     """
 
     device_ids: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Chosen(NamedTuple):
 
 
 class AskPlugin(NamedTuple):
-    """Ask the plugin what it would rather give away, then plan again with its answer."""
+    """The plugin has to be asked for its preference; then `plan` is called with the answer."""
 
     request: ContainerPreferredRequest
 
@@ -63,7 +63,7 @@ class AskPlugin(NamedTuple):
 Plan = Chosen | AskPlugin
 
 NumaPart = Callable[[int], bool]
-"""Whether devices on the NUMA nodes of a mask belong to one part of a `NumaSplit`."""
+"""A method of `NumaSplit`: whether devices with this mask of NUMA nodes belong to the part."""
 
 
 def plan(
@@ -75,7 +75,7 @@ def plan(
 ) -> Plan:
     """Decide on the devices of one container and resource; raises `AllocationError`.
 
-    `answer` is what the plugin said when asked, `()` for no preference, None when it was not asked.
+    `answer` is the preference of the plugin: `()` for none, None if the plugin was not asked.
     """
     held = pod_devices.device_ids(request.pod_uid, request.container, request.resource)
     if held and len(held) != request.count:
@@ -86,9 +86,9 @@ def plan(
         return Chosen()
     record = inventory.record(request.resource)
     unverified = record is None or not record.has_reported
-    # After a restart of the node: what the pod held before is believed until its plugin has sent a
-    # list. `RestartGate` checks it before a container starts.
-    if request.is_running or (held and unverified):
+    # After a restart of the node, the pod keeps the devices that it held, until its plugin has sent
+    # a list. `RestartGate` checks these devices before a container starts.
+    if request.is_fixed or (held and unverified):
         return Chosen()
     if record is None or not record.is_listed:
         raise UnregisteredResource(request.resource)
@@ -102,7 +102,7 @@ def plan(
 
 def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str] | None) -> Plan:
     devices, free = record.devices, record.devices.free
-    # A kubelet reuses devices of init containers without a look at their health.
+    # The kubelet reuses devices of init containers without a check of their health.
     reusable = devices.healthy.intersection(request.reusable)
     chosen = dict.fromkeys(sorted(reusable, key=natural_key)[: request.count])
     needed = request.count - len(chosen)
@@ -112,8 +112,8 @@ def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str
         raise DevicesUnavailable(request.resource, needed, len(free))
     split = NumaSplit(request.affinity, devices.counts)
     aligned = free.count(split.is_aligned)
-    # As in a kubelet: with more aligned devices than needed the plugin chooses among these.
-    # Otherwise all of them are taken, and the plugin chooses the rest.
+    # As in the kubelet: if there are more aligned devices than needed, the plugin chooses among the
+    # aligned devices. Otherwise all aligned devices are taken, and the plugin chooses the rest.
     if needed < aligned:
         allowed = [split.is_aligned]
     else:
@@ -121,8 +121,8 @@ def _choose(request: DeviceRequest, record: ResourceRecord, answer: Sequence[str
         allowed = [split.is_unaligned, split.is_without_numa]
     if len(chosen) < request.count and answer is None and _wants_to_be_asked(record):
         offered = free.all(split.is_aligned) if needed < aligned else free.all()
-        # What is chosen already is offered too, because the API wants must-include within
-        # available.
+        # The chosen devices are offered too: the API requires that the available devices contain
+        # the devices that must be included.
         available = sorted({*offered, *chosen}, key=natural_key)
         return AskPlugin(ContainerPreferredRequest(tuple(available), tuple(chosen), request.count))
     _fill(chosen, request.count, (each for each in answer or () if _is_free(record, each, allowed)))
@@ -159,7 +159,7 @@ def _is_free(record: ResourceRecord, device_id: str, allowed: Iterable[NumaPart]
 def check_preference(
     resource: str, asked: ContainerPreferredRequest, answer: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return what is wrong with a plugin's preference; it is used as far as it makes sense."""
+    """Return the mistakes in a plugin's preference. `plan` uses the rest of the preference."""
     told = set(answer)
     if not told:
         return ()
@@ -183,23 +183,23 @@ def _listed(device_ids: Iterable[str]) -> str:
 
 
 class NumaSplit:
-    """Sorts devices, by the bit mask of their NUMA nodes, into what the affinity makes of them.
+    """Divides devices, by the bit mask of their NUMA nodes: aligned, unaligned, without NUMA node.
 
-    Nothing is to be aligned without a decision about NUMA nodes, or when no device of the resource
-    has one; `masks` are those of all its devices.
+    `masks` are the masks of all devices of the resource. If `affinity` is None, or if no device of
+    the resource has a NUMA node, all devices count as without NUMA node.
     """
 
     def __init__(self, affinity: Iterable[int] | None, masks: Iterable[int]) -> None:
         self._wanted = None if affinity is None or not any(masks) else mask_of(tuple(affinity))
 
     def is_aligned(self, mask: int) -> bool:
-        """Whether devices of this mask are on at least one wanted node."""
+        """Whether devices with this mask are on at least one node of the affinity."""
         return self._wanted is not None and bool(mask & self._wanted)
 
     def is_unaligned(self, mask: int) -> bool:
-        """Whether devices of this mask are on other nodes only."""
+        """Whether devices with this mask are only on nodes outside the affinity."""
         return self._wanted is not None and mask != 0 and not mask & self._wanted
 
     def is_without_numa(self, mask: int) -> bool:
-        """Whether devices of this mask are on no node, or nothing is to be aligned."""
+        """Whether devices with this mask have no NUMA node, or no device has to be aligned."""
         return self._wanted is None or mask == 0

@@ -4,6 +4,5 @@ checksum   its checksum, fast
 reader     its JSON into values, by the rules of the kubelet's reader
 text       the text of the file from values, and back
 file       read to move in from a kubelet, replaced atomically
-set_aside  puts a file that cannot be trusted out of the way
 writer     keeps the file up to date behind every answer
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 from kubedevices.errors import CannotRead, NodeError
 from kubedevices.host import untrusted_files
 from kubedevices.kubelet_api.convert import CONTAINER_RESPONSE
-from kubedevices.node.checkpoint.set_aside import set_aside
+from kubedevices.node.damaged_file import set_aside
 from kubedevices.node.pods.pod import Container, Pod
 from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod, StoredState

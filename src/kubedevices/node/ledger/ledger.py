@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from kubedevices.errors import KubedevicesError, LedgerDamaged, LedgerWriteFailed
 from kubedevices.host.boot_id import BOOT_ID_FILE, read_boot_id
 from kubedevices.node.checkpoint.file import move_in
-from kubedevices.node.checkpoint.set_aside import set_aside
+from kubedevices.node.damaged_file import set_aside
 from kubedevices.node.ledger.ledger_file import COMPANIONS, LedgerFile
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding

@@ -5,9 +5,9 @@ with the process; the `ledger` keeps it on disk.
 """
 
 from collections.abc import Awaitable, Collection, Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from kubedevices.node.damaged_file import Damage
 from kubedevices.node.pods.pod import Pod
 from kubedevices.node.pods.pod_devices import Holding
 
@@ -22,18 +22,6 @@ class AdmittedPod(NamedTuple):
     pod: Pod
     holdings: Sequence[Holding]
     is_of_this_boot: bool = True
-
-
-class Damage(NamedTuple):
-    """A file that could not be trusted, why, and where it was put for somebody to look at."""
-
-    path: Path
-    reason: str
-    kept_as: Path
-
-    def as_dict(self) -> dict[str, str]:
-        """Return it as JSON would have it."""
-        return {"file": str(self.path), "kept_as": str(self.kept_as), "reason": self.reason}
 
 
 class StoredState(NamedTuple):

@@ -1,13 +1,14 @@
-"""Which sets of NUMA nodes could serve a request. For the topology manager, before a decision.
+"""Which sets of NUMA nodes could serve a request: the hints for the topology manager.
 
-Works on counts per set of nodes, never on devices, so that 10,000 devices cost what eight do. What
-is decided from the hints of all providers is for `policy`.
+The hints are made of the number of devices per set of nodes, so 10,000 devices take as long as
+eight. `policy` decides with the hints of all providers.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import comb
+from operator import add, mul, sub
 from typing import NamedTuple
 
 from kubedevices.device import ReportedDevice
@@ -15,31 +16,30 @@ from kubedevices.node.inventory.free_devices import mask_of_device
 from kubedevices.node.inventory.inventory import Inventory, ResourceRecord
 from kubedevices.node.pods.pod import Container, Pod, pod_device_request
 from kubedevices.node.pods.pod_devices import PodDevices
-from kubedevices.node.topology.subset_sums import sum_over_subsets
 from kubedevices.numa import NumaNodes, mask_of
 
 ALL_SUBSETS_LIMIT = 12
-"""Up to this many NUMA nodes with devices every set of them is looked at."""
+"""NUMA nodes with devices. Up to this number, every set of nodes may be a hint."""
 
 HINT_LIMIT = 1024
-"""With more nodes only the small sets, up to this number, and the set of all nodes."""
+"""Hints. With more nodes, only the smallest sets, up to this number, and the set of all nodes."""
 
 
 class TopologyHint(NamedTuple):
-    """A sufficient set of NUMA nodes, None for any; `preferred` if no smaller set could do."""
+    """A set of NUMA nodes with enough devices, None for any; `preferred` if no smaller set has."""
 
     numa_nodes: NumaNodes | None
     preferred: bool
 
 
 Hints = Sequence[TopologyHint] | None
-"""Of one resource: None for "do not care", an empty list for "impossible"."""
+"""The hints of one resource: None if any nodes will do, an empty list if no nodes will do."""
 
 
 class NumaCounts(NamedTuple):
-    """Devices of a resource by the bit mask of their nodes: all, free, and reusable ones.
+    """The numbers of all, free and reusable devices of a resource, by the bit mask of their nodes.
 
-    Every reusable device must fit: a set of nodes without one of them is no hint.
+    A hint has to contain a node of every reusable device.
     """
 
     known: Mapping[int, int]
@@ -61,7 +61,7 @@ def container_hints(
 ) -> dict[str, Hints]:
     """Return the hints for each device resource of `container`.
 
-    `reusable` gives the devices of a resource that finished init containers leave over.
+    `reusable` returns the devices of a resource that the pod's init containers leave to it.
     """
     hints: dict[str, Hints] = {}
     for resource, count in container.limits.items():
@@ -85,7 +85,7 @@ def pod_hints(
     *,
     numa_nodes: Sequence[int],
 ) -> dict[str, Hints]:
-    """Return the hints for each device resource of the pod as a whole."""
+    """Return the hints for each device resource of the whole pod."""
     request = pod_device_request(pod, inventory.is_known)
     return {
         resource: resource_hints(
@@ -108,7 +108,7 @@ def resource_hints(
     held: Collection[str] = (),
     reusable: Collection[str] = (),
 ) -> Hints:
-    """Return the hints for `count` devices, of which the container or pod already has `held`."""
+    """Return the hints for `count` devices. `held` are devices that the container or pod has."""
     record = inventory.record(resource)
     machine = mask_of(tuple(numa_nodes))
     if record is None or not _has_numa(record, machine):
@@ -120,7 +120,7 @@ def resource_hints(
         counts = NumaCounts(devices.counts, _count(devices.devices, held))
     else:
         reusable = devices.healthy.intersection(reusable)
-        # A reusable device is reserved, so it is not among the free ones.
+        # A reusable device is reserved, so it is not counted as free.
         if len(devices.free) + len(reusable) < count:
             return []
         left = _reusable_counts(devices.devices, reusable, machine)
@@ -147,7 +147,7 @@ def _reusable_counts(
 ) -> dict[int, int]:
     """Count the reusable devices that a hint must contain.
 
-    A device that is on none of the machine's nodes cannot be in any hint, so it does not count.
+    A device on a node that the machine does not have can be in no hint, so it is not counted.
     """
     listed = (devices[device_id] for device_id in ids if device_id in devices)
     counts: dict[int, int] = {}
@@ -166,8 +166,8 @@ def generate_hints(
 ) -> list[TopologyHint]:
     """Return every set of NUMA nodes with enough devices, by size, then in the order of the nodes.
 
-    Preferred are those of the smallest size at which the machine could serve the request with all
-    devices free.
+    A set is preferred if it has the smallest size with which an idle machine could serve the
+    request.
     """
     used = 0
     for mask in counts.known:
@@ -177,8 +177,8 @@ def generate_hints(
     known = _reach(counts.known, subsets)
     usable = _reach(_sum(counts.available, counts.reusable), subsets)
     sizes = zip(subsets.sizes, known, strict=True)
-    # From all devices, also those in use: when no hint is preferred, the policy learns that a
-    # better alignment exists and is taken (KEP-693).
+    # From all devices, also held devices: if no hint is preferred, then the policy knows that a
+    # better alignment exists but is in use (KEP-693).
     smallest = next((size for size, count in sizes if count >= request), len(nodes))
     must = tuple(counts.reusable)
     return [
@@ -191,8 +191,10 @@ def generate_hints(
 
 
 class _Subsets(NamedTuple):
-    """Sets of nodes in the order of hints: as bit masks of the nodes' numbers and of their
-    positions among `nodes`, and as ready hints.
+    """Sets of nodes in the order of hints.
+
+    `masks` are bit masks of node numbers, `positions` are bit masks of positions in `nodes`;
+    `preferred` and `possible` are the hints for these sets.
     """
 
     nodes: tuple[int, ...]
@@ -205,7 +207,7 @@ class _Subsets(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _subsets(nodes: tuple[int, ...]) -> _Subsets:
-    """Return the non-empty subsets of `nodes` by size; of very many nodes not all of them."""
+    """Return the non-empty subsets of `nodes` by size, limited by `HINT_LIMIT`."""
     places = range(len(nodes))
     chosen: list[tuple[int, ...]] = []
     for size in range(1, len(nodes) + 1):
@@ -235,10 +237,10 @@ def _sum(one: Mapping[int, int], other: Mapping[int, int]) -> Mapping[int, int]:
 
 
 def _reach(counts: Mapping[int, int], subsets: _Subsets) -> Sequence[int]:
-    """Return for each subset how many devices have at least one node in it.
+    """Return for each subset the number of devices that have at least one node in the subset.
 
-    Up to twelve nodes the answers for all subsets come from a table filled by adding halves: a
-    device is not reached by a subset exactly when all its nodes lie in the rest.
+    Up to twelve nodes, a table has the answers for all subsets: a device has no node in a subset if
+    and only if all its nodes are outside.
     """
     nodes = subsets.nodes
     bits = [(mask_of((node,)), 1 << place) for place, node in enumerate(nodes)]
@@ -259,3 +261,43 @@ def _reach(counts: Mapping[int, int], subsets: _Subsets) -> Sequence[int]:
     total = sum(by_place.values())
     inside = sum_over_subsets([by_place.get(places, 0) for places in range(everything + 1)])
     return [total - inside[everything ^ places] for places in subsets.positions]
+
+
+# ---------------------------------------------------------------- sums over sets of nodes
+
+
+def sum_over_subsets(table: list[int]) -> list[int]:
+    """Return for each set of nodes the sum of `table` over all subsets of the set.
+
+    The index of an entry is the bit mask of its set. Each round handles one node: the entries of
+    sets without the lowest node are added to the entries of sets with it, and this node moves to
+    the top of the index. After one round per node all entries are back in their places. This takes
+    n * 2**n additions for n nodes; a loop over all pairs of subsets would take 4**n.
+    """
+    for _ in range(len(table).bit_length() - 1):
+        without, having = table[0::2], table[1::2]
+        table = without + list(map(add, without, having))
+    return table
+
+
+def undo_sum_over_subsets(sums: list[int]) -> list[int]:
+    """Return the table for which `sum_over_subsets` returns `sums`."""
+    for _ in range(len(sums).bit_length() - 1):
+        without, having = sums[0::2], sums[1::2]
+        sums = without + list(map(sub, having, without))
+    return sums
+
+
+def all_unions(lists: Iterable[Iterable[int]], places: int) -> set[int]:
+    """Return every union of one set from each list. Sets are bit masks of `places` bits.
+
+    The number of choices inside a set is a product of sums over its subsets. Without the choices
+    inside smaller sets, the choices remain whose union is the set.
+    """
+    choices = [1] * (1 << places)
+    for sets in lists:
+        table = [0] * (1 << places)
+        for each in sets:
+            table[each] += 1
+        choices = list(map(mul, choices, sum_over_subsets(table)))
+    return {union for union, count in enumerate(undo_sum_over_subsets(choices)) if count}

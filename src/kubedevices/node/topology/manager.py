@@ -1,7 +1,7 @@
-"""Asks for hints, merges them, remembers the result: the NUMA nodes of each container.
+"""TopologyManager: which NUMA nodes each container of a pod gets.
 
-`hints` and `policy` decide; this module knows in which order they are asked,
-per container or once per pod, and what was decided. For the admission.
+`hints` and `policy` make the decisions. This module collects the hints, per container or once per
+pod, and remembers the decisions. The admission is the caller.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,17 +29,17 @@ Reusable = Callable[[str], Collection[str]]
 
 
 class HintProvider(Protocol):
-    """Another provider of resources on NUMA nodes, of CPUs for example."""
+    """A provider of NUMA hints for other resources, for example CPUs."""
 
     def container_hints(self, pod: Pod, container: Container) -> ProviderHints:
         """Return hints by resource for one container."""
 
     def pod_hints(self, pod: Pod) -> ProviderHints:
-        """Return hints by resource for the pod as a whole."""
+        """Return hints by resource for the whole pod."""
 
 
 class TopologyManager:
-    """Policy and scope of one node, and what was decided for its pods."""
+    """The policy and the scope of one node, and the decisions for its pods."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TopologyManager:
 
     @property
     def is_strict(self) -> bool:
-        """Whether a pod is refused rather than get devices that are not aligned."""
+        """Whether the policy rejects a pod whose devices cannot be aligned."""
         return self.settings.policy in {"restricted", "single-numa-node"}
 
     # ------------------------------------------------------------ hints
@@ -66,7 +66,7 @@ class TopologyManager:
     def get_topology_hints(
         self, pod: Pod, container: Container, reusable: Reusable = lambda _: ()
     ) -> dict[str, Hints]:
-        """Return the hints of the devices that `container` asks for, by resource."""
+        """Return the hints for the devices that `container` requests, by resource."""
         return container_hints(
             pod.uid,
             container,
@@ -77,7 +77,7 @@ class TopologyManager:
         )
 
     def get_pod_topology_hints(self, pod: Pod) -> dict[str, Hints]:
-        """Return the hints of the devices that the pod asks for as a whole, by resource."""
+        """Return the hints for the devices that the whole pod requests, by resource."""
         return pod_hints(
             pod,
             self._inventory,
@@ -92,18 +92,18 @@ class TopologyManager:
         self._metrics.count(TOPOLOGY_REQUESTS)
 
     def new_decision(self, pod: Pod) -> Callable[[Container, Reusable], NumaNodes | None]:
-        """Forget what was decided for `pod`; return `align` for a decision on the state of now."""
+        """Discard the decisions for `pod`; return `align`, which decides with the current state."""
         self._decided.pop(pod.uid, None)
         return partial(self.align, pod)
 
     def align(self, pod: Pod, container: Container, reusable: Reusable) -> NumaNodes | None:
-        """Decide on the NUMA nodes of `container`, None when they do not matter.
+        """Return the NUMA nodes that `container` gets, None if NUMA nodes do not matter.
 
-        Raises `TopologyAffinityError`. A container that has all its devices keeps them as they are.
+        Raises `TopologyAffinityError`. A container that has all its devices keeps its decision.
         """
         if self.settings.policy == "none":
             return None
-        # Decided anew, the nodes could be others than those of the devices it has.
+        # A new decision could name other nodes than the nodes of the devices that it has.
         if self._has_everything(pod, container):
             return self.get_affinity(pod.uid, container.name).numa_nodes
         decided = self._decided.setdefault(pod.uid, {})
@@ -135,11 +135,11 @@ class TopologyManager:
     # ------------------------------------------------------------ memory
 
     def get_affinity(self, pod_uid: str, container: str) -> TopologyHint:
-        """Return what was decided for a container; no nodes and not preferred when nothing was."""
+        """Return the decision for a container; without a decision: no nodes and not preferred."""
         return self._decided.get(pod_uid, {}).get(container, NO_AFFINITY)
 
     def note_admitted(self, pod_uid: str) -> None:
-        """Count the decisions, which are final now; in scope `pod` a pod has one decision."""
+        """Count the decisions for an admitted pod. In scope `pod` a pod has one decision."""
         if self.settings.policy == "single-numa-node":
             decided = self._decided.get(pod_uid, {})
             for _ in list(decided)[: 1 if self.settings.scope == "pod" else None]:
@@ -150,5 +150,5 @@ class TopologyManager:
         self._metrics.count(TOPOLOGY_ERRORS)
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is gone, or was not admitted."""
+        """Discard the decisions for a pod that was released or rejected."""
         self._decided.pop(pod_uid, None)

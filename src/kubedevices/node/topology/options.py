@@ -1,6 +1,7 @@
-"""The settings of the topology manager, checked: policy, scope, options. With the kubelet's texts.
+"""The settings of the topology manager: policy, scope and options, checked.
 
-For `policy`, which decides, and for the command line, which reports what is wrong.
+The error messages have the wording of the kubelet. `policy` uses the settings; the command line
+reports the errors.
 """
 
 import re
@@ -23,7 +24,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 class TopologyError(UsageError):
-    """The topology manager cannot work with these settings on this machine."""
+    """Topology settings that are wrong, or that this machine does not support."""
 
 
 class UnknownTopologyPolicy(TopologyError):
@@ -72,7 +73,7 @@ class NotANumberOption(TopologyError):
 
 
 class TooLowMaxNumaNodes(TopologyError):
-    """The option may only raise the number of NUMA nodes."""
+    """A value of max-allowable-numa-nodes below the default."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -82,7 +83,7 @@ class TooLowMaxNumaNodes(TopologyError):
 
 
 class TooManyNumaNodes(TopologyError):
-    """The number of sets of nodes doubles with each one, so there is a limit."""
+    """More NUMA nodes than allowed: the number of sets of nodes doubles with each node."""
 
     def __init__(self, nodes: int, limit: int) -> None:
         self.nodes, self.limit = nodes, limit
@@ -90,7 +91,7 @@ class TooManyNumaNodes(TopologyError):
 
 
 class NoNumaDistances(TopologyError):
-    """Closest nodes are wanted, and the machine does not say how far they are apart."""
+    """prefer-closest-numa-nodes on a machine that does not report the distances of its nodes."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -99,7 +100,7 @@ class NoNumaDistances(TopologyError):
 
 
 class TopologySettings(NamedTuple):
-    """Checked settings; `distances[a][b]` is how far node b is from node a."""
+    """Checked settings; `distances[a][b]` is the distance from NUMA node a to NUMA node b."""
 
     policy: str = "none"
     scope: str = "container"
@@ -116,10 +117,10 @@ def check_settings(
     numa_nodes: Sequence[int] = (),
     distances: Mapping[int, Sequence[int]] | None = None,
 ) -> TopologySettings:
-    """Return the settings as values; raises `TopologyError`.
+    """Return the checked settings; raises `TopologyError`.
 
-    `distances` has per node the distances to all of `numa_nodes`, in their order, as the kernel
-    lists them. Policy none needs nothing and so checks nothing else.
+    `distances` has per node the distances to all `numa_nodes` in their order, as the kernel lists
+    them. With the policy none, nothing else is checked, as in the kubelet.
     """
     if policy not in POLICIES:
         raise UnknownTopologyPolicy(policy)

@@ -1,7 +1,7 @@
-"""Which NUMA nodes a container or pod gets, from the hints of all who give it something.
+"""Which NUMA nodes a container or pod gets: the policies best-effort, restricted, single-numa-node.
 
-Pure: hints in, a decision out. `manager` asks for hints and remembers decisions. `options` checks
-the settings.
+`decide` merges the hints of all providers, as the topology manager of the kubelet does. A pure
+decision. `manager` collects the hints and remembers the decisions. `options` checks the settings.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,32 +9,31 @@ from functools import reduce
 from typing import NamedTuple
 
 from kubedevices.errors import AdmissionRejected
-from kubedevices.node.topology.hints import Hints, TopologyHint
+from kubedevices.node.topology.hints import Hints, TopologyHint, all_unions
 from kubedevices.node.topology.options import TopologySettings
-from kubedevices.node.topology.subset_sums import all_unions
 from kubedevices.numa import NumaNodes, mask_of, nodes_of
 
 ProviderHints = Mapping[str, Hints]
-"""What one provider says: hints by resource; nothing at all for "I do not care"."""
+"""The hints of one provider, by resource. Empty: the provider has no preference."""
 
-# Tables of the counting have 2**16 entries at most.
+# NUMA nodes. `_count_intersections` makes tables of 2**16 entries at most.
 _COUNTING_LIMIT = 16
 
 
 class Decision(NamedTuple):
-    """The nodes to use, None when it does not matter, and whether the pod may start."""
+    """The merged hint, and whether the policy admits the pod."""
 
     hint: TopologyHint
     admit: bool
 
     @property
     def numa_nodes(self) -> NumaNodes | None:
-        """Return the affinity that allocations should follow."""
+        """The nodes to allocate from, None if NUMA nodes do not matter."""
         return self.hint.numa_nodes
 
 
 class TopologyAffinityError(AdmissionRejected):
-    """No set of NUMA nodes suits everything the pod or container asks for."""
+    """The policy found no set of NUMA nodes for all resources of the pod or container."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,19 +42,20 @@ class TopologyAffinityError(AdmissionRejected):
 
 
 def decide(settings: TopologySettings, providers: Iterable[ProviderHints]) -> Decision:
-    """Merge the hints of all providers; the order of the providers makes no difference."""
+    """Merge the hints of all providers. The order of the providers makes no difference."""
     if settings.policy == "none":
         return Decision(TopologyHint(None, False), True)
-    lists = [_List.of(hints) for provider in providers for hints in _flatten(provider)]
+    lists = [_HintList.of(hints) for provider in providers for hints in _flatten(provider)]
     single = settings.policy == "single-numa-node"
     if single:
         lists = [each.only_single() for each in lists]
     everything = mask_of(settings.numa_nodes)
-    hint = _merge(lists, everything, _Order(settings, lists))
+    hint = _merge(lists, everything, _MaskOrder(settings, lists))
     if single and hint.numa_nodes == NumaNodes.of_mask(everything):
-        # As the kubelet says it: all nodes of the machine are no alignment, also where there is
-        # just one.
+        # As in the kubelet: the set of all nodes of the machine is no alignment, also on a machine
+        # with one node.
         hint = TopologyHint(None, hint.preferred)
+    # best-effort admits every pod; restricted and single-numa-node only one with a preferred hint.
     return Decision(hint, settings.policy == "best-effort" or hint.preferred)
 
 
@@ -68,8 +68,12 @@ def _flatten(provider: ProviderHints) -> Iterable[Sequence[TopologyHint]]:
     )
 
 
-class _List(NamedTuple):
-    """The hints of one resource: the masks preferred and not, and the two kinds of "any"."""
+class _HintList(NamedTuple):
+    """The hints of one resource, as masks of NUMA nodes.
+
+    A hint without nodes fits any mask: `any_preferred` and `any_possible` say whether the resource
+    has a preferred and a not preferred hint of this kind.
+    """
 
     preferred: frozenset[int]
     possible: frozenset[int]
@@ -77,8 +81,8 @@ class _List(NamedTuple):
     any_possible: bool
 
     @classmethod
-    def of(cls, hints: Sequence[TopologyHint]) -> "_List":
-        """Sort a list of hints; equal hints count once."""
+    def of(cls, hints: Sequence[TopologyHint]) -> "_HintList":
+        """Make it of a list of hints; equal hints count once."""
         masks: tuple[set[int], set[int]] = (set(), set())
         anything = [False, False]
         for numa_nodes, preferred in hints:
@@ -90,38 +94,39 @@ class _List(NamedTuple):
 
     @property
     def masks(self) -> frozenset[int]:
-        """Return every mask, preferred or not."""
+        """All masks, preferred or not."""
         return self.preferred | self.possible
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all can be chosen from the list."""
+        """Whether the list has no hint."""
         return not (self.preferred or self.possible or self.any_preferred or self.any_possible)
 
-    def only_single(self) -> "_List":
-        """Keep the preferred hints for one node, and those for any."""
+    def only_single(self) -> "_HintList":
+        """Return only the preferred hints with one node or without nodes."""
         single = frozenset(mask for mask in self.preferred if mask.bit_count() == 1)
-        return _List(single, frozenset(), self.any_preferred, False)
+        return _HintList(single, frozenset(), self.any_preferred, False)
 
 
-class _Order:
-    """Which of two merged masks is better, as sort keys."""
+class _MaskOrder:
+    """Sort keys for merged masks: the best mask has the smallest key."""
 
-    def __init__(self, settings: TopologySettings, lists: Iterable[_List]) -> None:
+    def __init__(self, settings: TopologySettings, lists: Iterable[_HintList]) -> None:
         narrowest = [min(map(int.bit_count, each.masks)) for each in lists if each.masks]
         self._best_size = max(narrowest, default=0)
         closest = settings.prefer_closest and settings.policy != "single-numa-node"
         self._distances = settings.distances if closest else None
 
     def preferred(self, mask: int) -> tuple[int, ...]:
-        """Order by size, smaller first; then by distance, then by the number of the mask."""
+        """Return the key of a preferred mask: few nodes, then short distance, then low number."""
         return (mask.bit_count(), self._distance(mask), mask)
 
     def possible(self, mask: int) -> tuple[int, ...]:
-        """Best: masks of the wanted size; then smaller ones, largest first; then larger ones.
+        """Return the key of a mask that is not preferred.
 
-        The wanted size is what the most demanding list needs: a smaller mask leaves a list without
-        a node, a larger mask takes more nodes than needed.
+        First masks of the wanted size, then smaller masks (the largest first), then larger masks.
+        The wanted size is the largest number of nodes that any list needs at least. With a smaller
+        mask, a list lacks a node; a larger mask has more nodes than needed.
         """
         size = mask.bit_count()
         wanted = self._best_size
@@ -129,14 +134,14 @@ class _Order:
         return (*rank, self._distance(mask), mask)
 
     def _distance(self, mask: int) -> int:
-        """Return the sum over all pairs: among masks of one size it orders as the average does."""
+        """Return the sum over all pairs; masks of one size sort as by the average."""
         if self._distances is None:
             return 0
         nodes = nodes_of(mask)
         return sum(self._distances[one][other] for one in nodes for other in nodes)
 
 
-def _merge(lists: Sequence[_List], everything: int, order: _Order) -> TopologyHint:
+def _merge(lists: Sequence[_HintList], everything: int, order: _MaskOrder) -> TopologyHint:
     if not any(each.is_empty for each in lists):
         if preferred := _agreed(lists, everything):
             return TopologyHint(NumaNodes.of_mask(min(preferred, key=order.preferred)), True)
@@ -145,8 +150,8 @@ def _merge(lists: Sequence[_List], everything: int, order: _Order) -> TopologyHi
     return TopologyHint(NumaNodes.of_mask(everything), False)
 
 
-def _agreed(lists: Sequence[_List], everything: int) -> set[int]:
-    """Return the preferred masks on which all agree: each list prefers the mask, or any mask."""
+def _agreed(lists: Sequence[_HintList], everything: int) -> set[int]:
+    """Return the masks that every list prefers; a list with `any_preferred` prefers every mask."""
     strict = [each.preferred for each in lists if not each.any_preferred]
     if strict:
         common = reduce(frozenset.intersection, strict)
@@ -157,8 +162,8 @@ def _agreed(lists: Sequence[_List], everything: int) -> set[int]:
     return found
 
 
-def _choices(each: _List, everything: int) -> set[int]:
-    """Return what a list can contribute to an intersection."""
+def _choices(each: _HintList, everything: int) -> set[int]:
+    """Return the masks of a list that an intersection may be made of."""
     choices = {mask & everything for mask in each.masks}
     if each.any_preferred or each.any_possible:
         choices.add(everything)
@@ -171,8 +176,8 @@ def _choices(each: _List, everything: int) -> set[int]:
 def _intersections(lists: Iterable[Collection[int]], everything: int) -> set[int]:
     """Return every non-empty intersection of one mask from each list.
 
-    The product of the lists grows beyond any bound, the number of different results does not. With
-    few masks one list is folded in after the other; with many it is cheaper to count.
+    The number of combinations has no bound, but the number of different results has. With few
+    masks, one list after the other is intersected. With many masks, counting takes fewer steps.
     """
     in_order = sorted(lists, key=len)
     nodes = everything.bit_count()
@@ -190,7 +195,10 @@ def _intersections(lists: Iterable[Collection[int]], everything: int) -> set[int
 
 
 def _count_intersections(lists: Iterable[Collection[int]], everything: int) -> set[int]:
-    """Do the same by counting: what an intersection lacks is the union of what each mask lacks."""
+    """Do the same by counting.
+
+    The nodes that an intersection lacks are the union of the nodes that its masks lack.
+    """
     bits = [1 << node for node in nodes_of(everything)]
     all_places = (1 << len(bits)) - 1
 

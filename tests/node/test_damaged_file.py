@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.errors import CannotAsk
-from kubedevices.node.checkpoint.set_aside import set_aside
+from kubedevices.node.damaged_file import set_aside
 
 
 def test_a_damaged_file_keeps_its_content(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,6 +51,6 @@ def test_a_damaged_file_that_cannot_be_put_aside_is_an_error(tmp_path: Path) -> 
     """With the reason for both: what is damaged, and what stands in the way."""
     long = tmp_path / ("x" * 250)
     long.write_text("garbage")
-    with pytest.raises(CannotAsk, match=r"x is damaged \(no\) and cannot be put aside: File name"):
+    with pytest.raises(CannotAsk, match=r"x is damaged \(no\) and cannot be renamed: File name"):
         set_aside(long, "no")
     assert long.read_text() == "garbage"

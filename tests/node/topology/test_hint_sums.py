@@ -7,7 +7,7 @@ from operator import or_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubedevices.node.topology.subset_sums import (
+from kubedevices.node.topology.hints import (
     all_unions,
     sum_over_subsets,
     undo_sum_over_subsets,
