@@ -129,7 +129,8 @@ def test_devices_vanish_while_the_plugin_is_asked() -> None:
     node = Node(["d1", "d2", "d3"], prefers=True)
     node.hold("d1")
     assert node.ask(1).available == ("d2", "d3")
-    node.pod_devices.keep_only(())
+    for pod_uid in [*node.pod_devices.pod_uids()]:
+        node.pod_devices.remove_pod(pod_uid)
     assert node.choose(1, answer=("d3",)) == ("d3",)
     node.list(["d1", "d2"])
     assert node.choose(1, answer=("d3",)) == ("d1",)

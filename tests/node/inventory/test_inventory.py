@@ -186,7 +186,7 @@ def test_two_hundred_pods_on_devices_that_turn_bad() -> None:
         change = plugin.list(
             *(f"!{each}" if at <= number else each for at, each in enumerate(names))
         )
-        assert pod_devices.owners(R, change.health_changes) == {f"pod-{name}"}
+        assert pod_devices.owners(R, change.changed) == {f"pod-{name}"}
 
 
 # ---------------------------------------------------------------- what is known

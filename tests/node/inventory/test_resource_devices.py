@@ -36,7 +36,6 @@ def test_a_list_is_compared_with_the_one_before() -> None:
         appeared=("e",), changed=("b",), moved=("c",), vanished=("d",), duplicates=0
     )
     assert not change.is_empty
-    assert change.health_changes == ("e", "b", "d")
     assert devices.healthy == {"a", "c", "e"}
     assert devices.counts == {0: 3, 2: 1}
 

@@ -79,16 +79,15 @@ def test_a_reused_device_stays_reserved_until_its_last_holder_is_gone() -> None:
     assert not pod_devices.pod_uids()
 
 
-def test_only_active_pods_keep_their_devices() -> None:
-    """UpdateAllocatedDevices: what inactive pods held is returned, and free."""
+def test_the_devices_of_a_removed_pod_are_returned_and_free() -> None:
+    """The devices of other pods stay reserved."""
     inventory = Inventory()
     pod_devices = PodDevices(inventory)
-    for pod in ("p", "q", "r"):
+    for pod in ("p", "q"):
         pod_devices.insert(pod, "c", R, held(f"{pod}1"))
-    removed = pod_devices.keep_only({"q", "unknown"})
-    assert [holding.pod_uid for holding in removed] == ["p", "r"]
+    assert [holding.pod_uid for holding in pod_devices.remove_pod("p")] == ["p"]
     assert set(inventory.reserved(R)) == {"q1"}
-    assert pod_devices.keep_only({"q"}) == ()
+    assert pod_devices.remove_pod("p") == ()
 
 
 def test_removing_what_is_not_there_changes_nothing() -> None:

@@ -40,11 +40,6 @@ class ListChange(NamedTuple):
         """Whether the list said what was known."""
         return not (self.appeared or self.changed or self.moved or self.vanished)
 
-    @property
-    def health_changes(self) -> tuple[str, ...]:
-        """Return the devices whose health is another than before, or is no longer known."""
-        return self.appeared + self.changed + self.vanished
-
 
 NO_CHANGE = ListChange()
 

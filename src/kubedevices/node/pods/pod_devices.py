@@ -177,11 +177,6 @@ class PodDevices:
             self._forget(Holder(pod_uid, container), resource, held)
         return removed
 
-    def keep_only(self, active: Collection[str]) -> tuple[Holding, ...]:
-        """Forget all pods that are not among the `active` uids; return what they held."""
-        gone = [pod_uid for pod_uid in self._pods if pod_uid not in active]
-        return tuple(holding for pod_uid in gone for holding in self.remove_pod(pod_uid))
-
     def _forget(self, holder: Holder, resource: str, held: HeldDevices) -> None:
         holders = self._holders[resource]
         for device_id in held.device_ids:
