@@ -338,7 +338,7 @@ async def test_an_odd_health_is_told(plugins: Path, caplog: pytest.LogCaptureFix
         await manager.wait_for(RESOURCE, capacity=2)
     told = [text for text in caplog.messages if "counts as Unhealthy" in text]
     assert told == [
-        f"{RESOURCE}: health 'healthy' counts as Unhealthy, a kubelet knows Healthy and Unhealthy"
+        f"{RESOURCE}: health 'healthy' counts as Unhealthy; the kubelet knows Healthy and Unhealthy"
     ]
 
 

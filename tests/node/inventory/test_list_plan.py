@@ -102,4 +102,4 @@ def test_the_old_list_is_freed_in_slices() -> None:
     for _ in plan.steps():
         pass
     found.replace(after, plan)
-    assert sum(1 for _ in plan.let_go()) >= 10
+    assert sum(1 for _ in plan.free_old()) >= 10

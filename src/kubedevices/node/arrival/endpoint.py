@@ -1,8 +1,8 @@
-"""One connected plugin instance: its calls, its stream of device lists, and when it stopped.
+"""One connected plugin instance: its calls, its stream of device lists, and its end.
 
-Knows one socket and one resource. What a list means is for the inventory; which instance is the
-current one is for the device manager, who is the only caller. Nothing a plugin does here reaches
-another plugin: every call has a deadline, and every stream its own task.
+An endpoint has one socket and one resource. The inventory decides what a list changes, the endpoint
+table which instance is the current one. One plugin cannot disturb another plugin: every call has a
+deadline, and every stream has a task of its own.
 """
 
 import asyncio
@@ -50,27 +50,30 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 RECEIVE_LIMIT = 16 * 1024 * 1024
-"""A kubelet's 4 MiB end a plugin with about 130,000 devices without a word to it."""
+"""Bytes of a message. The kubelet's limit is 4 MiB; it ends the stream of a plugin with about
+130,000 devices, and the plugin gets no error.
+"""
 
 INSTANCE_LIMIT = 8
-"""Live instances of one resource; a rolling update has two. The oldest beyond it is closed."""
+"""Connected instances of one resource; a rolling update has two. The oldest of more is closed."""
 
-# Seconds between two dials: a plugin that registers before it listens does so a moment later.
+# Seconds between two dials: some plugins register a few milliseconds before they listen.
 _FIRST_REDIAL, _LAST_REDIAL = 0.02, 0.5
 _PAUSE_SHARE, _PAUSE_FOR_NOTHING = 3, 0.02
-"""How long a plugin waits after a list, as a multiple of what the list cost us: however much it has
-to say, it gets a quarter of the loop. And the least, in seconds, after a list that said nothing.
+"""The pause before the next list is read: three times the time that this list took. So a plugin
+that floods us with lists uses a quarter of the event loop at most. The second number is the
+shortest pause, in seconds, after a list without a change.
 """
 
 _READING_A_BYTE = 5e-8
-"""Seconds, about: what a list costs before it gets here."""
+"""Seconds that HTTP/2 and gRPC take per byte of a list, about."""
 
 _NO_SOCKET_LIMIT = 1.0
-"""Seconds to wait for a socket that is not there: a plugin that died leaves no socket."""
+"""Seconds to wait for a socket that does not exist: a plugin that has died leaves no socket."""
 
 
 class PluginTimeouts(NamedTuple):
-    """How long a plugin may take to answer, in seconds. A kubelet waits for ever on most."""
+    """Deadlines of calls to a plugin, in seconds. Most calls of the kubelet have no deadline."""
 
     dial: float = 10
     options: float = 10
@@ -80,7 +83,7 @@ class PluginTimeouts(NamedTuple):
 
 
 class EndpointListener(Protocol):
-    """Receives the lists of an endpoint's stream."""
+    """Receives the device lists of an endpoint."""
 
     async def list_received(
         self,
@@ -89,20 +92,20 @@ class EndpointListener(Protocol):
         slices: LoopSlices,
         message: bytes,
     ) -> bool:
-        """Take a new list, which replaces the list before; return whether it changed anything.
+        """Replace the last list by a new list; return whether anything changed.
 
-        Long work is run by `slices`. `message` is the list in bytes.
+        `slices` runs long work. `message` is the encoded list.
         """
 
     def stream_ended(self, endpoint: "Endpoint", reason: str) -> bool:
-        """Take note that the plugin is gone; return whether its next list is still wanted."""
+        """Record that the stream ended; return whether the endpoint should open a new stream."""
 
 
 class Endpoint:
-    """A plugin instance that answered the dial and said what it can do.
+    """A plugin instance that answered the dial and GetDevicePluginOptions.
 
-    Two instances may share resource and socket path, so each gets a `generation` of its own from
-    the endpoint table.
+    Two instances may have the same resource and the same socket path, so the endpoint table gives
+    each instance a `generation` of its own.
     """
 
     def __init__(
@@ -129,13 +132,13 @@ class Endpoint:
         self._idle.set()
 
     def __repr__(self) -> str:
-        """Say which instance this is, in one line."""
+        """Return one line that identifies the instance."""
         state = "stopped" if self.is_stopped else "connected"
         return f"<Endpoint {self.resource} at {self.socket} #{self.generation} {state}>"
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection stands, whatever its stream does."""
+        """Whether the connection is open. The stream of lists may have ended."""
         return self._channel is not None and not self._channel.closed.is_set()
 
     # ------------------------------------------------------------ connecting
@@ -150,10 +153,10 @@ class Endpoint:
         receive_limit: int = RECEIVE_LIMIT,
         needs_options: bool = True,
     ) -> Self:
-        """Dial `socket`, not through links, and ask for the plugin's options.
+        """Dial `socket`, without following links, and ask for the plugin's options.
 
-        Without `needs_options`, a plugin that has no GetDevicePluginOptions has the defaults.
-        Raises `RegistrationError`.
+        With `needs_options=False`, a plugin without GetDevicePluginOptions gets the default
+        options. Raises `RegistrationError`.
         """
         endpoint = cls(
             resource,
@@ -183,7 +186,7 @@ class Endpoint:
         self._identity = channel.server_file
 
     async def _dial(self, timeout: float) -> GrpcChannel:
-        """Dial until the deadline: a plugin may register a moment before it listens."""
+        """Dial until the deadline, because a plugin may register shortly before it listens."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         deadline = began + timeout
@@ -211,7 +214,7 @@ class Endpoint:
     # ------------------------------------------------------------ calls
 
     async def allocate(self, device_ids: tuple[str, ...]) -> ContainerAllocateResponse:
-        """Tell the plugin that a container gets `device_ids`; return its answer."""
+        """Call Allocate for one container with `device_ids`; return the plugin's answer."""
         request = AllocateRequest((ContainerAllocateRequest(device_ids),))
         response = await self.relay_allocate(request)
         if not response.containers:
@@ -226,7 +229,7 @@ class Endpoint:
         return response.containers[0]
 
     async def get_preferred_allocation(self, request: ContainerPreferredRequest) -> tuple[str, ...]:
-        """Return the IDs the plugin would rather give away; `()` when it has no preference."""
+        """Call GetPreferredAllocation; return the preferred IDs, `()` without support."""
         if not self.options.get_preferred_allocation_available:
             return ()
         try:
@@ -236,16 +239,17 @@ class Endpoint:
         return tuple(response.containers[0]) if response.containers else ()
 
     async def pre_start_container(self, device_ids: tuple[str, ...]) -> None:
-        """Tell the plugin that the container holding `device_ids` is about to start."""
+        """Call PreStartContainer for a container with `device_ids`."""
         try:
             await self.relay_pre_start(PreStartContainerRequest(device_ids))
         except (WireError, EndpointStopped) as error:
             raise PreStartFailed(str(error)) from error
 
-    # The three below pass on what another node asks. They raise `WireError` and `EndpointStopped`.
+    # The proxy passes requests of the kubelet on by these three. They raise `WireError` and
+    # `EndpointStopped`.
 
     async def relay_allocate(self, request: AllocateRequest) -> AllocateResponse:
-        """Return the answer as it is."""
+        """Return the plugin's answer unchanged."""
         return await self._call(
             lambda: self._client.allocate(request, timeout=self._timeouts.allocate)
         )
@@ -253,19 +257,19 @@ class Endpoint:
     async def relay_preferred(
         self, request: PreferredAllocationRequest
     ) -> PreferredAllocationResponse:
-        """Return the answer as it is."""
+        """Return the plugin's answer unchanged."""
         return await self._call(
             lambda: self._client.get_preferred_allocation(request, timeout=self._timeouts.preferred)
         )
 
     async def relay_pre_start(self, request: PreStartContainerRequest) -> PreStartContainerResponse:
-        """Return the answer as it is."""
+        """Return the plugin's answer unchanged."""
         return await self._call(
             lambda: self._client.pre_start_container(request, timeout=self._timeouts.pre_start)
         )
 
     async def _call(self, rpc: Callable[[], Awaitable[Answer]]) -> Answer:
-        # As in a kubelet: a plugin whose list nobody reads gets no call.
+        # As in the kubelet: a plugin whose stream has ended gets no calls.
         if self.is_stopped:
             raise EndpointStopped(f"{self.resource} at {self.socket}")
         self._calls += 1
@@ -280,27 +284,27 @@ class Endpoint:
     # ------------------------------------------------------------ the stream
 
     async def follow(self, listener: EndpointListener, *, reopen_for: float = 0) -> None:
-        """Pass the plugin's lists on until its stream ends for good.
+        """Pass the plugin's lists to `listener` until no stream can be opened.
 
-        Some plugins end a stream and never register again. So a lost stream is opened again once,
-        if this succeeds within `reopen_for` seconds and the socket file is still the same. If the
-        new stream ends soon, too, the plugin has to register: else its devices would come and go.
-        With 0 every lost stream is left to the plugin, as in a kubelet.
+        Some plugins end a stream and never register again. So a lost stream is opened again, for
+        `reopen_for` seconds at most and only while the socket file is the same. If the new stream
+        ends early too, the plugin has to register; otherwise its devices would appear and vanish
+        again and again. With 0, a lost stream is never opened again, as in the kubelet.
         """
         loop = asyncio.get_running_loop()
         reopening, was_lost = Reopening(reopen_for), False
         while True:
             opened_at = loop.time()
             reason = await self._read_lists(listener)
-            # `is_stopped` ends with a list, not with a stream: a stream that was opened again and
-            # ended before its first list is no second loss.
+            # The first list of a new stream sets `is_stopped` to False. So a stream that was opened
+            # again and ended before its first list is not reported as a second loss.
             if not was_lost or not self.is_stopped:
                 reopening.lost(opened_at, loop.time())
                 was_lost = self.is_stopped = True
                 if not listener.stream_ended(self, reason):
                     return
             if reopening.ended_early(opened_at, loop.time()):
-                logger.info("%s: its stream ended again, so it has to register", self.resource)
+                logger.info("%s: the stream ended again; the plugin has to register", self.resource)
                 return
             while True:
                 pause = reopening.pause(loop.time())
@@ -311,7 +315,7 @@ class Endpoint:
                     break
 
     async def _read_lists(self, listener: EndpointListener) -> str:
-        """Return why the stream ended."""
+        """Read the stream to its end; return why it ended."""
         lists = self._client.list_messages()
         reader, before = DeviceListReader(), None
         try:
@@ -319,8 +323,7 @@ class Endpoint:
                 self.is_stopped, self.has_listed = False, True
                 slices, is_new = LoopSlices(), False
                 devices = await slices.run(reader.read(message))
-                # The reader returns the same tuple for the same bytes: then there is nothing to
-                # compare.
+                # The reader returns the same tuple for the same bytes: then nothing has changed.
                 if devices is not before:
                     is_new = await listener.list_received(self, devices, slices, message)
                     before = devices
@@ -342,14 +345,14 @@ class Endpoint:
         return "the plugin ended the stream"
 
     async def _pause(self, seconds: float) -> None:
-        """Wait so long, or until the connection ends, which must be told at once."""
+        """Wait, but not after the end of the connection, which must be reported at once."""
         if self._channel is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._channel.closed.wait()
 
     def _owns_socket(self) -> bool:
-        # Another file at this path is another instance, which registers by itself.
+        # A new file at this path belongs to a new instance, which will register.
         return self._identity is not None and FileIdentity.of(self.socket) == self._identity
 
     async def _reconnect(self) -> bool:
@@ -358,16 +361,16 @@ class Endpoint:
         try:
             await self._connect(dial_timeout=1)
         except RegistrationError as error:
-            logger.debug("%s: not back yet: %s", self.resource, error)
+            logger.debug("%s: cannot connect again yet: %s", self.resource, error)
             return False
         return True
 
     # ------------------------------------------------------------ the end
 
     async def close(self, *, grace: float = 0) -> None:
-        """Close the connection, after the calls in flight or `grace` seconds.
+        """Close the connection when all calls have ended, after `grace` seconds at most.
 
-        A successor may have taken over while this instance is still answering an Allocate.
+        A newer instance may have replaced this instance during a call of Allocate.
         """
         try:
             if grace and self._calls:
@@ -377,7 +380,7 @@ class Endpoint:
             logger.warning("%r: closed with calls in flight", self)
         finally:
             self.is_stopped = True
-            # Gives back the descriptor that holds the inode of the socket.
+            # Closes the descriptor that holds the inode of the socket.
             self._identity = None
             if self._channel is not None:
                 await self._channel.close()

@@ -1,8 +1,8 @@
 """Every connected plugin instance, from its registration to the end of its stream.
 
-Makes the connections, owns the task that reads each stream, and tells the inventory and whoever
-listens what happened. An instance is found by resource and generation: what an old one does after
-it was replaced makes no difference to the new one.
+The table connects to plugins, owns the task that reads each stream, and reports lists and losses to
+the inventory and as events. The key of an instance is its resource and its generation, so a
+replaced instance cannot change the state of the instance that replaced it.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from kubedevices.words import counted, some_of
 logger = logging.getLogger(__name__)
 
 PLUGIN_LIMIT = 400
-"""Connections in all. Every one takes two open files, of which a process often has 1,024."""
+"""Connections in all. Each connection needs two open files; many processes may open 1,024."""
 
-# Seconds. A loop may run a timer early by the resolution of its clock, and the inventory gives a
-# resource up only after more than the grace period.
+# Seconds. An event loop may run a timer early by the resolution of its clock, but the inventory
+# removes a resource only if more than the grace period has passed.
 _AFTER_GRACE = 0.005
 _PLANS = 3
-"""How often a list is compared anew because the devices changed meanwhile."""
+"""How often a list is compared in slices if the devices change during the comparison."""
 
 
 class EndpointTable:
-    """The endpoints of one node. Listens to each of them (`EndpointListener`)."""
+    """The endpoints of one node. The table is the `EndpointListener` of each endpoint."""
 
     def __init__(
         self,
@@ -52,20 +52,21 @@ class EndpointTable:
         self._timeouts = timeouts or PluginTimeouts()
         self._receive_limit = receive_limit
         self._endpoints: dict[tuple[str, int], Endpoint] = {}
-        # Dials under way. They count towards the limit, or many at once would go beyond it.
+        # Dials that have not ended. They count for the limit; otherwise many dials at once could
+        # exceed the limit.
         self._connecting = 0
         self._readers: dict[Endpoint, asyncio.Task[None]] = {}
-        # By the new instance, the older ones that are closed when its first list has come.
+        # New instance → the older instances that are closed when its first list has arrived.
         self._replaced: dict[Endpoint, list[Endpoint]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._expiries: dict[str, asyncio.TimerHandle] = {}
 
     def __len__(self) -> int:
-        """How many connections there are."""
+        """Return the number of connections."""
         return len(self._readers)
 
     def find(self, resource: str) -> Endpoint | None:
-        """Return the endpoint that answers calls for `resource`, if it is connected."""
+        """Return the endpoint to call for `resource`, None if no instance is connected."""
         instance = self._inventory.endpoint(resource)
         return self._endpoints.get((resource, instance.generation)) if instance else None
 
@@ -79,7 +80,7 @@ class EndpointTable:
     # ------------------------------------------------------------ plugins come
 
     def expect(self, resource: str) -> None:
-        """Know a resource from before our start: its plugin has the grace period to come back."""
+        """Add a resource from before the start; its plugin may register within the grace period."""
         now = asyncio.get_running_loop().time()
         self._inventory.restore(resource, now)
         self._schedule_expiry(resource, now)
@@ -87,10 +88,10 @@ class EndpointTable:
     async def connect(self, resource: str, socket: Path) -> None:
         """Connect to a plugin that registered; raises `RegistrationError`.
 
-        Nothing changes for the older instance until the new instance has answered.
+        The older instance stays until the new instance has answered.
         """
         connections = len(self._endpoints) + self._connecting
-        # A known resource passes: its plugin restarts, and the connection before goes.
+        # A known resource is accepted: its plugin restarts, and its older connection ends.
         if connections >= PLUGIN_LIMIT and self._inventory.record(resource) is None:
             raise TooManyPlugins(resource, PLUGIN_LIMIT)
         self._connecting += 1
@@ -103,8 +104,8 @@ class EndpointTable:
             )
         finally:
             self._connecting -= 1
-        # No await from here to the start of the reader: whatever counts in the inventory has a
-        # reader.
+        # No await from here to the start of the reader: every instance in the inventory must have a
+        # reader, which reports its end.
         connected = self._inventory.connect(resource, endpoint.options, str(socket))
         endpoint.generation = connected.generation
         for generation in connected.replaced:
@@ -114,16 +115,16 @@ class EndpointTable:
         self._readers[endpoint] = asyncio.create_task(
             self._read(endpoint), name=f"lists of {resource} #{endpoint.generation}"
         )
-        self._bound(resource)
+        self._close_oldest(resource)
         logger.info("%s: registered, %s", resource, socket.name)
         self._events.publish(
             NodeEvent(EventKind.REGISTERED, resource, details={"socket": socket.name})
         )
 
     def _replace(self, old: Endpoint, new: Endpoint) -> None:
-        """Close `old` after the first list of `new`: some plugins count their streams.
+        """Close `old` after the first list of `new`: some plugins exit when they have no stream.
 
-        An instance that never sent a list itself is closed at once.
+        An instance that has sent no list is closed at once.
         """
         heirs = self._replaced.setdefault(new, [])
         heirs += self._replaced.pop(old, [])
@@ -132,7 +133,7 @@ class EndpointTable:
         else:
             self._close(old)
 
-    def _bound(self, resource: str) -> None:
+    def _close_oldest(self, resource: str) -> None:
         generations = sorted(generation for name, generation in self._endpoints if name == resource)
         for generation in generations[:-INSTANCE_LIMIT]:
             logger.warning(
@@ -151,11 +152,11 @@ class EndpointTable:
         slices: LoopSlices,
         _message: bytes = b"",
     ) -> bool:
-        """Take a list of `endpoint`; the lists of replaced instances are ignored."""
+        """Apply a list of `endpoint`. Lists of replaced instances are ignored."""
         plan = await self._plan(endpoint.resource, devices, slices)
         is_news = self._take(endpoint, devices, plan)
         if plan is not None and plan.change is not NO_CHANGE:
-            await slices.run(plan.let_go())
+            await slices.run(plan.free_old())
         return is_news
 
     async def _plan(
@@ -178,30 +179,31 @@ class EndpointTable:
     ) -> bool:
         resource = endpoint.resource
         record = self._inventory.record(resource)
-        # Read before the report, which sets it.
+        # Before the report, which sets `is_listed`.
         is_first = record is None or not record.is_listed
         change = self._inventory.report(resource, endpoint.generation, devices, plan)
         for old in self._replaced.pop(endpoint, ()):
             self._close(old)
         if change is None:
             return False
-        # The devices changed after the plan was made, so the list was compared again in one piece.
+        # The plan was stale, because the devices changed after it was made: the list was compared
+        # again in one step.
         if plan is None or plan.change is not change:
             plan = None
         if not change.is_empty:
             words = plan.words if plan else {device.health for device in devices}
-            _warn_of_oddities(resource, change, words)
+            _warn_of_mistakes(resource, change, words)
         self._publish(resource, change, plan.healths if plan else None, is_first=is_first)
         return is_first or not change.is_empty
 
     def stream_ended(self, endpoint: Endpoint, reason: str) -> bool:
-        """Take note that `endpoint` is gone; say whether it may come back by itself."""
+        """Record that the stream of `endpoint` ended; return whether it may open a new stream."""
         logger.info("%s", ListAndWatchEnded(endpoint.resource, reason))
         self._lose(endpoint, reason)
         return self._endpoints.get((endpoint.resource, endpoint.generation)) is endpoint
 
     def _lose(self, endpoint: Endpoint, reason: str) -> None:
-        """Only the end of the last instance of a resource has consequences."""
+        """Record a lost instance; only the loss of the last instance changes the devices."""
         resource = endpoint.resource
         now = asyncio.get_running_loop().time()
         change = self._inventory.disconnect(resource, endpoint.generation, now)
@@ -210,7 +212,7 @@ class EndpointTable:
             return
         logger.info("%s: disconnected, %s", resource, reason)
         record = self._inventory.record(resource)
-        if record is None or record.stopped_at is None:  # another instance took over
+        if record is None or record.stopped_at is None:  # another instance serves the resource
             self._publish(resource, change, is_first=False)
             return
         self._schedule_expiry(resource, record.stopped_at)
@@ -230,7 +232,7 @@ class EndpointTable:
         *,
         is_first: bool,
     ) -> None:
-        """Tell what changed; `healths` are those of `change.changed`, if they are known."""
+        """Publish a change; `healths` has the health of each `change.changed` device, if known."""
         record = self._inventory.record(resource)
         if record is None:
             return
@@ -252,7 +254,7 @@ class EndpointTable:
     # ------------------------------------------------------------ plugins go
 
     def disconnect(self, resource: str, socket: Path, reason: str = "its socket is gone") -> None:
-        """Close every instance at `socket`; other instances of the resource stay."""
+        """Close every instance at `socket`; other instances of the resource stay connected."""
         for endpoint in self._at(resource, socket):
             self._lose(endpoint, reason)
             self._close(endpoint)
@@ -260,15 +262,15 @@ class EndpointTable:
     async def _read(self, endpoint: Endpoint) -> None:
         try:
             await endpoint.follow(self, reopen_for=self._inventory.grace_period)
-        except Exception as error:  # a bug of ours must not look like a healthy plugin
+        except Exception as error:  # a defect of ours must not leave a plugin that looks healthy
             logger.exception("%r: reading its lists failed", endpoint)
             self._lose(endpoint, f"internal error: {error}")
         self._close(endpoint)
 
     def _close(self, endpoint: Endpoint) -> None:
-        """Let go of `endpoint` for good, after the calls it is still answering."""
+        """Remove `endpoint`, and close its connection when its calls have ended."""
         key = (endpoint.resource, endpoint.generation)
-        # Out of the table first: no new call reaches an instance that only finishes its old ones.
+        # Remove it from the table first, so that the instance gets no new calls.
         if self._endpoints.get(key) is endpoint:
             del self._endpoints[key]
             self._inventory.forget(*key)
@@ -277,7 +279,7 @@ class EndpointTable:
         reader = self._readers.pop(endpoint, None)
         if reader is None:
             return
-        # `_read` ends here by itself: to cancel it would cancel this very call.
+        # If `_read` is the caller, its task ends anyway; `cancel` would cancel this call.
         if reader is not asyncio.current_task():
             reader.cancel()
         closing = asyncio.create_task(
@@ -287,7 +289,7 @@ class EndpointTable:
         closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close every connection; the devices of all plugins are unhealthy from now on."""
+        """Close every connection; then the devices of all plugins are unhealthy."""
         readers, self._readers = self._readers, {}
         for endpoint, reader in readers.items():
             reader.cancel()
@@ -323,15 +325,15 @@ class EndpointTable:
             timer.cancel()
 
 
-def _warn_of_oddities(resource: str, change: ListChange, words: Collection[str]) -> None:
+def _warn_of_mistakes(resource: str, change: ListChange, words: Collection[str]) -> None:
     if change.duplicates:
         twice = counted(change.duplicates, "device")
         logger.warning("%s: the list names %s twice", resource, twice)
-    if odd := {*words} - set(Health):
+    if unknown := {*words} - set(Health):
         logger.warning(
-            "%s: health %s counts as %s, a kubelet knows %s",
+            "%s: health %s counts as %s; the kubelet knows %s",
             resource,
-            some_of(sorted(map(repr, odd))),
+            some_of(sorted(map(repr, unknown))),
             Health.UNHEALTHY,
             " and ".join(Health),
         )

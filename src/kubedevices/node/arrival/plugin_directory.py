@@ -1,7 +1,7 @@
-"""Makes the directories of a node ready: who may use them, and what a predecessor left behind.
+"""Prepares the directories of a node at its start: creates, locks and cleans them.
 
-Only for starting: the registration server binds `kubelet.sock` afterwards. Nothing is deleted
-before it is sure that no other kubelet or node lives here.
+The registration server binds `kubelet.sock` afterwards. No file is deleted before it is sure that
+no other kubelet or node serves the directory.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ LOCK_NAME = "lock"
 def prepare_plugin_directory(socket_path: Path) -> None:
     """Create the directory of `socket_path`, or clean it; raises `CannotAsk`.
 
-    Raises `SocketInUse` and touches nothing when somebody accepts on `socket_path`.
+    Raises `SocketInUse` and changes nothing if a process listens on `socket_path`.
     """
     claim_plugin_directory(socket_path)
     clean_plugin_directory(socket_path.parent)
@@ -60,13 +60,13 @@ def make_directory(directory: Path, mode: int) -> None:
 
 
 def accepts_connections(path: Path) -> bool:
-    """Whether somebody listens on the Unix socket `path`; does not wait."""
+    """Whether a process listens on the Unix socket `path`. Does not wait."""
     found = FileIdentity.of(path)
     if found is None or not found.is_socket:
-        return False  # a link to a socket elsewhere is nobody's here
+        return False  # a link to a socket in another directory does not count
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
-            # By the file that was looked at: its name may lead elsewhere by now.
+            # Through the inspected file: the name may lead to another file by now.
             probe.connect(found.place)
         except BlockingIOError:
             return True  # a listener, with a full backlog
@@ -78,10 +78,11 @@ def accepts_connections(path: Path) -> bool:
 
 
 def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None:
-    """Delete the sockets in `directory`: plugins watch for that, and register again.
+    """Delete the sockets in `directory`. Plugins watch the directory, and register again.
 
-    With `every_file` every other file but the kubelet's checkpoint goes too, as in kubelets before
-    1.33. Folders stay. Raises `CannotAsk` at the end when something could not be deleted.
+    With `every_file`, all other files except the kubelet's checkpoint are deleted too, as by
+    kubelets before 1.33. Folders stay. Raises `CannotAsk` at the end if a file could not be
+    deleted.
     """
     problems = []
     remove_leftovers(directory, CHECKPOINT_NAME)
@@ -90,14 +91,14 @@ def clean_plugin_directory(directory: Path, *, every_file: bool = False) -> None
     except OSError as error:
         raise CannotAsk(f"cannot read {directory}: {error.strerror}") from error
     for entry in entries:
-        # The checkpoint, and the damaged ones that were put aside under longer names.
+        # The checkpoint, and damaged checkpoints, which have longer names.
         if entry.name.startswith(CHECKPOINT_NAME):
             continue
         try:
             if _is_left_over(entry, every_file=every_file):
                 entry.unlink()
         except FileNotFoundError:
-            continue  # its owner was faster
+            continue  # its owner has deleted it
         except OSError as error:
             problems.append(f"{entry.name}: {error.strerror}")
     if problems:
@@ -108,16 +109,16 @@ def _is_left_over(entry: Path, *, every_file: bool) -> bool:
     if every_file:
         return not stat.S_ISDIR(entry.lstat().st_mode)
     try:
-        # Through links, as kubelets from 1.33 do: a link to a socket goes too.
+        # Through links, as kubelets from 1.33 do: a link to a socket is deleted too.
         return stat.S_ISSOCK(entry.stat().st_mode)
     except OSError:
-        return False  # a link that leads nowhere, or to itself, is nobody's socket
+        return False  # a link to no file or to itself is not a socket
 
 
 class StateLock:
-    """Keeps a second process out of a state directory. Ends with the process, however that ends.
+    """A lock that keeps a second process out of a state directory. It ends with the process.
 
-    Programs of several kinds, each with a lock of another `name`, can share a directory.
+    Different programs can share a directory: each has a lock of another `name`.
     """
 
     def __init__(self, state_dir: Path, name: str = LOCK_NAME, *, program: str = "node") -> None:
@@ -125,9 +126,9 @@ class StateLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; raises `DirectoryInUse` when another process has it."""
+        """Take the lock; raises `DirectoryInUse` if another process has it."""
         try:
-            # Not truncated before it is locked: until then it names the process that has the lock.
+            # Without O_TRUNC: until we have the lock, the file names the process that has it.
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise CannotAsk(f"cannot open {self._path}: {error.strerror}") from error
@@ -140,13 +141,13 @@ class StateLock:
         except OSError as error:
             os.close(file)
             raise CannotAsk(f"cannot lock {self._path}: {error.strerror}") from error
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+        with contextlib.suppress(OSError):  # a full disk: the lock is held even without the text
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
 
     def release(self) -> None:
-        """Give the lock up; harmless when it is not held."""
+        """Release the lock, if it is held."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,7 +1,7 @@
 """Registers the plugins whose sockets appear in the plugin registry directory.
 
-The other way in: here the node comes to the plugin, so that a plugin need not notice a restart of
-the node. Nothing in the directory is ever removed by us. `registry_state` decides what to do.
+Here the node calls the plugin, and the plugin does not have to notice a restart of the node. No
+file in the directory is ever removed. `registry_state` decides which sockets to register.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ DEVICE_PLUGIN = "DevicePlugin"
 
 @dataclass(frozen=True)
 class WatcherTiming:
-    """Seconds. The kubelet gives GetInfo one second, which is too short on a busy node."""
+    """Times in seconds. The kubelet waits one second for GetInfo: too short on a busy node."""
 
     interval: float = 1.0
     dial: float = 10.0
@@ -52,20 +52,20 @@ class WatcherTiming:
 
 
 class PluginHandler(Protocol):
-    """Takes in the plugins of one type."""
+    """Accepts the plugins of one type."""
 
     def explain(self, info: PluginInfo) -> RegistrationError | None:
-        """Return why a plugin that says `info` is not accepted, or None."""
+        """Return why a plugin with this `info` is not accepted, or None."""
 
     async def connect(self, info: PluginInfo, socket: Path) -> None:
-        """Take in a plugin that serves at `socket`; raises `RegistrationError`."""
+        """Connect to a plugin that serves at `socket`; raises `RegistrationError`."""
 
     def disconnect(self, name: str, socket: Path) -> None:
-        """Let it go: the socket by which it was found is gone."""
+        """Disconnect a plugin whose registration socket is gone."""
 
 
 class DevicePlugins:
-    """Takes in device plugins; `connect` and `disconnect` are the endpoint table's."""
+    """Accepts device plugins; `connect` and `disconnect` are methods of the endpoint table."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class DevicePlugins:
 def device_plugins(
     connect: Callable[[str, Path], Awaitable[None]], disconnect: Callable[[str, Path], None]
 ) -> Mapping[str, PluginHandler]:
-    """Return the handlers of a node that takes in device plugins only."""
+    """Return the handlers of a node that accepts only device plugins."""
     return {DEVICE_PLUGIN: DevicePlugins(connect, disconnect)}
 
 
 class PluginWatcher:
-    """Watches `directory` and what is below it; `handlers` by the type that a plugin says."""
+    """Watches `directory` and its subdirectories; `handlers` has a handler per plugin type."""
 
     def __init__(
         self,
@@ -108,16 +108,16 @@ class PluginWatcher:
         self._operations: set[asyncio.Task[None]] = set()
 
     def counts(self) -> dict[Path, tuple[int, int]]:
-        """Return per socket path whether it is desired and whether it is registered, as 1 or 0."""
+        """Return for each socket path 1 or 0 for desired and for registered."""
         return self._state.counts()
 
     async def start(self) -> None:
-        """Make the directory and look for plugins from now on; raises `CannotAsk`."""
+        """Create the directory and begin to look for plugins; raises `CannotAsk`."""
         make_directory(self.directory, 0o750)
         self._loop_task = asyncio.create_task(self._watch(), name=f"plugins in {self.directory}")
 
     async def stop(self) -> None:
-        """Stop looking; the plugins that are registered stay so."""
+        """Stop looking for plugins; registered plugins stay registered."""
         tasks = [*self._operations, *([self._loop_task] if self._loop_task else [])]
         self._loop_task = None
         for task in tasks:
@@ -128,10 +128,10 @@ class PluginWatcher:
         while True:
             try:
                 self._act_on(find_sockets(self.directory))
-            except OSError as error:  # which says nothing about the plugins
+            except OSError as error:  # the plugins may still be there, so none is disconnected
                 logger.warning("%s cannot be read now: %s", self.directory, error.strerror)
-            # A look per second instead of file events: a kubelet's reconcile loop acts once a
-            # second as well.
+            # One look per second and no file events: the kubelet's reconcile loop also acts once a
+            # second.
             await asyncio.sleep(self._timing.interval)
 
     def _act_on(self, found: dict[Path, FileIdentity]) -> None:
@@ -159,7 +159,7 @@ class PluginWatcher:
         except (RegistrationError, WireError) as error:
             pause = self._state.failed(path, loop.time())
             logger.warning("%s (again in %.1f s)", error, pause)
-        except Exception:  # a bug of ours must not leave the plugin behind for ever
+        except Exception:  # after a defect of ours, the plugin is tried again
             logger.exception("registering %s failed", path)
             self._state.failed(path, loop.time())
         else:
@@ -178,7 +178,7 @@ class PluginWatcher:
             except KubedevicesError as error:
                 raise GetInfoFailed(str(path), str(error)) from error
             socket = Path(info.endpoint) if info.endpoint else path
-            # A kubelet does not join this path with any directory: a plugin may serve elsewhere.
+            # As in the kubelet, this is a whole path: a plugin may serve in another directory.
             plugin = RegisteredPlugin(info.name, socket, info.type)
             try:
                 await self._accept(path, info, socket)
@@ -187,9 +187,9 @@ class PluginWatcher:
                     await self._notify(client, path, str(error))
                 raise
             try:
-                # As kubelets do from 1.36 on (kubernetes#133335): a plugin that could not be told
-                # is undone and tried again. Earlier ones leave it half registered until its socket
-                # is made anew.
+                # As kubelets from 1.36 on (kubernetes#133335): a plugin that could not be notified
+                # is disconnected and tried again. Earlier kubelets leave it half registered until
+                # its socket is created again.
                 await self._notify(client, path, "")
             except NotifyFailed:
                 self._handlers[info.type].disconnect(info.name, socket)
@@ -217,7 +217,7 @@ class PluginWatcher:
 
 
 def explain_plugin(info: PluginInfo) -> RegistrationError | None:
-    """Return why a device plugin that says `info` is not accepted, or None."""
+    """Return why a device plugin with this `info` is not accepted, or None."""
     if API_VERSION not in info.supported_versions:
         return VersionNotSupportedByPlugin(API_VERSION, info.supported_versions)
     if not is_resource_name(info.name):
@@ -228,10 +228,10 @@ def explain_plugin(info: PluginInfo) -> RegistrationError | None:
 
 
 def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
-    """Return every socket in `directory` and below, with which file it is.
+    """Return every socket in `directory` and its subdirectories, with the identity of the file.
 
-    Names that begin with a dot are skipped: their owners have not finished them. Links are not
-    followed. Raises `OSError`, but a folder that is gone or closed to us counts as empty.
+    Names that begin with a dot are skipped, because their owners have not finished them. Links are
+    not followed. Raises `OSError`; a folder that is gone or not permitted counts as empty.
     """
 
     def failed(error: OSError) -> None:
@@ -240,7 +240,7 @@ def find_sockets(directory: Path) -> dict[Path, FileIdentity]:
 
     found: dict[Path, FileIdentity] = {}
     for folder, folders, names in os.walk(directory, onerror=failed):
-        # Changed in place, because os.walk goes on with this very list.
+        # Changed in place, because os.walk continues with this list object.
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(folder, name)

@@ -1,8 +1,8 @@
-"""The Registration service on kubelet.sock: how a plugin arrives.
+"""The Registration service on kubelet.sock: a plugin calls Register.
 
-Checks what a plugin says and hands resource and socket on; connecting is the device manager's.
-`kubelet.sock` appears by rename of a socket that already listens, because plugins that watch the
-directory dial at once, and some die when they are refused.
+The service checks the request and passes resource and socket to the device manager, which connects
+to the plugin. `kubelet.sock` appears by the rename of a socket that already listens, because
+plugins that watch the directory dial at once, and some plugins exit if the dial is refused.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from kubedevices.wire.unix_grpc import GrpcServer
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[str, Path], Awaitable[None]]
-"""Takes resource and socket; returns when the plugin answered; raises `RegistrationError`."""
+"""Connects to the plugin of a resource at a socket; raises `RegistrationError`."""
 
 Refused = Callable[[RegisterRequest, RegistrationError], None]
-"""Told of every plugin that was not accepted, and why."""
+"""Called with each refused request and the reason."""
 
 # Bytes of a file name on Linux.
 _NAME_MAX = 255
 _ACCEPTED_LIMIT = 1000
 
 _LONGEST_TEXT = 1024
-"""Characters; no version, name or endpoint is so long, and longer texts only cost memory."""
+"""Characters. No version, name or endpoint is longer; longer texts only use memory."""
 
 
 class RegistrationServer:
@@ -61,9 +61,8 @@ class RegistrationServer:
         self._server = GrpcServer(registration_methods(self), name="kubelet.sock")
         self._is_serving = False
         self._accepted: set[str] = set()
-        # By resource and endpoint, registrations whose caller has hung up; `register` says why they
-        # go on.
-        self._abandoned: dict[tuple[str, str], asyncio.Task[None]] = {}
+        # Resource and endpoint → the registration of a caller that has hung up, see `register`.
+        self._in_background: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     @property
     def is_serving(self) -> bool:
@@ -71,7 +70,7 @@ class RegistrationServer:
         return self._is_serving and self._server.owns_socket()
 
     async def start(self) -> None:
-        """Listen; raises `CannotAsk`, of which `ListenFailed` has the kubelet's words."""
+        """Listen; raises `CannotAsk` (`ListenFailed` with the wording of the kubelet)."""
         try:
             await self._server.start(self.socket, by_rename=True)
         except (SocketInUse, SocketPathTooLong):
@@ -81,46 +80,47 @@ class RegistrationServer:
         self._is_serving = True
 
     async def stop(self) -> None:
-        """End every connection and remove the socket; harmless when repeated."""
+        """End every connection and remove the socket. A second call does nothing."""
         self._is_serving = False
-        # After `_is_serving`: calls that this cancels belong to a stop, and must not go on alone.
+        # After `_is_serving = False`: `register` then knows that its call was cancelled by the stop
+        # and not by its caller.
         await self._server.stop()
-        abandoned = [*self._abandoned.values()]
-        for task in abandoned:
+        tasks = [*self._in_background.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*abandoned, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def register(self, request: RegisterRequest) -> None:
-        """Check `request` and connect to the plugin; the reply says that both are done.
+        """Check `request` and connect to the plugin; the answer is sent after both.
 
-        If the caller hangs up, the registration goes on, as in a kubelet: the plugin is registered
-        all the same. If the plugin died, the node reports at once what the plugin did last. A
-        second call for the same resource and endpoint replaces the abandoned registration.
+        If the caller hangs up, the registration continues in the background, as in the kubelet. If
+        the plugin has died, the node reports the loss at once. A second call with the same resource
+        and endpoint replaces the registration in the background.
 
-        `request.options` is ignored, as the kubelet does: what a plugin can do is asked of it.
+        `request.options` is ignored, as in the kubelet, which asks the plugin for its options.
         """
         request = _bounded(request)
         key = request.resource_name, request.endpoint
-        if abandoned := self._abandoned.pop(key, None):
-            abandoned.cancel()
+        if earlier := self._in_background.pop(key, None):
+            earlier.cancel()
         task = asyncio.create_task(self._take(request), name=f"registration of {key[0]}")
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if self._is_serving:  # the caller has left
-                self._go_on_alone(key, task)
+            if self._is_serving:  # the caller has hung up
+                self._continue_in_background(key, task)
             else:
                 task.cancel()
             raise
 
-    def _go_on_alone(self, key: tuple[str, str], task: "asyncio.Task[None]") -> None:
+    def _continue_in_background(self, key: tuple[str, str], task: "asyncio.Task[None]") -> None:
         def forget(task: asyncio.Task[None]) -> None:
             if not task.cancelled():
-                task.exception()  # a refusal, which has been told
-            if self._abandoned.get(key) is task:
-                del self._abandoned[key]
+                task.exception()  # a refusal, which was reported in `_take`
+            if self._in_background.get(key) is task:
+                del self._in_background[key]
 
-        self._abandoned[key] = task
+        self._in_background[key] = task
         task.add_done_callback(forget)
 
     async def _take(self, request: RegisterRequest) -> None:
@@ -141,31 +141,31 @@ class RegistrationServer:
             raise
 
     def _count(self, request: RegisterRequest) -> None:
-        """Count a call that is over: by its resource, if a plugin of it was ever accepted.
+        """Count a call under its resource, if a plugin of the resource was accepted before.
 
-        Anybody may call with any name, and a counter with a name stays for ever.
+        Other names are counted together: any process may call with any name, and a counter stays.
         """
         name = request.resource_name
         self._metrics.count(REGISTRATIONS, name if name in self._accepted else OTHER)
 
     def plugin_socket(self, endpoint: str) -> Path:
-        """Return the path meant by `endpoint`; raises `BadEndpoint`.
+        """Return the path of the socket `endpoint`; raises `BadEndpoint`.
 
-        The kubelet joins and cleans the path, so that `..` can leave the directory.
+        The endpoint must be a file name. In the kubelet, `..` can lead out of the directory.
         """
         directory = self.socket.parent
         is_name = endpoint not in ("", ".", "..") and not {"/", "\0"} & set(endpoint)
         if not is_name or len(endpoint.encode()) > _NAME_MAX:
             raise BadEndpoint(endpoint)
-        # For a clear message only: the dial follows no links either. A link in a directory that
-        # every plugin pod may write to could lead to any socket of the host.
+        # Only for a clear message: the dial does not follow links. Every plugin pod may create a
+        # link in the directory, and the link could lead to any socket of the host.
         if (directory / endpoint).is_symlink():
             raise BadEndpoint(endpoint, "it must be a socket, not a link to one")
         return directory / endpoint
 
 
 def _bounded(request: RegisterRequest) -> RegisterRequest:
-    """Return `request` with over-long texts cut off; such texts are refused later anyway."""
+    """Return `request` with texts of a limited length. The checks refuse longer texts later."""
     return request._replace(
         version=_cut(request.version),
         endpoint=_cut(request.endpoint),
@@ -178,7 +178,7 @@ def _cut(text: str) -> str:
 
 
 def registration_socket(socket_dir: Path) -> Path:
-    """Return the path of kubelet.sock in `socket_dir`; raises `CannotAsk` if it is impossible."""
+    """Return the path of kubelet.sock in `socket_dir`; raises `CannotAsk` if it is not usable."""
     path = socket_dir / KUBELET_SOCKET_NAME
     if not path.is_absolute():
         raise BadSocketPath(str(path))

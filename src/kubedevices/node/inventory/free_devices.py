@@ -1,8 +1,8 @@
-"""The free devices of one resource, per set of NUMA nodes, each set in natural order.
+"""The free devices of one resource, by their NUMA nodes, in natural order.
 
-For the inventory, which keeps them up to date, and the allocator, which looks. Taking n of any
-number of devices costs what n costs. Order is only made when somebody first asks for devices: a
-list of 100,000 that nobody allocates from is never sorted.
+The inventory keeps them up to date; the allocator chooses from them. The time to take n devices
+depends on n only, not on the number of devices. The devices are sorted when devices are taken for
+the first time, so a list of 100,000 devices without an allocation is never sorted.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from itertools import chain, islice
 from kubedevices.device import ReportedDevice, natural_key
 from kubedevices.numa import mask_of
 
-# Keys of a block. An insertion moves a thousand keys at most, and 100,000 devices are 200 blocks.
+# Keys of a block. An insertion moves 1,024 keys at most; 100,000 devices have 200 blocks.
 _BLOCK = 512
 
 _Key = tuple[str, str]
@@ -23,14 +23,15 @@ def _key(device_id: str) -> _Key:
 
 
 def mask_of_device(device: ReportedDevice) -> int:
-    """Return the NUMA nodes of `device` as bits; 0 when it has none."""
+    """Return the NUMA nodes of `device` as a bit mask, 0 if it has none."""
     return mask_of(device.numa_nodes) if device.numa_nodes else 0
 
 
 class SortedIds:
     """A set of device IDs in natural order, as a list of short sorted blocks.
 
-    `_last` has a key for each block: no key of the block is larger, and all keys after it are.
+    `_last` has a key for each block, which is at least as large as the largest key of the block and
+    smaller than all keys of the next block.
     """
 
     __slots__ = ("_blocks", "_ids", "_last")
@@ -47,7 +48,7 @@ class SortedIds:
         return device_id in self._ids
 
     def add(self, device_id: str) -> None:
-        """Put in `device_id`; nothing happens when it is there."""
+        """Add `device_id`, if it is not in the set."""
         if device_id in self._ids:
             return
         self._ids.add(device_id)
@@ -67,7 +68,7 @@ class SortedIds:
             self._last[index] = block[-1]
 
     def discard(self, device_id: str) -> None:
-        """Take out `device_id`; nothing happens when it is not there."""
+        """Remove `device_id`, if it is in the set."""
         if device_id not in self._ids:
             return
         self._ids.remove(device_id)
@@ -81,7 +82,7 @@ class SortedIds:
             del self._blocks[index], self._last[index]
 
     def first(self, count: int) -> list[_Key]:
-        """Return the first `count` keys, or all when there are fewer."""
+        """Return the first `count` keys, or all keys if there are fewer."""
         return list(islice(chain.from_iterable(self._sorted()), max(count, 0)))
 
     def __iter__(self) -> Iterator[str]:
@@ -97,7 +98,7 @@ class SortedIds:
 
 
 class FreeDevices:
-    """Free devices by the set of NUMA nodes they are on, given as a bit mask; 0 means no node."""
+    """Free devices by the bit mask of their NUMA nodes; the mask 0 means no NUMA node."""
 
     __slots__ = ("_groups",)
 
@@ -106,7 +107,7 @@ class FreeDevices:
 
     @classmethod
     def of(cls, devices: Iterable[tuple[str, int]]) -> "FreeDevices":
-        """Make it of device IDs with their masks."""
+        """Return the free devices from device IDs with their masks."""
         ids: dict[int, list[str]] = {}
         for device_id, mask in devices:
             ids.setdefault(mask, []).append(device_id)
@@ -116,14 +117,14 @@ class FreeDevices:
         return sum(map(len, self._groups.values()))
 
     def add(self, device_id: str, mask: int) -> None:
-        """Let `device_id` be free."""
+        """Add a free device."""
         group = self._groups.get(mask)
         if group is None:
             group = self._groups[mask] = SortedIds()
         group.add(device_id)
 
     def discard(self, device_id: str, mask: int) -> None:
-        """Let `device_id` not be free."""
+        """Remove a device that is not free any more."""
         group = self._groups.get(mask)
         if group is not None:
             group.discard(device_id)
@@ -131,26 +132,26 @@ class FreeDevices:
                 del self._groups[mask]
 
     def contains(self, device_id: str, mask: int) -> bool:
-        """Whether `device_id`, which is on the nodes of `mask`, is free."""
+        """Whether `device_id`, a device with this mask, is free."""
         return mask in self._groups and device_id in self._groups[mask]
 
     def counts(self) -> dict[int, int]:
-        """Return how many devices are free per mask."""
+        """Return the number of free devices per mask."""
         return {mask: len(group) for mask, group in self._groups.items()}
 
     def count(self, wanted: Callable[[int], bool]) -> int:
-        """Return how many devices are free on masks that are `wanted`."""
+        """Return the number of free devices whose mask is `wanted`."""
         return sum(len(group) for mask, group in self._groups.items() if wanted(mask))
 
     def first(self, count: int, wanted: Callable[[int], bool] = lambda _: True) -> list[str]:
-        """Return the first `count` free devices on `wanted` masks, in natural order."""
+        """Return the first `count` free devices whose mask is `wanted`, in natural order."""
         groups = [group for mask, group in self._groups.items() if wanted(mask)]
-        # Most resources have one group: no device has a NUMA node, or all have the same.
+        # Most resources have one group: no device has a NUMA node, or all have the same node.
         if len(groups) == 1:
             return [device_id for _, device_id in groups[0].first(count)]
         keys = sorted(chain.from_iterable(group.first(count) for group in groups))
         return [device_id for _, device_id in keys[: max(count, 0)]]
 
     def all(self, wanted: Callable[[int], bool] = lambda _: True) -> list[str]:
-        """Return all free devices on `wanted` masks, in natural order."""
+        """Return all free devices whose mask is `wanted`, in natural order."""
         return self.first(len(self), wanted)

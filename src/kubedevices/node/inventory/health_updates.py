@@ -1,7 +1,8 @@
-"""Which pods have to be looked at again because the health of their devices changed (KEP-4680).
+"""A queue of the pods whose devices changed their health, for a reporter of pod statuses
+(KEP-4680).
 
-A queue for whoever reports pod statuses. A kubelet looks for owners by device ID alone, over all
-resources, and says nothing when a device vanishes or its plugin goes; here both count.
+The kubelet finds the pods by device ID alone, in all resources. It reports nothing if a device
+vanishes or if the plugin is lost. Here the resource counts too, and both are reported.
 """
 
 import logging
@@ -12,12 +13,12 @@ from kubedevices.node.pods.pod_devices import PodDevices
 
 logger = logging.getLogger(__name__)
 
-# The length of a kubelet's channel, which drops updates that find it full.
+# The length of the kubelet's channel. The kubelet drops updates if the channel is full.
 QUEUE_LIMIT = 100
 
 
 class HealthUpdates:
-    """Sets of pod uids, one per list that changed something; at most a hundred are kept."""
+    """Sets of pod uids, one per change of devices; `QUEUE_LIMIT` sets at most are stored."""
 
     def __init__(self, events: EventSource, pod_devices: PodDevices) -> None:
         self._pod_devices = pod_devices
@@ -35,7 +36,7 @@ class HealthUpdates:
         return self._queue.pop(0)
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop following the events."""
         self._events.unlisten(self._take)
         self._wake.close()
 
@@ -56,7 +57,7 @@ class HealthUpdates:
                 return list(event.details["devices"])
             case EventKind.LIST_CHANGED:
                 return [*event.details["appeared"], *event.details["vanished"]]
-            # Nobody vouches for any device of the resource now; a kubelet says nothing here.
+            # No plugin lists the devices of the resource now. The kubelet reports nothing here.
             case EventKind.DISCONNECTED | EventKind.REMOVED:
                 return self._pod_devices.reserved().get(event.resource, ())
         return ()

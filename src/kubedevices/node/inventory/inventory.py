@@ -1,10 +1,10 @@
-"""All resources of the node: their devices, the plugin instances behind them, what is reserved.
+"""All resources of the node: their devices, their plugin instances and their reserved devices.
 
-One record per resource. Pure: the device manager tells it what happened and when (`now`), and asks.
-What one list means is for `resource_devices`; who holds which device for `pod_devices`.
+There is one record per resource. The module is pure: the time is the argument `now`. For the
+devices of one resource see `resource_devices`; `pod_devices` knows which pod holds which device.
 
-Several instances of a plugin may be connected at once, as in a rolling update. The newest that has
-sent a list counts; only when the last one ends is the resource lost.
+Several instances of a plugin may be connected at once, for example in a rolling update. The list of
+the newest instance that has sent a list counts. The resource is lost when its last instance ends.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.inventory.resource_devices import ResourceDevices
 
 GRACE_PERIOD = 300.0
-"""Seconds a resource stays in the capacity after its plugin went away."""
+"""Seconds for which the devices of a lost plugin stay in the capacity."""
 
-# How many ended instances are kept, in case their stream opens again. A bound, because a plugin may
-# register without end.
+# Ended instances that are remembered, because their stream may be opened again. There is a limit,
+# because a plugin may register again and again.
 _REMEMBERED = 64
 
 
 class Instance:
-    """One registration of a plugin, counted by `generation`; `options` is None when unknown."""
+    """One registration of a plugin, numbered by `generation`; `options` is None if unknown."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class Instance:
 
 
 class Connected(NamedTuple):
-    """A new instance, and the generations on the same socket that it took over from."""
+    """A new instance, and the instances on the same socket that it replaced, as generations."""
 
     generation: int
     replaced: tuple[int, ...] = ()
 
 
 class Capacity(NamedTuple):
-    """Devices and healthy devices per resource, and the resources just given up."""
+    """Devices and healthy devices per resource, and the resources that were just removed."""
 
     capacity: dict[str, int]
     allocatable: dict[str, int]
@@ -56,10 +56,10 @@ class Capacity(NamedTuple):
 
 
 class ResourceRecord:
-    """What is known about one resource.
+    """One resource: its devices and its plugin instances.
 
-    `is_listed`: it has a device list, if only an empty one from before our start.
-    `has_reported`: a plugin sent a list since our start, so its devices can be trusted.
+    `is_listed`: the resource has a device list. A resource from before the start of the node has an
+    empty list. `has_reported`: a plugin has sent a list since the start of the node.
     """
 
     def __init__(self, name: str, devices: ResourceDevices) -> None:
@@ -71,12 +71,14 @@ class ResourceRecord:
 
     @property
     def live(self) -> list[Instance]:
-        """Instances with a connection, oldest first."""
+        """The connected instances, oldest first."""
         return [instance for _, instance in sorted(self.instances.items()) if instance.is_live]
 
     @property
     def endpoint(self) -> Instance | None:
-        """The instance to call: the one whose list counts, else the newest, else the last."""
+        """The instance to call: the connected instance whose list counts, or the newest connected
+        instance, or the last instance that was connected.
+        """
         if self.serving is not None and self.serving.is_live:
             return self.serving
         live = self.live
@@ -84,48 +86,48 @@ class ResourceRecord:
 
 
 class Inventory:
-    """Every resource that a plugin of this node offers, or offered until a short time ago."""
+    """Every resource of a connected plugin, or of a plugin that is lost since the grace period."""
 
     def __init__(self, *, grace_period: float = GRACE_PERIOD) -> None:
         self.grace_period = grace_period
         self._records: dict[str, ResourceRecord] = {}
-        # By resource and device, how many reasons there are: for a moment a device has two, when a
-        # reservation becomes a holding.
+        # Resource → device → number of reservations. A device has two while the reservation of an
+        # admission becomes the holding of a container.
         self._reserved: dict[str, dict[str, int]] = {}
-        # By generation, instances of resources that were given up after the grace period. `_remove`
-        # puts them in, `report` takes one out when its stream brings a list after all.
+        # Generation → instance of a resource that was removed after the grace period. `_remove`
+        # adds instances. `report` takes an instance back if its stream brings a list later.
         self._lost: dict[int, Instance] = {}
-        # Counted over all resources, so that a generation alone names an instance.
+        # One counter for all resources, so that each generation is unique.
         self._generation = 0
 
     def __repr__(self) -> str:
         return f"<Inventory of {len(self._records)} resources>"
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of all resources that have, or soon will have, a list."""
+        """Iterate over the names of all resources, also those without a list yet."""
         return iter(self._records)
 
     # ------------------------------------------------------------ reading
 
     def record(self, resource: str) -> ResourceRecord | None:
-        """Return the record of `resource`; None when no plugin offers it."""
+        """Return the record of `resource`; None if no plugin offers the resource."""
         return self._records.get(resource)
 
     def is_known(self, resource: str) -> bool:
-        """Whether pods that ask for `resource` get devices from here.
+        """Whether pods that request `resource` get devices from here.
 
-        True from the registration on. A kubelet waits for the first list, and until then starts
-        such pods without their devices.
+        True from the registration on. In the kubelet it is true from the first list on: before the
+        list, the kubelet starts such pods without devices.
         """
         return resource in self._records or bool(self._reserved.get(resource))
 
     def has_reported(self, resource: str) -> bool:
-        """Whether a plugin has listed devices of `resource` since our start."""
+        """Whether a plugin has sent a list of `resource` since the start of the node."""
         record = self._records.get(resource)
         return record is not None and record.has_reported
 
     def endpoint(self, resource: str) -> Instance | None:
-        """Return the instance to call for `resource`, which may be a stopped one."""
+        """Return the instance to call for `resource`; the instance may be stopped."""
         record = self._records.get(resource)
         return record.endpoint if record is not None else None
 
@@ -134,7 +136,7 @@ class Inventory:
         return self._devices(resource).devices
 
     def healthy(self, resource: str) -> Collection[str]:
-        """Return the healthy devices, free or not."""
+        """Return the healthy devices, free and reserved."""
         return self._devices(resource).healthy
 
     def health(self, resource: str, device_id: str) -> str:
@@ -160,7 +162,7 @@ class Inventory:
     # ------------------------------------------------------------ plugins come and go
 
     def restore(self, resource: str, now: float) -> None:
-        """Know a resource from before our start: no devices yet, and the grace period begins."""
+        """Add a resource from before the start, without devices. The grace period begins."""
         if resource not in self._records:
             record = self._new_record(resource)
             record.is_listed, record.stopped_at = True, now
@@ -174,9 +176,9 @@ class Inventory:
         *,
         generation: int | None = None,
     ) -> Connected:
-        """Take note of an instance that answered the dial; its devices come with its first list.
+        """Add an instance that answered the dial. Its devices come with its first list.
 
-        `generation` is for a caller that counts registrations itself; larger is newer.
+        A caller that numbers the registrations itself gives `generation`; a larger number is newer.
         """
         self._generation = max(self._generation + 1, generation or 0)
         number = self._generation if generation is None else generation
@@ -186,8 +188,8 @@ class Inventory:
             for old in record.instances.values()
             if socket and old.socket == socket and old.generation != number
         ]
-        # One path is served by one process: the older one has lost its name, and its late end must
-        # not stop the new one (kubernetes#139338).
+        # One process serves a path. The older process has lost its path, and its late end must not
+        # stop the new instance (kubernetes#139338).
         for old in replaced:
             del record.instances[old.generation]
             old.is_live = False
@@ -196,7 +198,7 @@ class Inventory:
         for old in gone[:-_REMEMBERED]:
             del record.instances[old.generation]
         record.stopped_at = None
-        # The grace period is over with the registration, before any list; so in a kubelet.
+        # The grace period ends with the registration, before the first list, as in the kubelet.
         return Connected(number, tuple(old.generation for old in replaced))
 
     def report(
@@ -206,7 +208,7 @@ class Inventory:
         devices: Sequence[ReportedDevice],
         plan: ListPlan | None = None,
     ) -> ListChange | None:
-        """Take a list, as planned; None if the list of a newer instance counts instead."""
+        """Apply a list with its plan; return None if the list of a newer instance counts."""
         record = self._records.get(resource)
         if generation in self._lost and self._lost[generation].resource == resource:
             record = record or self._new_record(resource)
@@ -217,13 +219,13 @@ class Inventory:
         instance.is_live, instance.listed = True, devices
         record.stopped_at = None
         serving = record.serving
-        # In a rolling update both instances go on sending lists; the newer one's counts.
+        # In a rolling update both instances send lists; the lists of the newer instance count.
         if serving is not None and serving.is_live and serving.generation > generation:
             return None
         return self._serve(record, instance, plan)
 
     def disconnect(self, resource: str, generation: int, now: float) -> ListChange | None:
-        """Take note that an instance's stream ended; None when that makes no difference."""
+        """Record that the stream of an instance ended; return None if no device changes."""
         record = self._records.get(resource)
         instance = record.instances.get(generation) if record is not None else None
         if record is None or instance is None or not instance.is_live:
@@ -235,12 +237,12 @@ class Inventory:
             return record.devices.lose()
         if record.serving is not instance:
             return None
-        # An instance that has not listed anything yet leaves the devices as they are until it does.
+        # An instance without a list leaves the devices unchanged until its first list.
         heirs = [heir for heir in live if heir.listed is not None]
         return self._serve(record, heirs[-1]) if heirs else NO_CHANGE
 
     def forget(self, resource: str, generation: int) -> None:
-        """Take note that a disconnected instance will never come back."""
+        """Forget a disconnected instance that will open no new stream."""
         self._lost.pop(generation, None)
         record = self._records.get(resource)
         if record is not None:
@@ -249,7 +251,7 @@ class Inventory:
                 del record.instances[generation]
 
     def get_capacity(self, now: float) -> Capacity:
-        """Return what the node has; gives up resources whose plugin is gone for too long."""
+        """Return capacity and allocatable; remove resources whose grace period is over."""
         capacity: dict[str, int] = {}
         allocatable: dict[str, int] = {}
         removed = []
@@ -260,7 +262,7 @@ class Inventory:
             elif record.is_listed:
                 capacity[name] = record.devices.capacity
                 allocatable[name] = record.devices.allocatable
-            # Its stream ended before the first list: a kubelet, too, shows capacity 0 then.
+            # The stream ended before the first list: as the kubelet, show capacity 0.
             elif record.stopped_at is not None:
                 capacity[name] = allocatable[name] = 0
         return Capacity(capacity, allocatable, tuple(removed))
@@ -273,15 +275,15 @@ class Inventory:
         return record.devices.replace(instance.listed or (), plan)
 
     def _new_record(self, resource: str) -> ResourceRecord:
-        # One mapping for both sides. It may be older than the record: pods from before a restart
-        # hold devices of a plugin that has not come back.
+        # The inventory and the record share one mapping. The mapping may be older than the record:
+        # pods from before a restart hold devices of a plugin that has not registered yet.
         reserved = self._reserved.setdefault(resource, {})
         record = ResourceRecord(resource, ResourceDevices(reserved))
         self._records[resource] = record
         return record
 
     def _remove(self, record: ResourceRecord) -> None:
-        """Drop the record; an instance whose stream opens again late is still recognised."""
+        """Remove the record. Its instances are remembered, because a stream may open again late."""
         del self._records[record.name]
         self._forget_unreserved(record.name)
         self._lost.update(record.instances)
@@ -291,36 +293,36 @@ class Inventory:
     # ------------------------------------------------------------ reservations
 
     def reserved(self, resource: str) -> Collection[str]:
-        """Return the devices that are held, or about to be."""
+        """Return the devices that a container holds or an admission has reserved."""
         return self._reserved.get(resource, {}).keys()
 
     def reserve(self, resource: str, device_ids: Iterable[str]) -> None:
-        """Count one more reason not to give `device_ids` to others."""
-        reasons = self._reserved.setdefault(resource, {})
+        """Add one reservation to each of `device_ids`; a reserved device is not free."""
+        counts = self._reserved.setdefault(resource, {})
         first = []
         for device_id in device_ids:
-            reasons[device_id] = reasons.get(device_id, 0) + 1
-            if reasons[device_id] == 1:
+            counts[device_id] = counts.get(device_id, 0) + 1
+            if counts[device_id] == 1:
                 first.append(device_id)
         if first and (record := self._records.get(resource)) is not None:
             record.devices.block(first)
 
     def unreserve(self, resource: str, device_ids: Iterable[str]) -> None:
-        """Take one reason back; a device without a reason is free again."""
-        reasons = self._reserved.get(resource, {})
+        """Remove one reservation from each of `device_ids`; a device without any is free."""
+        counts = self._reserved.get(resource, {})
         freed = []
         for device_id in device_ids:
-            left = reasons[device_id] - 1
+            left = counts[device_id] - 1
             if left:
-                reasons[device_id] = left
+                counts[device_id] = left
             else:
-                del reasons[device_id]
+                del counts[device_id]
                 freed.append(device_id)
         if freed and (record := self._records.get(resource)) is not None:
             record.devices.unblock(freed)
         self._forget_unreserved(resource)
 
     def _forget_unreserved(self, resource: str) -> None:
-        """Drop an empty mapping; a record keeps its mapping, because its devices read it."""
+        """Remove an empty mapping. A record keeps its mapping, because its devices use it."""
         if resource not in self._records and not self._reserved.get(resource):
             self._reserved.pop(resource, None)

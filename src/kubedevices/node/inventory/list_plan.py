@@ -1,8 +1,8 @@
-"""What a new list makes of the devices of a resource, worked out in slices before it counts. Pure.
+"""What a new list changes in the devices of a resource. Worked out in slices, then applied. Pure.
 
-A list of 100,000 devices costs most of a second to compare and to sort into sets. Meanwhile the
-node goes on with the devices as they were; the plan is taken over in one step. What was reserved or
-given back in between is put right then, and a plan for devices that have changed is stale.
+A list of 100,000 devices takes most of a second to compare and to sort into sets. During this time
+the node uses the devices of the last list. Then the plan is applied in one step, with the
+reservations that changed in between. If the devices changed in between, the plan is stale.
 """
 
 from collections import Counter
@@ -14,10 +14,10 @@ from kubedevices.device import Health, ReportedDevice
 from kubedevices.node.inventory.free_devices import FreeDevices, mask_of_device
 
 AT_ONCE = 500
-"""Devices between two pauses: less than a millisecond."""
+"""Devices that are handled between two yields: less than a millisecond."""
 
 IN_PLACE = 500
-"""Up to so many changes are made in the existing sets; for more changes new sets are made."""
+"""Changes. Up to this number, the existing sets are changed; for more, new sets are made."""
 
 _HEALTHY = Health.HEALTHY.value
 _T = TypeVar("_T")
@@ -26,7 +26,8 @@ _T = TypeVar("_T")
 class ListChange(NamedTuple):
     """What a list, or the loss of the plugin, changed; device IDs in the order of the list.
 
-    `changed` devices have another health than before, `moved` ones other NUMA nodes only.
+    `changed` devices have another health than before. `moved` devices have other NUMA nodes and the
+    same health. `duplicates` is the number of repeated entries.
     """
 
     appeared: tuple[str, ...] = ()
@@ -37,7 +38,7 @@ class ListChange(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the list said what was known."""
+        """Whether the list changed nothing."""
         return not (self.appeared or self.changed or self.moved or self.vanished)
 
 
@@ -45,9 +46,10 @@ NO_CHANGE = ListChange()
 
 
 class ListPlan:
-    """One list, and what it changes. `steps` works it out; then `change` is not None.
+    """One list, and what it changes. After `steps`, `change` is not None.
 
-    `devices` is None if nothing changes, or if only `gone` and `come` are exchanged in place.
+    `devices` is None if nothing changes, or if only the devices in `gone` are exchanged for the
+    devices in `come`.
     """
 
     def __init__(
@@ -71,14 +73,14 @@ class ListPlan:
         self.counts: Counter[int] = Counter()
         self.free: FreeDevices | None = None
         self.healths: dict[str, str] = {}
-        """The health now of every device that `change.changed` names."""
+        """The new health of every device in `change.changed`."""
         self.words: set[str] = set()
-        """Every word that the list has for the health of a device that appeared or changed."""
+        """Every health text in the list of a device that appeared or changed."""
         self.touched: set[str] = set()
-        """Devices that became reserved, or no longer are, since the plan was begun."""
+        """Devices that were reserved or released since the plan was begun."""
 
     def steps(self) -> Generator[None, None, None]:
-        """Work it out; stops early when the devices have changed meanwhile."""
+        """Compare the lists and set `change`; stop early if the plan became stale."""
         pairs: list[tuple[ReportedDevice, ReportedDevice]] | None = None
         if self._is_live and len(self.listed) == len(self._before):
             pairs = yield from self._pairs()
@@ -88,8 +90,8 @@ class ListPlan:
         if (
             pairs is not None
             and len(pairs) <= IN_PLACE
-            # Equal lengths mean that no ID was listed twice. With the same IDs in the same places,
-            # a change of health needs no new dictionary of all devices.
+            # Equal lengths: no ID is listed twice. If the same IDs are in the same places, a change
+            # of health needs no new dictionary of all devices.
             and len(self._before) == len(self._known)
             and all(old.id == new.id for old, new in pairs)
         ):
@@ -98,7 +100,7 @@ class ListPlan:
             yield from self._compare()
 
     def _pairs(self) -> Generator[None, None, list[tuple[ReportedDevice, ReportedDevice]]]:
-        """Return what differs between the list before and this one, place by place."""
+        """Return the pairs of different devices at one place of the last list and this list."""
         pairs = []
         for start in range(0, len(self.listed), AT_ONCE):
             old = self._before[start : start + AT_ONCE]
@@ -118,7 +120,7 @@ class ListPlan:
             else:
                 changed.append(new.id)
                 self._note_health(new)
-        self._known = {}  # it stays, and must not be let go
+        self._known = {}  # the dictionary stays in use, so `free_old` must not free it
         self.change = ListChange(changed=tuple(changed), moved=tuple(moved))
 
     def _note_health(self, device: ReportedDevice) -> None:
@@ -132,8 +134,8 @@ class ListPlan:
         vanished: list[str] = []
         if len(new) - len(appeared) < len(self._known):
             for ids in parts(self._known):
-                # Others have the loop at each yield, and may change `_known` in place: then it must
-                # not be walked through any further.
+                # Other tasks run at each yield and may change `_known` in place. Then the iteration
+                # must not continue.
                 vanished += [device_id for device_id in ids if device_id not in new]
                 yield
                 if self.is_stale():
@@ -156,13 +158,12 @@ class ListPlan:
         )
 
     def _each_once(self) -> Generator[None, None, dict[str, ReportedDevice]]:
-        """Return the devices by ID; of several entries with one ID an unhealthy one counts."""
+        """Return the devices by ID. If an ID has several entries, an unhealthy entry counts."""
         new: dict[str, ReportedDevice] = {}
         for devices in parts(self.listed):
             for device in devices:
                 before = new.get(device.id)
-                # A kubelet takes the last of two entries and counts such a device twice in the
-                # capacity.
+                # The kubelet uses the last entry, and counts the device twice in the capacity.
                 if before is None or before.health == _HEALTHY or device.health != _HEALTHY:
                     new[device.id] = device
             yield
@@ -171,7 +172,7 @@ class ListPlan:
     def _differences(
         self, new: Mapping[str, ReportedDevice]
     ) -> Generator[None, None, tuple[list[str], list[str], list[str]]]:
-        """Return which devices appeared, changed their health, and moved to other nodes."""
+        """Return the devices that appeared, changed their health, and moved to other NUMA nodes."""
         appeared: list[str] = []
         changed: list[str] = []
         moved: list[str] = []
@@ -189,8 +190,8 @@ class ListPlan:
             yield
         return appeared, changed, moved
 
-    def let_go(self) -> Generator[None, None, None]:
-        """Free the old objects in slices: freeing all at once takes as long as making them."""
+    def free_old(self) -> Generator[None, None, None]:
+        """Free the old objects in slices: to free all at once takes as long as to make them."""
         before = [*self._before, *self._known.values()]
         self._before, self._known = (), {}
         while before:
@@ -212,7 +213,7 @@ class ListPlan:
 
 
 def parts(things: Iterable[_T]) -> Iterator[list[_T]]:
-    """Return `things` in lists of some at a time."""
+    """Return `things` in lists of at most `AT_ONCE` things."""
     rest = iter(things)
     while part := list(islice(rest, AT_ONCE)):
         yield part

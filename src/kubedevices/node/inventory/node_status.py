@@ -1,4 +1,4 @@
-"""What the status of a pod or node says about devices. For whoever reports it; changes nothing.
+"""The devices in the status of a container, and in the allocatable of a node. Pure.
 
 The counterparts of the kubelet's UpdateAllocatedResourcesStatus and UpdatePluginResources.
 """
@@ -11,7 +11,7 @@ from kubedevices.node.pods.pod_devices import PodDevices
 
 
 class ResourceHealth(NamedTuple):
-    """A device and its health: Healthy, Unhealthy, or Unknown if no plugin lists it now."""
+    """A device and its health: Healthy, Unhealthy, or Unknown if no plugin lists the device."""
 
     device_id: str
     health: str
@@ -32,9 +32,9 @@ def allocated_resources_status(
     *,
     before: Sequence[ResourceStatus] = (),
 ) -> tuple[ResourceStatus, ...]:
-    """Return the status of a container with the health of the devices it holds.
+    """Return the status of a container with the health of the devices that it holds.
 
-    Entries of `before` that are not about its devices stay where they are.
+    Entries of `before` for other resources stay in their places.
     """
     statuses = {status.name: status for status in before}
     for resource, held in pod_devices.of_container(pod_uid, container).items():
@@ -51,9 +51,10 @@ def allocated_resources_status(
 def allocatable_with_held(
     allocatable: Mapping[str, int], pod_uid: str, inventory: Inventory, pod_devices: PodDevices
 ) -> dict[str, int]:
-    """Return a node's allocatable, raised to what is held already, for checking a known pod again.
+    """Return `allocatable`, raised to the number of held devices if the pod holds devices.
 
-    After a restart the node may offer less than its running pods hold; they must not fail for it.
+    After a restart, the allocatable of a node may be lower than the number of devices that its
+    running pods hold. Then the check of a running pod must not fail.
     """
     raised = dict(allocatable)
     if pod_uid in pod_devices.pod_uids():

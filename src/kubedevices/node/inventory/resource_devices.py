@@ -1,8 +1,8 @@
-"""The devices of one resource: health, NUMA nodes, and which of them are free.
+"""The devices of one resource: their health, their NUMA nodes, and which devices are free.
 
-One place for what a plugin listed, kept up to date by the difference between two lists
-(`list_plan`), so that a health change among 100,000 devices costs little more than reading the
-list. Only the inventory uses it; who is the plugin and since when it is gone is kept there.
+Only the differences between two lists are applied (`list_plan`). So a health change among 100,000
+devices takes little more time than reading the list. The inventory is the only user; it knows the
+plugin instances.
 """
 
 from collections import Counter
@@ -15,15 +15,16 @@ from kubedevices.node.inventory.list_plan import NO_CHANGE, ListChange, ListPlan
 from kubedevices.node.pods.pod_devices import NO_NUMA_NODE
 
 UNKNOWN = "Unknown"
-"""Health of a device whose plugin is gone or no longer lists it."""
+"""The health of a device whose plugin is lost or does not list the device."""
 
 _HEALTHY = Health.HEALTHY.value
 
 
 class ResourceDevices:
-    """Everything known about the devices of one resource.
+    """The devices of one resource.
 
-    `reserved` is a live view of the reservations: device IDs that are held or about to be.
+    `reserved` is a live view of the reservations: the IDs of the devices that are held by a
+    container or reserved by an admission.
     """
 
     def __init__(self, reserved: Mapping[str, int]) -> None:
@@ -34,23 +35,23 @@ class ResourceDevices:
         self.is_live = False
         self.free = FreeDevices()
         self.counts: Counter[int] = Counter()
-        # Counts the lists and the losses: a plan that was begun at another version is stale.
+        # Counts the lists and the losses. A plan of another version is stale.
         self._version = 0
-        # Plans that are being worked out in slices, to be told of each reservation in the meantime.
+        # Plans that are worked out in slices. They record each reservation in the meantime.
         self._plans: WeakSet[ListPlan] = WeakSet()
 
     @property
     def capacity(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return len(self.devices)
 
     @property
     def allocatable(self) -> int:
-        """How many devices are healthy."""
+        """The number of healthy devices."""
         return len(self.healthy)
 
     def health(self, device_id: str) -> str:
-        """Return Healthy, Unhealthy or Unknown; a kubelet calls a missing device healthy."""
+        """Return Healthy, Unhealthy or Unknown. The kubelet calls an unknown device healthy."""
         device = self.devices.get(device_id)
         if device is None or not self.is_live:
             return UNKNOWN
@@ -69,7 +70,7 @@ class ResourceDevices:
     # ------------------------------------------------------------ what is free
 
     def block(self, device_ids: Collection[str]) -> None:
-        """Take note that `device_ids` became reserved."""
+        """Record that `device_ids` are reserved now."""
         for plan in self._plans:
             plan.touched.update(device_ids)
         for device_id in device_ids:
@@ -77,7 +78,7 @@ class ResourceDevices:
                 self.free.discard(device_id, mask_of_device(self.devices[device_id]))
 
     def unblock(self, device_ids: Collection[str]) -> None:
-        """Take note that `device_ids` are no longer reserved."""
+        """Record that `device_ids` are not reserved any more."""
         for plan in self._plans:
             plan.touched.update(device_ids)
         for device_id in device_ids:
@@ -87,16 +88,16 @@ class ResourceDevices:
     # ------------------------------------------------------------ lists
 
     def lose(self) -> ListChange:
-        """Take note that the plugin is gone: nothing is healthy, everything stays known."""
+        """Record the loss of the plugin: no device is healthy, but all devices stay known."""
         self._version += 1
-        # `devices` and `counts` stay: a kubelet keeps the capacity for the grace period too.
+        # `devices` and `counts` stay: as in the kubelet, the capacity stays for the grace period.
         was_live, self.is_live = self.is_live, False
         self.healthy = set()
         self.free = FreeDevices()
         return ListChange(changed=tuple(self.devices)) if was_live else NO_CHANGE
 
     def plan(self, listed: Sequence[ReportedDevice]) -> ListPlan:
-        """Begin to work out what a new list changes; `replace` takes the plan over."""
+        """Begin a plan for a new list; `replace` applies the plan."""
         version = self._version
         plan = ListPlan(
             listed,
@@ -110,7 +111,7 @@ class ResourceDevices:
         return plan
 
     def replace(self, listed: Sequence[ReportedDevice], plan: ListPlan | None = None) -> ListChange:
-        """Take a new list by its plan; without a valid plan the list is compared in one step."""
+        """Apply a new list with its plan; without a valid plan, compare the list in one step."""
         if plan is None or plan.change is None or plan.is_stale():
             plan = self.plan(listed)
             for _ in plan.steps():
@@ -119,24 +120,23 @@ class ResourceDevices:
         self._version += 1
         self._listed = listed
         if plan.free is not None:
-            self._take_over(plan, plan.free)
+            self._apply(plan, plan.free)
         else:
-            # Out with the old masks first, then in with the new ones: `counts` and `free` are kept
-            # by mask.
+            # First remove the devices with their old masks, then add them with their new masks,
+            # because `counts` and `free` are stored by mask.
             for device in plan.gone:
-                self._take_out(device)
+                self._remove(device)
             if plan.devices is not None:
                 self.devices = plan.devices
             for device in plan.come:
-                self._put_in(device)
+                self._add(device)
         return plan.change
 
-    def _take_over(self, plan: ListPlan, free: FreeDevices) -> None:
+    def _apply(self, plan: ListPlan, free: FreeDevices) -> None:
         assert plan.devices is not None
         self.devices, self.healthy, self.is_live = plan.devices, plan.healthy, True
         self.counts, self.free = plan.counts, free
-        # `free` was filled over several slices: what was reserved or freed since then is put right
-        # here.
+        # `free` was filled in several slices. Apply the reservations that changed since then.
         for device_id in plan.touched & self.healthy:
             mask = mask_of_device(self.devices[device_id])
             if device_id in self._reserved:
@@ -144,7 +144,7 @@ class ResourceDevices:
             else:
                 free.add(device_id, mask)
 
-    def _take_out(self, device: ReportedDevice) -> None:
+    def _remove(self, device: ReportedDevice) -> None:
         mask = mask_of_device(device)
         self.counts[mask] -= 1
         if not self.counts[mask]:
@@ -152,7 +152,7 @@ class ResourceDevices:
         self.healthy.discard(device.id)
         self.free.discard(device.id, mask)
 
-    def _put_in(self, device: ReportedDevice) -> None:
+    def _add(self, device: ReportedDevice) -> None:
         mask = mask_of_device(device)
         self.devices[device.id] = device
         self.counts[mask] += 1
