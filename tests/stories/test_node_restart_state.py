@@ -211,7 +211,7 @@ async def test_moving_in_on_the_command_line(short_dir: Path) -> None:
         FakePlugin(short_dir / "p", GPU, devices=healthy("gpu-0")) as plugin,
         await node.ask() as client,
     ):
-        await until(lambda: f"moved in from {file}: 1 pods" in node.log)
+        await until(lambda: f"imported 1 pods from {file}" in node.log)
         await plugin.register()
         await node.tells("list changed")
         (listed,) = (await client.devices())["resources"][0]["devices"]

@@ -122,7 +122,7 @@ def test_a_bad_checkpoint_is_an_error_value(text: str, reason: str) -> None:
         ("[7]", f"{ENTRY}.0: an object is expected, not the number 7"),
         ("{}", f"{ENTRY}: a list is expected, not an object"),
         ('[{"PodUID":true}]', f"{ENTRY}.0.PodUID: a text is expected, not true"),
-        ('[{},{"AllocResp":"*"}]', f"{ENTRY}.1.AllocResp: it is no base64"),
+        ('[{},{"AllocResp":"*"}]', f"{ENTRY}.1.AllocResp: it is not base64"),
         ('[{"AllocResp":[256]}]', f"{ENTRY}.0.AllocResp.0: 256 is not from 0 to 255"),
         ('[{"DeviceIDs":{"x":[]}}]', f"{ENTRY}.0.DeviceIDs.x: an integer is expected"),
         ('[{"DeviceIDs":[null,7]}]', f"{ENTRY}.0.DeviceIDs.1: a text is expected"),

@@ -128,7 +128,7 @@ async def test_an_entry_that_cannot_be_decoded_is_told(
     )
     (tmp_path / "checkpoint").write_bytes(format_checkpoint(Checkpoint(entries, {})))
     assert [each.pod.uid for each in (await ledger.load()).pods] == ["q"]
-    assert "what container c of pod p got with its example.com/widget cannot be read" in caplog.text
+    assert "the Allocate answer for container c of pod p cannot be read" in caplog.text
 
 
 async def test_a_checkpoint_without_a_uid_can_be_moved_in(ledger: Ledger, tmp_path: Path) -> None:

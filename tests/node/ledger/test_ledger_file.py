@@ -218,7 +218,7 @@ def test_garbage_anywhere_is_damage_or_makes_no_difference(filled: Path) -> None
 def test_a_file_that_is_no_database_is_damaged(path: Path, content: bytes) -> None:
     """Also an empty file: a ledger is never empty, not even for a moment."""
     path.write_bytes(content)
-    with pytest.raises(LedgerDamaged, match="it is no SQLite file"):
+    with pytest.raises(LedgerDamaged, match="it is not an SQLite file of a node"):
         LedgerFile.open(path)
 
 
@@ -228,7 +228,7 @@ def test_another_database_is_no_ledger(path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("CREATE TABLE pod (uid)")
     connection.close()
-    with pytest.raises(LedgerDamaged, match="an SQLite file, but no ledger"):
+    with pytest.raises(LedgerDamaged, match="an SQLite file, but not a ledger"):
         LedgerFile.open(path)
 
 
@@ -237,7 +237,7 @@ def test_a_log_without_its_main_file_is_damage(path: Path, ledger: LedgerFile) -
     ledger.commit(*admitted()[:2], BOOT)
     copy = crashed(path, path.parent / "copy")
     copy.unlink()
-    with pytest.raises(LedgerDamaged, match="it is missing, its log is not"):
+    with pytest.raises(LedgerDamaged, match="its log exists, but the file is missing"):
         LedgerFile.open(copy)
 
 

@@ -132,8 +132,8 @@ def test_a_mistake_names_its_key(document: Any, message: str) -> None:
         (
             {"requests": {R: 1}},
             (
-                f"pod: spec.containers[0].resources.limits.{R}: must be set: devices are given by "
-                f"limits, and cannot be overcommitted (limits: {R}: 1)"
+                f"pod: spec.containers[0].resources.limits.{R}: must be set: devices are allocated "
+                f"by limits, and cannot be overcommitted (limits: {R}: 1)"
             ),
         ),
         (

@@ -1,8 +1,8 @@
-"""The kubelet's file kubelet_internal_checkpoint, both ways, byte for byte.
+"""The kubelet's file kubelet_internal_checkpoint, read and written byte for byte.
 
-checksum   its checksum, fast
-reader     its JSON into values, by the rules of the kubelet's reader
-text       the text of the file from values, and back
-file       read to move in from a kubelet, replaced atomically
-writer     keeps the file up to date behind every answer
+checksum   the checksum of the file
+reader     reads the JSON by the rules of the kubelet's reader
+text       makes the text of the file from values, and reads it
+file       reads the file of a kubelet, and replaces a file atomically
+writer     writes the file after changes
 """

@@ -1,13 +1,13 @@
 """The checksum of a kubelet's checkpoint: FNV-1a over a text that describes its data.
 
-For `checkpoint` only. The text is never built as a whole. Two facts make it fast in Python, where
-a loop over all its characters would take 0.1 s for a thousand pods:
+The whole text is never built. A loop over all its characters would take 0.1 s for a thousand pods.
+Two facts make it faster:
 
-* One step is h = (h ^ byte) * prime. The exclusive or changes only the lowest byte of h, so the
-  effect of any piece of text is h * prime**length + c, where c depends on the piece and on the
-  lowest byte of h alone. Pieces that are known, such as the decimal form of each byte of a
-  response, take one multiplication; entries written before are remembered.
-* Between two checkpoints of one node most entries are the same and in the same order.
+* One step is h = (h ^ byte) * prime. The exclusive or changes only the lowest byte of h. So the
+  result of a piece of text is h * prime**length + c, where c depends only on the piece and on the
+  lowest byte of h. A known piece takes one multiplication, for example the decimal form of a byte
+  of a response. Entries of the last checkpoints are remembered.
+* Most entries of two checkpoints of a node are the same, and in the same order.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,22 +29,23 @@ _BEFORE, _AFTER = b"{PodUID:(string)", b" AllocResp:([]uint8)"
 _LENGTHS = bytes(len(f"{byte} ") for byte in range(256))
 
 V1_NUMA_NODE = 0
-"""Where the kubelet put the devices of a file that did not say on which node they are."""
+"""The NUMA node to which the kubelet assigned devices of a file without NUMA nodes."""
 
 DeviceIds = Mapping[int, Sequence[str] | None] | None
 
 
 class _Step(NamedTuple):
-    """What a piece of text does to a hash: `power` to multiply with, `value` to start from.
+    """The effect of a piece of text on a hash.
 
-    `value` is the hash of the piece when it starts from nothing but the lowest byte.
+    `power` is prime**length. `value` is the hash of the piece, started with only the lowest byte of
+    the hash before.
     """
 
     power: int
     value: int
 
     def after(self, start: int) -> int:
-        """Return the hash after the piece, if it was `start` before."""
+        """Return the hash after the piece, from the hash `start` before."""
         return (self.value + self.power * (start & ~0xFF)) & _MASK
 
 
@@ -60,7 +61,7 @@ def fnv1a(data: bytes, start: int = _START) -> int:
 
 
 class Entry(NamedTuple):
-    """One entry in pieces: `middle` is the same for many pods, the others are not."""
+    """One entry in pieces. `middle` is the same for many pods; the other pieces differ."""
 
     pod_uid: bytes
     middle: bytes
@@ -95,7 +96,7 @@ def entry_text(
     *,
     is_v1: bool = False,
 ) -> Entry:
-    """Return what is hashed of an entry; `is_v1` is the form before Kubernetes 1.20."""
+    """Return the hashed text of an entry; `is_v1` is the format before Kubernetes 1.20."""
     if is_v1:
         kind, ids = "[]string", _listed(device_ids[V1_NUMA_NODE] if device_ids else None)
     else:
@@ -151,7 +152,7 @@ def _known_entry(low: int, entry: Entry) -> _Step:
 
 
 def _add_decimals(hashed: int, data: bytes) -> int:
-    """Add each byte's decimal form and a blank, two at a time."""
+    """Hash the decimal form of each byte and a blank, two bytes at a time."""
     if len(data) % 2:
         power, constants = _decimals()[data[0]]
         hashed = (hashed * power + constants[hashed & 0xFF]) & _MASK
@@ -169,7 +170,7 @@ def _known_text(low: int, text: bytes) -> _Step:
 
 
 def _list_step(low: int, text: bytes) -> _Step:
-    """Hash a device list, which may be long: remembered for each of the 256 ways to begin."""
+    """Hash a device list, which may be long. The step is remembered per lowest byte."""
     steps = _known_list(text)
     if low not in steps:
         steps[low] = _Step(pow(_PRIME, len(text), 1 << 32), fnv1a(text, low))
@@ -183,7 +184,7 @@ def _known_list(text: bytes) -> dict[int, _Step]:
 
 @cache
 def _decimals() -> list[tuple[int, list[int]]]:
-    """For each byte's decimal form and a blank: the power, and constants by lowest byte."""
+    """Return for each byte's decimal form and a blank: the power, and c for each lowest byte."""
     table = []
     for byte in range(256):
         text = b"%d " % byte

@@ -1,6 +1,6 @@
-"""The file kubelet_internal_checkpoint: read to move in from a kubelet, replaced atomically.
+"""The file kubelet_internal_checkpoint: reads the pods of a kubelet, and replaces the file.
 
-For the ledger's first start and for `writer`. `text` says what its text means.
+The first start of a ledger reads the file; `writer` replaces it. `text` has the format.
 """
 
 import errno
@@ -17,15 +17,15 @@ from kubedevices.node.pods.pod_devices import Holding
 from kubedevices.node.pods.pod_devices_store import AdmittedPod, StoredState
 
 _LIMIT = 256 * 2**20
-"""Bytes; the lists of five million devices."""
+"""Bytes. A file of five million devices has this size."""
 
 logger = logging.getLogger(__name__)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return what a checkpoint file holds, None when there is none.
+    """Return the content of a checkpoint file, None if there is no file.
 
-    Raises `CannotRead`, also for what is not a regular file.
+    Raises `CannotRead`, also for a file that is not a regular file.
     """
     try:
         return untrusted_files.read_bytes(path, limit=_LIMIT)
@@ -36,9 +36,9 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def move_in(path: Path, boot_id: str) -> StoredState:
-    """Return what a kubelet left in `path`; a file that cannot be trusted is put aside.
+    """Return the pods and resources in the checkpoint `path`; rename a damaged checkpoint.
 
-    Raises `CannotRead`: a start without this knowledge could give devices away twice.
+    Raises `CannotRead`: a start without these pods could give a device to a second pod.
     """
     try:
         data = untrusted_files.read_bytes(path, limit=_LIMIT)
@@ -47,9 +47,9 @@ def move_in(path: Path, boot_id: str) -> StoredState:
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.EFBIG):
             raise CannotRead(str(path), error.strerror or str(error)) from error
-        # No kubelet wrote that: strangers must not keep us from starting.
+        # A directory, a pipe or a huge file is not from a kubelet. It must not prevent the start.
         return StoredState(damage=[set_aside(path, error.strerror or str(error))])
-    # Loaded only now: most nodes start without a kubelet's file.
+    # Imported here, because most nodes start without the file of a kubelet.
     from kubedevices.node.checkpoint.text import (  # noqa: PLC0415
         BadCheckpoint,
         parse_checkpoint,
@@ -62,7 +62,8 @@ def move_in(path: Path, boot_id: str) -> StoredState:
     restored = restore(checkpoint, CONTAINER_RESPONSE.from_wire)
     for entry in restored.skipped:
         logger.error(
-            "%s: what container %s of pod %s got with its %s cannot be read; they count as free",
+            "%s: the Allocate answer for container %s of pod %s cannot be read; its devices of %s "
+            "count as free",
             path,
             entry.container,
             entry.pod_uid,
@@ -70,14 +71,14 @@ def move_in(path: Path, boot_id: str) -> StoredState:
         )
     is_of_this_boot = bool(boot_id) and checkpoint.boot_id == boot_id
     pods = [AdmittedPod(*each, is_of_this_boot) for each in pods_of(restored.holdings)]
-    logger.info("moved in from %s: %d pods", path, len(pods))
+    logger.info("imported %d pods from %s", len(pods), path)
     return StoredState(pods, restored.resources)
 
 
 def pods_of(holdings: Iterable[Holding]) -> list[tuple[Pod, list[Holding]]]:
-    """Return the pods of a checkpoint, which knows no more of them than uid and what they hold.
+    """Return the pods of a checkpoint. It has only their uids and the devices of their containers.
 
-    Until they are admitted again all their containers count as app containers.
+    Until such a pod is admitted again, all its containers count as app containers.
     """
     by_pod: dict[str, list[Holding]] = {}
     for holding in holdings:
@@ -94,9 +95,9 @@ def pods_of(holdings: Iterable[Holding]) -> list[tuple[Pod, list[Holding]]]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Let `path` hold `data`, the old content or the new one at any moment; raises `NodeError`.
+    """Replace the content of `path` by `data` atomically; raises `NodeError`.
 
-    Blocks until it would survive a power cut.
+    Returns when the new content survives a power cut.
     """
     try:
         untrusted_files.replace(path, data)

@@ -1,8 +1,8 @@
-"""The JSON of a kubelet's checkpoint into values, by the rules of the kubelet's own reader.
+"""Reads the JSON of a kubelet's checkpoint by the rules of the kubelet's reader.
 
-For `checkpoint`. The rules are Go's: field names match in any case, unknown fields are skipped,
-null leaves a text or number as it is and makes a list or mapping nil, of two fields with one name
-the later counts. The checksum is over the values, so these rules decide which files are good.
+These are the rules of Go's JSON reader: field names match in any case; unknown fields are skipped;
+null leaves a text or number unchanged and makes a list or mapping nil; if a field occurs twice, the
+later field counts. The checksum covers the values, so these rules decide which files are valid.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kubedevices.node.checkpoint.checksum import V1_NUMA_NODE
 
-# A bound on the digits: int() takes long for very long texts, and 64 bits have 20 digits.
+# At most 30 digits: int() is slow for very long texts, and 64 bits have 20 digits.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
 # Broken UTF-8 is read as lone surrogates; Go puts U+FFFD there, also for broken escapes.
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -27,9 +27,9 @@ Ids = tuple[str, ...] | None
 
 
 class CheckpointEntry(NamedTuple):
-    """One container's devices of one resource, as stored; the response is left as bytes.
+    """The devices of one resource that one container holds; the response stays bytes.
 
-    None is a null of the file, which is not the same as empty: the checksum knows the difference.
+    None stands for null, which differs from an empty value in the checksum.
     """
 
     pod_uid: str = ""
@@ -40,7 +40,7 @@ class CheckpointEntry(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a file says, whether or not its checksum is right."""
+    """The content of a file. Its checksum may be wrong."""
 
     entries: tuple[CheckpointEntry, ...] | None = None
     registered: dict[str, Ids] | None = None
@@ -50,7 +50,7 @@ class Content(NamedTuple):
 
 
 class ReadError(Exception):
-    """The text is not JSON, or no checkpoint; the message says where and why."""
+    """The text is not JSON or not a checkpoint. The message names the place and the reason."""
 
 
 class _Number(NamedTuple):
@@ -58,7 +58,7 @@ class _Number(NamedTuple):
 
 
 class _Object(list[tuple[str, Any]]):
-    """The fields of a JSON object in their order, equal names included."""
+    """The fields of a JSON object in their order; a name may occur several times."""
 
 
 def read(data: bytes) -> Content:
@@ -82,7 +82,9 @@ def read(data: bytes) -> Content:
             elif known:
                 content["registered"] = _mapping(listed, known, _text, content.get("registered"))
     if len(forms) > 1:
-        raise ReadError("DeviceIDs: some entries have a list, as before 1.20, others a mapping")
+        raise ReadError(
+            "DeviceIDs: some entries have a list, as before Kubernetes 1.20, and others a mapping"
+        )
     return Content(**content, is_v1=True in forms)
 
 
@@ -132,7 +134,7 @@ def _fields(value: Any, place: str) -> Iterable[tuple[str, Any]]:
 
 
 def _known(name: str, *known: str) -> str:
-    """Return the field that `name` means, an empty string for none of the known."""
+    """Return the known field with this `name`, an empty string for an unknown name."""
     folded = name.lower().translate(_FOLDED)
     return next((each for each in known if each.lower() == folded), "")
 
@@ -187,7 +189,7 @@ def _bytes(value: Any, place: str) -> bytes | None:
     try:
         return base64.b64decode(value.replace("\r", "").replace("\n", ""), validate=True)
     except ValueError as error:
-        raise ReadError(f"{place}: it is no base64: {error}") from None
+        raise ReadError(f"{place}: it is not base64: {error}") from None
 
 
 def _expect(value: Any, place: str, wanted: str, fits: bool) -> Any:

@@ -1,9 +1,8 @@
-"""The text of a kubelet's device checkpoint, both ways, byte for byte.
+"""The text of a kubelet's device checkpoint, read and written byte for byte. Pure.
 
-For moving in from a kubelet, for tools that read this file beside us (Multus and others), and for
-`kubedevices checkpoint`. Not our own durable state, which is the ledger. Files are read and written
-elsewhere; a plugin's answers stay the bytes they are, unless a caller brings a function to read
-them.
+For the import from a kubelet, for tools that read the file (Multus and others), and for
+`kubedevices checkpoint`. The state of our node is in the ledger. The answers of plugins stay bytes,
+unless the caller gives a function that reads them.
 """
 
 import base64
@@ -36,16 +35,16 @@ CHECKPOINT_FILE = "kubelet_internal_checkpoint"
 
 CORRUPTED = "checkpoint is corrupted"
 
-# What the kubelet's writer escapes beyond what JSON asks for; none of it occurs outside of texts.
+# Characters that the kubelet's writer escapes in addition to JSON. They only occur in texts.
 _ESCAPED = str.maketrans({each: f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"})
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The content of a good file. None is a null in the file, which is not the same as empty.
+    """The content of an undamaged file. None stands for null, which differs from an empty value.
 
-    `is_v1`: read from the form before Kubernetes 1.20, which has no NUMA nodes. `boot_id` is a
-    field of newer kubelets that the checksum does not cover.
+    `is_v1`: the file has the format before Kubernetes 1.20, without NUMA nodes. `boot_id` is a
+    field of newer kubelets, which the checksum does not cover.
     """
 
     entries: tuple[CheckpointEntry, ...] | None = None
@@ -55,9 +54,9 @@ class Checkpoint:
 
 
 class BadCheckpoint(KubedevicesError):
-    """A file that cannot be trusted; returned by `parse_checkpoint`, not raised.
+    """A damaged file. `parse_checkpoint` returns this error and does not raise it.
 
-    `content` is what the file says all the same, when only the checksum is wrong.
+    `content` is the content of the file if only the checksum is wrong.
     """
 
     def __init__(self, reason: str, content: Content | None = None, computed: int = 0) -> None:
@@ -66,9 +65,9 @@ class BadCheckpoint(KubedevicesError):
 
 
 def parse_checkpoint(data: bytes) -> Checkpoint | BadCheckpoint:
-    """Return the checkpoint that `data` holds, or what is wrong with it; raises nothing.
+    """Return the checkpoint in `data`, or the error; raises nothing.
 
-    A file from before Kubernetes 1.20 is read, which today's kubelets refuse.
+    Files from before Kubernetes 1.20 are read too. Current kubelets refuse these files.
     """
     try:
         content = read(data)
@@ -77,7 +76,7 @@ def parse_checkpoint(data: bytes) -> Checkpoint | BadCheckpoint:
     computed = _checksum(content.entries, content.registered, is_v1=content.is_v1)
     if computed == content.checksum:
         return Checkpoint(content.entries, content.registered, content.boot_id, content.is_v1)
-    # Without device IDs a file looks the same in both forms: only the checksum tells them apart.
+    # Without device IDs a file looks the same in both formats. Only the checksum differs.
     without_ids = all(entry.device_ids is None for entry in content.entries or ())
     if without_ids and content.checksum == _checksum(
         content.entries, content.registered, is_v1=True
@@ -87,7 +86,7 @@ def parse_checkpoint(data: bytes) -> Checkpoint | BadCheckpoint:
 
 
 def format_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the file a kubelet writes for `checkpoint`, always in today's form."""
+    """Return the file that a kubelet writes for `checkpoint`, in the current format."""
     entries, registered = checkpoint.entries, checkpoint.registered
     document: dict[str, object] = {
         "Data": {
@@ -134,7 +133,7 @@ def _checksum(
 
 
 class Restored(NamedTuple):
-    """What a checkpoint says about the node, and the entries whose response cannot be read."""
+    """The holdings and resources of a checkpoint, and the entries with an unreadable response."""
 
     holdings: tuple[Holding, ...]
     resources: tuple[str, ...]
@@ -144,10 +143,10 @@ class Restored(NamedTuple):
 def restore(
     checkpoint: Checkpoint, decode: Callable[[bytes], ContainerAllocateResponse]
 ) -> Restored:
-    """Return who holds what and which resources were registered.
+    """Return the holdings and the registered resources of a checkpoint.
 
-    Of two entries for the same container and resource the later one counts. `decode` reads a
-    response and raises a `KubedevicesError` when it cannot; such an entry is skipped.
+    If a container has two entries for a resource, the later entry counts. `decode` reads a
+    response; an entry for which it raises a `KubedevicesError` is skipped.
     """
     found: dict[tuple[str, str, str], Holding] = {}
     skipped = []
@@ -170,7 +169,7 @@ def checkpoint_of(
     *,
     boot_id: str | None = None,
 ) -> Checkpoint:
-    """Return the checkpoint of a node: what its pods hold, and its healthy devices by resource."""
+    """Return the checkpoint of a node: the holdings of its pods, and its healthy devices."""
     entries = tuple(
         CheckpointEntry(
             holding.pod_uid,

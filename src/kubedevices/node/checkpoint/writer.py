@@ -1,7 +1,7 @@
-"""Keeps kubelet_internal_checkpoint up to date behind every answer, for tools that read that file.
+"""Writes kubelet_internal_checkpoint for tools that read this file, such as Multus.
 
-Nobody waits for it and nothing is lost without it: our own state is the ledger. It is written when
-its content has changed, at most once a second, in the order of the changes, and at the stop.
+The node itself does not need the file: its state is in the ledger. No caller waits for a write. The
+file is written after a change of its content, at most once a second, and at the stop.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 INTERVAL = 1.0
 """Seconds between two writes, at least."""
 
-# A pause of twenty times what a write took: at most a twentieth of a disk's time.
+# The pause after a write is twenty times its duration: the disk is busy for at most 5 % of the
+# time.
 _SHARE = 20
 _RETRY = 10.0
 
@@ -35,7 +36,7 @@ class _Content(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes the file from `start` to `stop`. `keep_resources` gets the resources with a list."""
+    """Writes the file from `start` to `stop`. `keep_resources` stores the resources with a list."""
 
     def __init__(
         self,
@@ -59,13 +60,13 @@ class CheckpointWriter:
         return f"<CheckpointWriter {self.path}>"
 
     def start(self, resources: Collection[str]) -> None:
-        """Begin; the store keeps `resources` already."""
+        """Begin to write after changes. The store has `resources` already."""
         self._written, self._kept = None, frozenset(resources)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kubedevices checkpoint")
         self._task = asyncio.create_task(self._follow(), name=f"writing {self.path.name}")
 
     async def stop(self) -> None:
-        """Write what is left to write; harmless when repeated."""
+        """Write the last changes. A second call does nothing."""
         task, self._task = self._task, None
         if task is None or self._thread is None:
             return
@@ -73,14 +74,14 @@ class CheckpointWriter:
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await self._update()
-        # A write that was cancelled above may still run; the thread takes one after the other, so
-        # the last content is the one that stays.
+        # A write that was cancelled above may still run. The thread makes one write after the
+        # other, so the file ends with the last content.
         self._thread.shutdown(wait=False)
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
         with self._events.subscribe(backlog=1) as changes:
-            with contextlib.suppress(TimeoutError):  # what the file said before may be too old
+            with contextlib.suppress(TimeoutError):  # the file from before the start may be old
                 async with asyncio.timeout(self._interval):
                     await anext(changes)
             while True:
@@ -88,7 +89,7 @@ class CheckpointWriter:
                 if not await self._update():
                     await asyncio.sleep(_RETRY)
                     continue
-                # However much there is to write, it stays a small share of what the node does.
+                # A large file takes longer to write, so its pauses are longer.
                 await asyncio.sleep(max(self._interval, _SHARE * (loop.time() - began)))
                 await anext(changes)
 
@@ -96,7 +97,7 @@ class CheckpointWriter:
         return _Content(tuple(self._pod_devices), self._inventory.registered_devices())
 
     async def _update(self) -> bool:
-        """Write what has changed; say whether everything is written."""
+        """Write the changes; return whether all are written."""
         content = self._content()
         is_done = True
         for step in (self._put_file, self._put_resources):
@@ -105,8 +106,8 @@ class CheckpointWriter:
             except KubedevicesError as error:
                 logger.warning("%s", error)
                 is_done = False
-            except Exception:  # a bug of ours must end neither the writer nor the node's stop
-                logger.exception("%s could not be brought up to date", self.path)
+            except Exception:  # a defect of ours must not end the writer or the stop of the node
+                logger.exception("%s could not be updated", self.path)
         return is_done
 
     async def _put_file(self, content: _Content) -> None:
@@ -123,13 +124,13 @@ class CheckpointWriter:
 
 
 def _write(path: Path, content: _Content) -> None:
-    # Loaded only now: there is nothing to write right after a start.
+    # Imported here, because a start needs no write.
     from kubedevices.node.checkpoint.text import checkpoint_of, format_checkpoint  # noqa: PLC0415
 
     data = format_checkpoint(checkpoint_of(*content, CONTAINER_RESPONSE.to_wire))
     try:
         before = read_bytes(path)
     except CannotRead:
-        before = b""  # whatever has the name, it is not what we say
+        before = b""  # not a file with our content
     if before != data and (before is not None or any(content)):
         replace(path, data)

@@ -1,7 +1,7 @@
-"""The local service of a running node, for `kubedevices devices`, `allocate`, `release` and others.
+"""The control service of a node, for `kubedevices devices`, `allocate`, `release` and other verbs.
 
-It is JSON in gRPC frames on `<state_dir>/control.sock`, for the owner of the node only.
-`control_client` asks it, `overview` formats the answers, the device manager decides.
+JSON in gRPC frames on `<state_dir>/control.sock`. Only the user of the node has access.
+`control_client` calls the service, `overview` makes the answers, the device manager decides.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _QUESTION_LIMIT = 4 * 1024 * 1024
 _WATCH_PAUSE = 0.05
-"""A watcher is a person: several changes within this time are one."""
+"""Seconds. Several changes within this time are sent as one answer, because a person reads them."""
 
 
 class ControlService:
@@ -49,8 +49,8 @@ class ControlService:
     def __init__(self, manager: DeviceManager, state_dir: Path) -> None:
         self._manager = manager
         self._being_admitted: list[Pod] = []
-        # A queue of its own, around that of the manager: here a turn ends only after a failed start
-        # was released again.
+        # In addition to the queue of the manager: here a turn ends after the release of a pod whose
+        # options failed.
         self._pod_queue = PodQueue()
         self.socket = check_socket_path(state_dir / CONTROL_SOCKET_NAME, SHORTER_STATE_DIR)
         self._server = GrpcServer(
@@ -82,7 +82,7 @@ class ControlService:
     # ------------------------------------------------------------ methods
 
     async def devices(self, request: dict[str, Any]) -> JsonAnswer:
-        """Every resource with its devices; `resource` asks for one."""
+        """Return every resource with its devices, or one `resource`."""
         return await self._node_now(_text(request, "resource"))
 
     async def _node_now(self, resource: str) -> bytes:
@@ -95,25 +95,24 @@ class ControlService:
             yield await self._node_now(resource)
             async for _ in changes:
                 await asyncio.sleep(_WATCH_PAUSE)
-                # Before the node is described: a change during the description brings one more
-                # round.
+                # Before the answer is made, so that a change meanwhile causes one more answer.
                 changes.clear()
                 yield await self._node_now(resource)
 
     async def capacity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Capacity and allocatable per resource."""
+        """Return capacity and allocatable per resource."""
         capacity = self._manager.get_capacity()
         return {"capacity": dict(capacity.capacity), "allocatable": dict(capacity.allocatable)}
 
     async def registrations(self, request: dict[str, Any]) -> dict[str, Any]:
-        """How plugins arrived, and which were refused."""
+        """Return the registered plugins and the refused registrations."""
         return describe_registrations(self._manager)
 
     async def allocate(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Admit the pod of a manifest and return what each container starts with.
+        """Admit the pod of a manifest and return the run options of each container.
 
-        A new pod is released again when the options of a container fail: a refused caller must not
-        keep devices. Another call for the same pod waits until then.
+        If the options of a container fail, a new pod is released: a refused caller must not keep
+        devices. Another call for the same pod waits until then.
         """
         pod = parse_pod(request.get("pod"))
         self._being_admitted.append(pod)
@@ -137,16 +136,16 @@ class ControlService:
             return {"admitted": False, "reason": error.reason, "message": error.message}
         except BaseException:
             if not was_admitted:
-                # Shielded: the caller may hang up once more, and the devices must not stay with
-                # nobody.
+                # Shielded: without this, a second cancellation would leave the devices with a pod
+                # that no caller knows.
                 await asyncio.shield(self._manager.release(pod.uid))
             raise
         return {"admitted": True} | describe_pod(self._manager, pod, options)
 
     def _check_resources(self, pod: Pod) -> None:
-        """Refuse what no plugin offers: there is no scheduler here to have seen to that.
+        """Refuse resources that no plugin offers. In a cluster the scheduler does this.
 
-        The device manager, as a kubelet's, leaves resources alone that it has never heard of.
+        The device manager ignores unknown resources, as the device manager of the kubelet does.
         """
         for container in pod:
             for resource, count in container.limits.items():
@@ -158,9 +157,9 @@ class ControlService:
                     )
 
     async def release(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Give the devices of a pod back; it is named by uid, name or namespace/name.
+        """Release a pod, named by uid, name or namespace/name.
 
-        One that is being admitted counts too: its plugin may never answer.
+        The pod may be in its admission: its plugin may never answer.
         """
         pod = self._find(_text(request, "pod"), besides=self._being_admitted)
         released = await self._manager.release(pod.uid)
@@ -172,12 +171,15 @@ class ControlService:
         }
 
     async def pods(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Every admitted pod with what its containers hold; `left_behind`: why nobody uses it."""
+        """Return every admitted pod with the devices of its containers.
+
+        `left_behind` says why the devices are not in use; it is empty if they may be in use.
+        """
         owners = await asyncio.to_thread(read_owners, self._manager.state_dir)
         return describe_pods(self._manager, owners)
 
     async def container_options(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a container is started with now; `PreStartContainer` is called as for any start."""
+        """Return the run options of a container; calls `PreStartContainer` as for each start."""
         pod = self._find(_text(request, "pod"))
         container = _text(request, "container")
         options = await self._manager.get_device_run_container_options(pod, container)
@@ -220,7 +222,7 @@ Answer = TypeVar("Answer", bound=JsonAnswer)
 def _checked(
     method: Callable[[dict[str, Any]], Awaitable[Answer]],
 ) -> Callable[[dict[str, Any]], Awaitable[Answer]]:
-    """Send the caller's mistakes and the node's refusals with different status codes."""
+    """Return `method` with a status code for the caller's mistakes and one for refusals."""
 
     async def answer(request: dict[str, Any]) -> Answer:
         try:

@@ -1,6 +1,6 @@
-"""Asks a running node through its control service; for the command line and `explain`.
+"""The client of a node's control service, for the command line and `explain`.
 
-A module of its own, because its users do not need the device manager that `control` loads.
+A module of its own, because `control` imports the device manager, which clients do not need.
 """
 
 import errno
@@ -34,7 +34,7 @@ _ANSWER_LIMIT = 256 * 1024 * 1024
 
 
 class ControlClient:
-    """Asks a running node. Its errors are made for people: each says what to do."""
+    """Calls a running node. Each error says what to do next."""
 
     def __init__(self, channel: GrpcChannel) -> None:
         self._channel = channel
@@ -42,12 +42,12 @@ class ControlClient:
 
     @classmethod
     async def connect(cls, socket_dir: Path, state_dir: Path) -> Self:
-        """Connect to the node of `socket_dir`; raises `CannotAsk` when there is none."""
+        """Connect to the node of `socket_dir`; raises `CannotAsk` if no node runs."""
         socket = state_dir / CONTROL_SOCKET_NAME
         try:
             return cls(await GrpcChannel.dial(socket, timeout=10, max_receive=_ANSWER_LIMIT))
         except DialError as error:
-            if _may_not_look(socket):
+            if _is_forbidden(socket):
                 raise NotPermitted(f"use {socket}", "ask as its owner") from error
             if error.errno == errno.ETIMEDOUT:
                 raise CannotAsk(
@@ -67,7 +67,7 @@ class ControlClient:
         return await self._ask("Devices", {"resource": resource})
 
     async def watch_devices(self, resource: str = "") -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the answer of `devices` now and after every change; raises when the node stops."""
+        """Yield the answer of `devices` now and after every change; raises if the node stops."""
         try:
             async with aclosing(
                 self._client.stream("WatchDevices", {"resource": resource})
@@ -83,18 +83,18 @@ class ControlClient:
         return await self._ask("Capacity", {})
 
     async def registrations(self) -> dict[str, Any]:
-        """Return the socket of each resource, the plugins refused last, the topology policy."""
+        """Return the socket of each resource, the refused registrations and the topology policy."""
         return await self._ask("Registrations", {})
 
     async def allocate(self, pod: Pod) -> dict[str, Any]:
-        """Admit `pod`; return who got what; raises `AdmissionRejected`."""
+        """Admit `pod`; return the devices of its containers; raises `AdmissionRejected`."""
         answer = await self._ask("Allocate", {"pod": format_pod(pod)}, timeout=600)
         if not answer.pop("admitted", False):
             raise AdmissionRejected(str(answer.get("reason")), str(answer.get("message")))
         return answer
 
     async def release(self, pod: str) -> dict[str, Any]:
-        """Give the devices of `pod` back: uid, name or namespace/name."""
+        """Release a pod, named by uid, name or namespace/name."""
         return await self._ask("Release", {"pod": pod})
 
     async def pods(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class ControlClient:
         return await self._ask("Pods", {})
 
     async def container_options(self, pod: str, container: str) -> dict[str, Any]:
-        """Return what a container is started with."""
+        """Return the run options of a container."""
         return await self._ask("ContainerOptions", {"pod": pod, "container": container})
 
     async def _ask(
@@ -115,7 +115,7 @@ class ControlClient:
 
 
 def _as_asked(error: RpcError) -> KubedevicesError:
-    """Return the error that `error` means to the caller."""
+    """Return `error` as an error for the user."""
     if error.code is StatusCode.INVALID_ARGUMENT:
         return UsageError(error.message)
     if error.code in (StatusCode.NOT_FOUND, StatusCode.FAILED_PRECONDITION):
@@ -127,7 +127,7 @@ def _as_asked(error: RpcError) -> KubedevicesError:
     return CannotAsk(f"the node could not answer: {error.message}")
 
 
-def _may_not_look(socket: Path) -> bool:
+def _is_forbidden(socket: Path) -> bool:
     try:
         socket.stat()
     except PermissionError:

@@ -1,7 +1,7 @@
 """The podresources service of a node: which pod holds which device, v1 and v1alpha1.
 
-Tools that ask a kubelet's `pod-resources/kubelet.sock` get the same answers here, with the same
-limit on how often they may ask. Not for our own command line, which uses `control`.
+Tools that call the kubelet's `pod-resources/kubelet.sock` get the same answers here, with the same
+rate limit. Our own command line uses `control`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Node(Protocol):
-    """What this service reads; the device manager."""
+    """The part of the device manager that this service uses."""
 
     inventory: Inventory
     pod_devices: PodDevices
@@ -43,11 +43,11 @@ class Node(Protocol):
         """Return the pods that were admitted and not released."""
 
     async def update_allocated_devices(self) -> None:
-        """Forget pods that are gone."""
+        """Release pods that are not active any more."""
 
 
 class PodResourcesServer:
-    """Serves `socket`. `count(method, version, failed)` is told of every call that was let in."""
+    """Serves `socket`. `count(method, version, failed)` counts calls within the rate limit."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class PodResourcesServer:
         self._node, self.socket = node, socket
         self._count = count
         self._bucket = TokenBucket(CALLS_PER_SECOND, BURST)
-        # By pod uid, its answer in bytes and the change of its holdings from which it was made: at
-        # most questions, most pods are as they were before.
+        # Pod uid → pod, number of its last change, and its encoded entry. In most calls, most pods
+        # have not changed since the last call.
         self._encoded: dict[str, tuple[Pod, int, bytes]] = {}
         self._server = GrpcServer(pod_resources_methods(self), name="podresources")
 
     async def start(self) -> None:
-        """Listen, visible only once calls are answered; raises `CannotAsk`."""
+        """Listen. The socket appears when calls can be answered. Raises `CannotAsk`."""
         make_directory(self.socket.parent, 0o750)
         await self._server.start(self.socket, mode=0o660, by_rename=True)
 
@@ -76,14 +76,14 @@ class PodResourcesServer:
     # ------------------------------------------------------------ methods
 
     async def list_pods(self) -> Iterable[bytes]:
-        """v1.List: sidecars and app containers of every active pod."""
-        self._let_in("list", "v1")
+        """Answer v1.List: sidecars and app containers of every active pod."""
+        self._check_rate("list", "v1")
         await self._node.update_allocated_devices()
         return self._encode_all()
 
     async def get_pod(self, name: str, namespace: str) -> bytes:
-        """v1.Get."""
-        self._let_in("get", "v1")
+        """Answer v1.Get: one pod."""
+        self._check_rate("get", "v1")
         await self._node.update_allocated_devices()
         for pod in self._node.pods():
             if (_name(pod), pod.namespace) == (name, namespace):
@@ -92,8 +92,8 @@ class PodResourcesServer:
         raise RpcError(StatusCode.UNKNOWN, f"pod {name} in namespace {namespace} not found")
 
     async def get_allocatable(self) -> Sequence[DeviceEntry]:
-        """v1.GetAllocatableResources: every healthy device, held or not."""
-        self._let_in("get_allocatable", "v1")
+        """Answer v1.GetAllocatableResources: every healthy device, free or held."""
+        self._check_rate("get_allocatable", "v1")
         inventory = self._node.inventory
         return [
             entry
@@ -104,20 +104,20 @@ class PodResourcesServer:
         ]
 
     async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
-        """v1alpha1.List: app containers only."""
-        self._let_in("list", "v1alpha1")
+        """Answer v1alpha1.List: app containers only."""
+        self._check_rate("list", "v1alpha1")
         await self._node.update_allocated_devices()
         return [self._entry(pod, v1alpha1=True) for pod in self._node.pods()]
 
     # ------------------------------------------------------------ entries
 
-    def _let_in(self, method: str, version: str) -> None:
+    def _check_rate(self, method: str, version: str) -> None:
         if not self._bucket.take(asyncio.get_running_loop().time()):
             raise RpcError(StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self._count(method, version, False)
 
     def _encode_all(self) -> list[bytes]:
-        """Return every pod encoded; a pod whose devices are the same is not encoded again."""
+        """Return every pod encoded. A pod without changes is not encoded again."""
         encoded: dict[str, tuple[Pod, int, bytes]] = {}
         for pod in self._node.pods():
             change = self._node.pod_devices.last_change(pod.uid)
@@ -145,12 +145,12 @@ class PodResourcesServer:
 
 
 def _name(pod: Pod) -> str:
-    """Return the uid of a pod whose name a kubelet's checkpoint did not tell: nothing else does."""
+    """Return the name of a pod, or its uid if the name is unknown (imported checkpoint)."""
     return pod.name or pod.uid
 
 
 def _held(resource: str, held: HeldDevices) -> Iterator[DeviceEntry]:
-    """Yield one entry per device and NUMA node, as a kubelet does."""
+    """Yield one entry per device and NUMA node, as the kubelet does."""
     for node, device_ids in held.devices_per_numa.items():
         nodes = None if node == NO_NUMA_NODE else (node,)
         for device_id in device_ids:
@@ -158,9 +158,9 @@ def _held(resource: str, held: HeldDevices) -> Iterator[DeviceEntry]:
 
 
 def _allocatable(resource: str, device: ReportedDevice) -> Iterator[DeviceEntry]:
-    """Yield one entry per NUMA node of the device, or one without.
+    """Yield one entry per NUMA node of the device, or one entry without a node.
 
-    A kubelet forgets a device whose topology names no node.
+    The kubelet leaves out a device whose topology names no node.
     """
     if device.numa_nodes:
         for node in device.numa_nodes:
@@ -170,7 +170,7 @@ def _allocatable(resource: str, device: ReportedDevice) -> Iterator[DeviceEntry]
 
 
 class TokenBucket:
-    """How often something may be done: holds at most `burst` tokens, gains `rate` a second."""
+    """A rate limit: at most `burst` tokens, and `rate` new tokens per second."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate, self._burst = rate, burst
@@ -178,7 +178,7 @@ class TokenBucket:
         self._since: float | None = None
 
     def take(self, now: float) -> bool:
-        """Take a token, if there is one; `now` is in seconds and never goes back."""
+        """Take a token and return True, or return False; `now` is a monotonic time in seconds."""
         if self._since is not None:
             gained = max(0.0, now - self._since) * self._rate
             self._tokens = min(self._burst, self._tokens + gained)

@@ -1,5 +1,5 @@
-"""Which pods were admitted, made durable: one transaction per pod.
+"""The admitted pods, stored on disk: one transaction per pod.
 
-ledger_file  the SQLite file, and whether it can be trusted
-ledger       the store of admitted pods on that file, on one thread
+ledger_file  the SQLite file: its tables, its transactions, and the checks for damage
+ledger       the store of a node; it writes the file on one thread
 """

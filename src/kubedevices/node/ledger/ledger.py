@@ -1,9 +1,8 @@
-"""Who holds what, made durable: one transaction per admitted or released pod, on one thread.
+"""The store of a node on disk: one transaction per admitted or released pod.
 
-The store of a real node. The file itself is `ledger_file`; this is the thread that writes it, and
-what happens when it is missing (a kubelet's checkpoint is moved in) or damaged (put aside, and the
-checkpoint again). The event loop never waits for the disk. Changes that come while the disk is busy
-share the next transaction.
+`ledger_file` is the SQLite file. This module has the thread that writes the file, so the event loop
+never waits for the disk. Changes that arrive during a write share the next transaction. If there is
+no file, the pods of a kubelet's checkpoint are imported. A damaged file is renamed first.
 """
 
 import asyncio
@@ -31,18 +30,18 @@ LEDGER_NAME = "ledger.db"
 
 _CHANGES_PER_LOG = 400
 _LONG_LOG = 4 * 1024 * 1024
-"""Bytes of so many changes; to move them into the main file takes a few milliseconds."""
+"""Bytes of about 400 changes. To move them into the main file takes a few milliseconds."""
 
 
 class _Change(NamedTuple):
-    """A change of the file, and the future that gets its success or its error."""
+    """A change of the file, and the future of its result."""
 
     make: Callable[[LedgerFile], None]
     done: asyncio.Future[None]
 
 
 class Ledger:
-    """A `PodDevicesStore` in `state_dir`. It begins with what a kubelet left in `checkpoint`."""
+    """A `PodDevicesStore` in `state_dir`. A new ledger begins with the pods in `checkpoint`."""
 
     def __init__(
         self,
@@ -52,12 +51,13 @@ class Ledger:
     ) -> None:
         self.path = state_dir / LEDGER_NAME
         self._checkpoint, self._boot_id_file, self._boot_id = checkpoint, boot_id_file, ""
-        # One thread: an SQLite connection is used where it was made, and changes reach the disk in
-        # order.
+        # One thread: an SQLite connection must be used by the thread that made it, and the changes
+        # must reach the disk in their order.
         self._thread: ThreadPoolExecutor | None = None
         self._file: LedgerFile | None = None
         self._waiting: list[_Change] = []
-        # `_waiting` and these two belong to the event loop; the thread sees only what it is given.
+        # Only the event loop uses `_waiting` and these two. The thread gets its changes as
+        # arguments.
         self._is_writing, self._changes = False, 0
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class Ledger:
         return f"<Ledger {self.path}, {state}>"
 
     async def load(self) -> StoredState:
-        """Open the file, or begin a new one; raises `CannotAsk` when neither is possible."""
+        """Open the file, or create a new file; raises `CannotAsk` if neither is possible."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kubedevices ledger")
         try:
             kept = await self._run(self._open)
@@ -97,19 +97,19 @@ class Ledger:
     # ------------------------------------------------------------ changes
 
     def commit(self, pod: Pod, holdings: Sequence[Holding]) -> Awaitable[None]:
-        """Keep what a pod got; `LedgerWriteFailed` says that nothing of it is kept."""
+        """Store the holdings of a pod; after `LedgerWriteFailed` nothing of them is stored."""
         return self._change(lambda file: file.commit(pod, holdings, self._boot_id))
 
     def release(self, pod_uids: Collection[str]) -> Awaitable[None]:
-        """Forget pods; `LedgerWriteFailed` says that all of them are kept."""
+        """Remove pods; after `LedgerWriteFailed` all of them are still stored."""
         return self._change(lambda file: file.release(pod_uids))
 
     def mark_verified(self, pod_uid: str) -> Awaitable[None]:
-        """Let a pod belong to this boot."""
+        """Store that the devices of a pod were verified in this boot."""
         return self._change(lambda file: file.mark_verified(pod_uid, self._boot_id))
 
     def keep_resources(self, resources: Collection[str]) -> Awaitable[None]:
-        """Remember these resources instead of those before."""
+        """Store these resources instead of the resources stored before."""
         names = [*resources]
         return self._change(lambda file: file.keep_resources(names))
 
@@ -122,7 +122,7 @@ class Ledger:
         return change.done
 
     def _write_next(self) -> None:
-        """Give all waiting changes to the thread, unless it is still writing."""
+        """Give all waiting changes to the thread, if the thread is not writing."""
         if self._waiting and not self._is_writing and self._thread and self._file:
             changes, self._waiting, self._is_writing = self._waiting, [], True
             loop = asyncio.get_running_loop()
@@ -132,13 +132,13 @@ class Ledger:
         self, loop: asyncio.AbstractEventLoop, file: LedgerFile, changes: Sequence[_Change]
     ) -> None:
         errors = file.make([each.make for each in changes])
-        # From the thread: futures may be set on the loop only.
+        # Only the event loop may set the result of a future.
         loop.call_soon_threadsafe(self._written, changes, errors)
 
     def _written(self, changes: Sequence[_Change], errors: Sequence[Exception | None]) -> None:
         for change, error in zip(changes, errors, strict=True):
             if change.done.done():
-                continue  # nobody waits for it any more
+                continue  # its caller was cancelled
             if error is None:
                 change.done.set_result(None)
             else:
@@ -154,8 +154,8 @@ class Ledger:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def close(self) -> None:
-        """Finish what is being written and close the file; harmless when repeated."""
-        # From here on no change is taken.
+        """Write all waiting changes and close the file. A second call does nothing."""
+        # From here on, `_change` raises `LedgerWriteFailed`.
         file, self._file = self._file, None
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -168,7 +168,7 @@ class Ledger:
 
 
 def _shorten_log(file: LedgerFile) -> None:
-    """Nobody waits for this; it is tried again after as many changes."""
+    """Shorten the log. After a failure, this is tried again after `_CHANGES_PER_LOG` changes."""
     try:
         file.shorten_log()
     except KubedevicesError as error:

@@ -1,10 +1,10 @@
-"""The ledger's SQLite file: its tables, one transaction per change, and whether it can be trusted.
+"""The SQLite file of the ledger: its tables, its transactions, and the checks for damage.
 
-Everything here blocks, and belongs on the one thread of `ledger`. Write-ahead log with full
-synchronisation: what a method has written when it returns survives a power cut. A change touches
-the pages of its own pod only, so its cost does not depend on how many pods there are.
+All functions block, and run on the thread of `ledger`. The file has a write-ahead log with full
+synchronisation: when a method returns, its change survives a power cut. A change writes only the
+pages of its own pod, so its cost does not depend on the number of pods.
 
-Rows carry a checksum of ours: SQLite notices a broken structure, not a broken device ID.
+Each row has a checksum, because SQLite detects a damaged structure but not a damaged device ID.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 COMPANIONS = ("-wal", "-shm", "-journal")
-"""Endings of the files SQLite keeps beside the main one."""
+"""The endings of the other files of SQLite."""
 
-_APPLICATION_ID = 0x6B646C67  # "kdlg": this is a ledger and not some other SQLite file
+_APPLICATION_ID = 0x6B646C67  # "kdlg": the mark of a ledger among SQLite files
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100
 _WAL_MODE = b"\2\2"
 _BUSY_TIMEOUT = 5.0
-_NOT_THE_FILES_FAULT = (
+_NOT_DAMAGE = (
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -66,7 +66,8 @@ CREATE TABLE resource (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE log_restarts (number INTEGER NOT NULL);
 INSERT INTO log_restarts VALUES (0);
 """
-# A pod that is admitted again keeps its number and its boot: only `confirm` makes it of this boot.
+# A pod that is admitted again keeps its number and its boot ID; `mark_verified` changes the boot
+# ID.
 _PUT_POD = """
 INSERT INTO pod (uid, number, namespace, name, containers, checksum, boot_id)
 VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (uid) DO UPDATE SET
@@ -79,7 +80,7 @@ _json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class LedgerFile:
-    """An open ledger, made by `open` or by `create`."""
+    """An open ledger file. Use `open` or `create`."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self._connection = path, connection
@@ -90,9 +91,9 @@ class LedgerFile:
 
     @classmethod
     def open(cls, path: Path) -> Self | None:
-        """Open the ledger at `path`, None when there is none.
+        """Open the ledger at `path`; return None if there is no file.
 
-        Raises `LedgerDamaged` and, when it could not be looked at, `LedgerUnusable`.
+        Raises `LedgerDamaged`, and `LedgerUnusable` if the file could not be read.
         """
         if not _check_size(path):
             return None
@@ -110,7 +111,7 @@ class LedgerFile:
     def create(
         cls, path: Path, pods: Iterable[AdmittedPod], resources: Collection[str], boot_id: str
     ) -> Self:
-        """Make a new ledger with this content; it appears at `path` complete or not at all."""
+        """Create a ledger with this content. The file appears at `path` when it is complete."""
         unfinished = path.with_name(f"{path.name}.new")
         try:
             for ending in ("", *COMPANIONS):
@@ -126,7 +127,8 @@ class LedgerFile:
                     for pod, holdings, is_of_this_boot in pods:
                         made._put(pod, holdings, boot_id if is_of_this_boot else "")
                 made.keep_resources(resources)
-            # Closed by now, so SQLite has moved the log into this file and one rename is enough.
+            # The connection is closed, so SQLite has moved the log into the main file, and the
+            # rename of this one file is enough.
             unfinished.rename(path)
             sync_directory(path.parent)
         except OSError as error:
@@ -135,13 +137,13 @@ class LedgerFile:
             raise LedgerUnusable(str(path), str(error)) from error
         opened = cls.open(path)
         if opened is None:
-            raise LedgerUnusable(str(path), "it vanished while it was made")
+            raise LedgerUnusable(str(path), "it vanished while it was created")
         return opened
 
     # ------------------------------------------------------------ reading
 
     def load(self, boot_id: str) -> tuple[list[AdmittedPod], list[str]]:
-        """Return all pods in the order of their admission, and the resources."""
+        """Return all pods in the order of their admissions, and the resources."""
         try:
             pods = self._connection.execute(
                 "SELECT uid, number, namespace, name, containers, checksum, boot_id FROM pod "
@@ -153,7 +155,7 @@ class LedgerFile:
         except (
             sqlite3.Error,
             KubedevicesError,
-            AttributeError,  # a column may hold anything of any type
+            AttributeError,  # a damaged column may have a value of any type
             KeyError,
             TypeError,
             ValueError,
@@ -165,7 +167,7 @@ class LedgerFile:
     # ------------------------------------------------------------ writing
 
     def make(self, changes: Sequence[Callable[["LedgerFile"], None]]) -> list[Exception | None]:
-        """Call `changes` with this file, in one transaction if all succeed; return what failed."""
+        """Make `changes` in one transaction, or one by one if any fails; return their errors."""
         if len(changes) > 1:
             try:
                 with self._transaction():
@@ -178,24 +180,24 @@ class LedgerFile:
         return [_error_of(change, self) for change in changes]
 
     def commit(self, pod: Pod, holdings: Sequence[Holding], boot_id: str) -> None:
-        """Keep a pod and `holdings` beside what it held; `boot_id` counts for a new pod only."""
+        """Add a pod, or add `holdings` to a stored pod; `boot_id` is used only for a new pod."""
         with self._transaction():
             self._put(pod, holdings, boot_id)
 
     def release(self, pod_uids: Iterable[str]) -> None:
-        """Forget pods and what they hold."""
+        """Remove pods and their holdings."""
         with self._transaction():
             for pod_uid in pod_uids:
                 self._connection.execute("DELETE FROM holding WHERE pod_uid = ?", (pod_uid,))
                 self._connection.execute("DELETE FROM pod WHERE uid = ?", (pod_uid,))
 
     def mark_verified(self, pod_uid: str, boot_id: str) -> None:
-        """Let a pod belong to this boot."""
+        """Store that the devices of a pod were verified in this boot."""
         with self._transaction():
             self._connection.execute("UPDATE pod SET boot_id = ? WHERE uid = ?", (boot_id, pod_uid))
 
     def keep_resources(self, resources: Collection[str]) -> None:
-        """Remember these resources instead of those before."""
+        """Store these resources instead of the resources stored before."""
         with self._transaction():
             self._connection.execute("DELETE FROM resource")
             self._connection.executemany(
@@ -203,17 +205,17 @@ class LedgerFile:
             )
 
     def log_size(self) -> int:
-        """Return the size of the log file, whose end may be older than its last restart."""
+        """Return the bytes of the log file. A part of them may be unused since the last restart."""
         try:
             return Path(f"{self.path}-wal").stat().st_size
         except OSError:
             return 0
 
     def shorten_log(self) -> None:
-        """Move what the log holds into the main file and start it anew.
+        """Move the content of the log into the main file and restart the log.
 
-        Right after the move the log says the same as the main file; were it cut off then, it would
-        put old pages over new ones. So something is written at once, which marks it as begun.
+        After the move the log still has old pages, which a recovery of a truncated log could write
+        over newer pages. So a small change is written at once: it begins the new log.
         """
         with self._writing():
             self._connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
@@ -221,7 +223,7 @@ class LedgerFile:
             self._connection.execute("UPDATE log_restarts SET number = number + 1")
 
     def close(self) -> None:
-        """Close the file; harmless when repeated."""
+        """Close the file. A second call does nothing."""
         self._connection.close()
 
     def _put(self, pod: Pod, holdings: Sequence[Holding], boot_id: str) -> None:
@@ -242,7 +244,7 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        is_begun = self._connection.in_transaction  # for several changes
+        is_begun = self._connection.in_transaction  # `make` has begun one for several changes
         if is_begun:
             yield
             return
@@ -283,7 +285,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         isolation_level=None,
     )
     try:
-        # Alone from the start: no second file in shared memory, which a full disk has no room for.
+        # Exclusive: SQLite then needs no -shm file, for which a full disk has no room.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -297,7 +299,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _check_size(path: Path) -> bool:
-    """Whether there is a ledger; raises `LedgerDamaged` when its main file was cut off."""
+    """Whether there is a ledger; raises `LedgerDamaged` if its main file is truncated."""
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER)
@@ -306,15 +308,15 @@ def _check_size(path: Path) -> bool:
         has_log = log.exists() and log.stat().st_size > 0
     except FileNotFoundError:
         if Path(f"{path}-wal").exists():
-            raise LedgerDamaged(str(path), "it is missing, its log is not") from None
+            raise LedgerDamaged(str(path), "its log exists, but the file is missing") from None
         return False
     except OSError as error:
         raise LedgerUnusable(str(path), error.strerror or str(error)) from error
     if len(header) < _HEADER or not header.startswith(_MAGIC) or header[18:20] != _WAL_MODE:
-        raise LedgerDamaged(str(path), "it is no SQLite file as the node writes it")
+        raise LedgerDamaged(str(path), "it is not an SQLite file of a node")
     page_size = int.from_bytes(header[16:18], "big")
     wanted = page_size * int.from_bytes(header[28:32], "big")
-    if size < wanted and not has_log:  # with a log, the main file may be growing into what it says
+    if size < wanted and not has_log:  # with a log, the main file may grow to its size later
         raise LedgerDamaged(str(path), f"it has {size} bytes instead of {wanted}")
     return True
 
@@ -322,12 +324,12 @@ def _check_size(path: Path) -> bool:
 def _check_structure(path: Path, connection: sqlite3.Connection) -> None:
     version = _number(connection, "user_version")
     if _number(connection, "application_id") != _APPLICATION_ID or version < 1:
-        raise LedgerDamaged(str(path), "it is an SQLite file, but no ledger")
+        raise LedgerDamaged(str(path), "it is an SQLite file, but not a ledger")
     if version > SCHEMA_VERSION:
         raise LedgerUnusable(
             str(path),
-            f"it was written by a newer kubedevices (version {version} of the file, this one "
-            f"knows {SCHEMA_VERSION})",
+            f"it was written by a newer kubedevices (version {version} of the file; this "
+            f"kubedevices reads version {SCHEMA_VERSION})",
         )
     problems = [text for (text,) in connection.execute("PRAGMA quick_check(3)")]
     if problems != ["ok"]:
@@ -340,11 +342,11 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _not_opened(path: Path, error: BaseException) -> BaseException:
-    """Return the error to raise when `error` kept the ledger from being read."""
+    """Return the error to raise because of `error` during the reading of the ledger."""
     if isinstance(error, LedgerDamaged | LedgerUnusable) or not isinstance(error, Exception):
         return error
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    kind = LedgerUnusable if code in _NOT_THE_FILES_FAULT else LedgerDamaged
+    kind = LedgerUnusable if code in _NOT_DAMAGE else LedgerDamaged
     return kind(str(path), str(error))
 
 
@@ -352,7 +354,7 @@ def _not_opened(path: Path, error: BaseException) -> BaseException:
 
 
 def _checksum(fields: Iterable[str | bytes]) -> int:
-    """Return a checksum with the lengths of fields, so that no character can change its field."""
+    """Return a checksum of fields and their lengths: a character in another field changes it."""
     checksum = 0
     for field in fields:
         data = field if isinstance(field, bytes) else field.encode()
@@ -373,11 +375,11 @@ def _containers_as_text(pod: Pod) -> str:
 def _pods_of(
     pods: Iterable[tuple[Any, ...]], holdings: Iterable[tuple[Any, ...]], boot_id: str
 ) -> list[AdmittedPod]:
-    """Return pods with their holdings in the order of their containers; raises what it finds."""
+    """Return the pods with their holdings in the order of their containers; raises on damage."""
     held: dict[str, list[Holding]] = {}
     for pod_uid, container, resource, devices, response, checksum in holdings:
         if _checksum((pod_uid, container, resource, devices, response)) != checksum:
-            raise ValueError(f"the checksum of what {pod_uid} holds is wrong")
+            raise ValueError(f"the checksum of the devices of pod {pod_uid} is wrong")
         per_numa = {int(node): ids for node, ids in json.loads(devices).items()}
         has = HeldDevices(per_numa, CONTAINER_RESPONSE.from_wire(response))
         held.setdefault(pod_uid, []).append(Holding(pod_uid, container, resource, has))
@@ -394,5 +396,5 @@ def _pods_of(
         mine = sorted(held.pop(uid, ()), key=lambda each: order.get(each.container, len(order)))
         admitted.append(AdmittedPod(pod, mine, bool(boot_id) and stored_boot == boot_id))
     if held:
-        raise ValueError(f"{next(iter(held))} holds devices and is not a pod")
+        raise ValueError(f"pod {next(iter(held))} holds devices and is not stored")
     return admitted

@@ -1,9 +1,9 @@
-"""A pod as the node sees it, and which devices it holds. Calls nobody.
+"""A pod as the node sees it, and the devices that it holds.
 
-quantity           "2" and "1500m" as whole units
-pod                a pod from a Kubernetes manifest
-pod_devices        who holds what, with the response that came along
-pod_devices_store  where admitted pods are kept: the interface of the ledger
-container_options  stored responses as one set of run options
-hold_owner         whose command a pod's devices are held for, and whether it still runs
+quantity           reads quantities such as "2" and "1500m" as whole units
+pod                a pod, from a Kubernetes manifest
+pod_devices        which container holds which devices, in memory
+pod_devices_store  the interface of a store of admitted pods; the ledger is one
+container_options  merges the plugins' answers into one set of run options
+hold_owner         the command for which the devices of a pod are held (`kubedevices with`)
 """

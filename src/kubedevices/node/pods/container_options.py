@@ -1,7 +1,8 @@
-"""The plugins' answers for one container, merged into one set of run options.
+"""Merges the plugins' Allocate answers for one container into one set of run options. Pure.
 
-For starting a container. The first resource that names a variable, a path or an annotation wins;
-what lost is returned too, because only the caller may log. Nothing is validated: a runtime will.
+If several resources name the same variable, path or annotation, the first resource counts. The
+conflicts are returned, so that the caller can log them. The container runtime validates the
+options.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -16,7 +17,7 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class OptionConflict(NamedTuple):
-    """Two resources want different things in one place; `kept` is in the options."""
+    """Two resources with different values for one key; the options have the value `kept`."""
 
     kind: str
     key: str
@@ -26,7 +27,7 @@ class OptionConflict(NamedTuple):
     skipped_from: str
 
     def __str__(self) -> str:
-        """Render as one line for a log."""
+        """Return one line for a log."""
         return (
             f"{self.kind} {self.key!r}: {self.kept} of {self.kept_from} is kept, "
             f"{self.skipped} of {self.skipped_from} is skipped"
@@ -34,14 +35,14 @@ class OptionConflict(NamedTuple):
 
 
 class MergedOptions(NamedTuple):
-    """Run options, and what did not get into them."""
+    """Run options, and the values that are not in them because of a conflict."""
 
     options: ContainerOptions
     conflicts: tuple[OptionConflict, ...] = ()
 
 
 class _Slots(Generic[Value]):
-    """One value per key; the first stays."""
+    """One value per key; the first value stays."""
 
     def __init__(self, kind: str, conflicts: list[OptionConflict]) -> None:
         self._kind, self._conflicts = kind, conflicts
@@ -92,10 +93,10 @@ def merge_responses(
 
 
 def container_options(held: Mapping[str, HeldDevices]) -> MergedOptions | None:
-    """Return the options of a container that holds `held`, None when it holds nothing.
+    """Return the options of a container that holds `held`, None if it holds no devices.
 
-    Resources are merged in the order of their names, so that the same answers give the same
-    options after a restart too; a kubelet's order is random.
+    Resources are merged in the order of their names, so the same answers give the same options
+    after a restart. The order of the kubelet is random.
     """
     if not held:
         return None

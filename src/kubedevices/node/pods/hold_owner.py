@@ -1,8 +1,9 @@
-"""Whose command holds the devices of a pod: a locked file per pod, made by `kubedevices with`.
+"""The command for which the devices of a pod are held: one locked file per pod.
 
-The command inherits the open file, and the kernel drops the lock when the last process that has it
-open is gone, however it ended: by SIGKILL, with another PID namespace, or with the machine. So a
-file without a lock is a hold that nobody will give back. It blocks for as long as a disk does.
+`kubedevices with` makes the file, and its command inherits the open file. The kernel releases the
+lock when the last process that has the file open has ended, also after SIGKILL and in another PID
+namespace. So a file without a lock belongs to a command that has ended without releasing the pod.
+The functions block as long as the disk does.
 """
 
 import contextlib
@@ -22,14 +23,14 @@ OWNERS = "owners"
 """The directory of these files in a node's state directory."""
 
 _LARGEST = 64 * 1024
-_LONGEST = 1000  # characters of a command, enough to know it again
+_LONGEST = 1000  # characters of a command, enough to recognise it
 _FLOCK = "hhqqi0q"  # struct flock: type, whence, start, length (0: the whole file), pid
 _FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class HoldOwner(NamedTuple):
-    """The command that a pod's devices are held for; `pid` is that of `kubedevices with`."""
+    """The command for which a pod holds devices; `pid` is the process of `kubedevices with`."""
 
     pid: int
     command: str
@@ -37,10 +38,10 @@ class HoldOwner(NamedTuple):
 
 
 class OwnedHold:
-    """A claim on the name of a pod, from `claim` to the end of the `with` block.
+    """The lock on the file of a pod, from `claim` to the end of the `with` block.
 
-    `was_left_behind`: a command that is gone held devices for this pod. `file` is what the command
-    has to inherit. `is_released` is to be set once the node has taken the devices back.
+    `was_left_behind`: an earlier command of this pod has ended without releasing its devices. The
+    command has to inherit `file`. Set `is_released` when the node has released the devices.
     """
 
     def __init__(self, directory: int, name: str, file: int) -> None:
@@ -50,7 +51,7 @@ class OwnedHold:
 
     @classmethod
     def claim(cls, state_dir: Path, pod_uid: str, command: str) -> Self:
-        """Claim the pod `pod_uid`; raises `HoldInUse` while its owner runs, and `CannotAsk`."""
+        """Lock the file of the pod; raises `HoldInUse` while its command runs, and `CannotAsk`."""
         path = state_dir / OWNERS / _file_name(pod_uid)
         try:
             with contextlib.suppress(FileExistsError):
@@ -87,7 +88,7 @@ class OwnedHold:
 
 
 def read_owners(state_dir: Path) -> Mapping[str, HoldOwner]:
-    """Return the owner of each pod that has one, by pod uid; what cannot be read is left out."""
+    """Return the owners by pod uid. Files that cannot be read are skipped."""
     try:
         directory = os.open(state_dir / OWNERS, _DIRECTORY)
     except OSError:
@@ -103,7 +104,7 @@ def _read_all(directory: int) -> Iterator[tuple[str, HoldOwner]]:
         try:
             file = _open(directory, name, _FILE)
         except OSError:
-            continue  # released meanwhile, or none of ours
+            continue  # removed meanwhile, or not our file
         try:
             content = _content(file)
             if content is not None:
@@ -113,7 +114,7 @@ def _read_all(directory: int) -> Iterator[tuple[str, HoldOwner]]:
 
 
 def _content(file: int) -> tuple[str, int, str] | None:
-    """Return pod uid, PID and command; None for a file that is none of ours, or not written yet."""
+    """Return pod uid, PID and command; None if the file is not ours or not written yet."""
     try:
         content = json.loads(os.pread(file, _LARGEST, 0))
         return str(content["pod_uid"]), int(content["pid"]), str(content["command"])
@@ -122,7 +123,7 @@ def _content(file: int) -> tuple[str, int, str] | None:
 
 
 def _locked(directory: int, name: str, pod_uid: str) -> int:
-    """Return the file `name`, open and locked by us alone."""
+    """Open and lock the file `name`; raises `HoldInUse` if another process has the lock."""
     while True:
         file = _open(directory, name, _FILE | os.O_CREAT)
         try:
@@ -135,7 +136,7 @@ def _locked(directory: int, name: str, pod_uid: str) -> int:
             if error.errno in (errno.EAGAIN, errno.EACCES):
                 raise HoldInUse(pod_uid, pid, command) from None
             raise
-        os.close(file)  # its owner removed it between our opening and our lock
+        os.close(file)  # its owner has removed it after we opened it and before we locked it
 
 
 def _is_still(directory: int, name: str, file: int) -> bool:
@@ -159,13 +160,13 @@ def _lock_of_all() -> bytes:
 
 
 def _is_locked(file: int) -> bool:
-    """Whether the file is locked; asks without locking, so no `claim` fails because of it."""
+    """Whether the file is locked. Does not lock the file, so no `claim` fails because of us."""
     answer: bytes = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock_of_all())
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
 def _file_name(pod_uid: str) -> str:
-    """Return a name of a fixed length: a uid may have any letter, and 250 of them."""
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, which a node needs for nothing
+    """Return a file name of a fixed length: a uid may have any characters, and 250 of them."""
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, which a node does not need otherwise
 
     return hashlib.sha256(pod_uid.encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""A pod as the node sees it: containers in start order and the devices each may use.
+"""A pod as the node sees it: its containers in start order, and the devices that each requests.
 
-Made from a normal Kubernetes manifest; everything that has nothing to do with devices is left
-alone. For admission, topology and listings. Reading the YAML is for the caller.
+`parse_pod` makes the pod of a Kubernetes manifest and ignores all fields that do not concern
+devices. The caller reads the YAML or JSON.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +15,10 @@ from kubedevices.resource_name import explain_resource_name
 from kubedevices.words import closest
 
 Path = tuple[str | int, ...]
-"""Where in a document something is: `("spec", "containers", 0, "name")`."""
+"""A place in a manifest: `("spec", "containers", 0, "name")`."""
 
 Locate = Callable[[Path], tuple[int, int]]
-"""Gives the line and column of a place in the document, (0, 0) when it has none."""
+"""Returns the line and column of a place in the manifest, (0, 0) if they are not known."""
 
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
 _NATIVE_PREFIX = "hugepages-"
@@ -28,9 +28,10 @@ _RESOURCE_KEYS = ("limits", "requests", "claims")
 
 
 class Container(NamedTuple):
-    """A container and the whole units of extended resources it may use.
+    """A container and its limits: number of devices by resource.
 
-    `is_sidecar`: an init container that is restarted always, so it runs beside what follows it.
+    `is_sidecar`: an init container with `restartPolicy: Always`, which runs beside the containers
+    that follow.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Container(NamedTuple):
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod; `uid` identifies it for ever, `namespace` and `name` only while it lives."""
+    """A pod. Its `uid` is unique; `namespace` and `name` are unique only among existing pods."""
 
     name: str
     namespace: str = "default"
@@ -49,7 +50,7 @@ class Pod:
     containers: tuple[Container, ...] = ()
 
     def __post_init__(self) -> None:
-        """Fill in a uid that is the same every time: a manifest written by hand has none."""
+        """Set a missing uid, for a manifest written by hand: always the same for the same name."""
         object.__setattr__(self, "uid", self.uid or f"{self.namespace}/{self.name}")
         object.__setattr__(self, "init_containers", tuple(self.init_containers))
         object.__setattr__(self, "containers", tuple(self.containers))
@@ -61,20 +62,20 @@ class Pod:
 
     @property
     def full_name(self) -> str:
-        """`namespace/name`; the uid of a pod whose name a kubelet's checkpoint did not tell."""
+        """`namespace/name`; the uid if the name is unknown, as after an import of a checkpoint."""
         return f"{self.namespace}/{self.name}" if self.name else self.uid
 
     def is_plain_init(self, container: Container) -> bool:
-        """Whether `container` ends before anything after it starts, so its devices are reusable."""
+        """Whether `container` is an init container that ends before the next container starts."""
         return not container.is_sidecar and any(
             container.name == init.name for init in self.init_containers
         )
 
 
 def pod_device_request(pod: Pod, is_known: Callable[[str], bool]) -> dict[str, int]:
-    """Return what the pod as a whole needs at its busiest moment, per known resource.
+    """Return the largest number of devices that the pod needs at one time, per known resource.
 
-    App containers and sidecars run together; an init step runs beside the sidecars before it.
+    App containers and sidecars run together. An init container runs beside the sidecars before it.
     """
     together: dict[str, int] = {}
     sidecars: dict[str, int] = {}
@@ -103,11 +104,11 @@ def _add(total: dict[str, int], limits: Mapping[str, int]) -> None:
 
 
 def parse_pod(manifest: Any, *, source: str = "pod", locate: Locate | None = None) -> Pod:
-    """Return the pod of a manifest; raises `ConfigError` with all mistakes found.
+    """Return the pod of a manifest; raises `ConfigError` with all mistakes.
 
-    `source` is the file to name in messages, `locate` knows the lines of its keys.
+    Messages name the file `source`; `locate` returns the line of a key.
     """
-    reader = _Reader(source, locate or (lambda _: (0, 0)))
+    reader = _ManifestReader(source, locate or (lambda _: (0, 0)))
     pod = reader.pod(manifest)
     if reader.problems:
         raise ConfigError(reader.problems)
@@ -115,7 +116,7 @@ def parse_pod(manifest: Any, *, source: str = "pod", locate: Locate | None = Non
 
 
 def format_pod(pod: Pod) -> dict[str, Any]:
-    """Return the smallest manifest that `parse_pod` turns into `pod` again."""
+    """Return the smallest manifest for which `parse_pod` returns `pod`."""
 
     def one(container: Container, *, init: bool) -> dict[str, Any]:
         made: dict[str, Any] = {"name": container.name}
@@ -132,8 +133,8 @@ def format_pod(pod: Pod) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-class _Reader:
-    """Walks a manifest and collects mistakes instead of stopping at the first."""
+class _ManifestReader:
+    """Reads a manifest and collects all mistakes."""
 
     def __init__(self, source: str, locate: Locate) -> None:
         self._source, self._locate = source, locate
@@ -149,17 +150,17 @@ class _Reader:
     def misspelt(
         self, parent: Mapping[Any, Any], path: Path, ours: tuple[str, ...], *, only: bool = False
     ) -> None:
-        """Refuse keys that look like one of ours; the others too if ours are the `only` ones."""
+        """Report keys that look like a key of `ours`, and with `only` all keys not in `ours`."""
         for key in parent:
             if key in ours:
                 continue
-            meant = closest(str(key), ours, alike=0.8)  # many keys of a pod are none of ours
+            meant = closest(str(key), ours, alike=0.8)  # a pod has many keys that we ignore
             if meant or only:
                 hint = f"did you mean {meant!r}?" if meant else ""
                 self.wrong((*path, str(key)), "unknown key", hint)
 
     def mapping(self, parent: Mapping[Any, Any], path: Path) -> Mapping[Any, Any]:
-        """Return the mapping at the end of `path` inside `parent`; a missing one is empty."""
+        """Return the mapping with the last key of `path` in `parent`; empty if it is missing."""
         value = parent.get(path[-1])
         if value is None:
             return {}
@@ -231,7 +232,7 @@ class _Reader:
         return tuple(found)
 
     def limits(self, container: Mapping[Any, Any], here: Path) -> dict[str, int]:
-        """Return the limits on extended resources; their requests may only say the same."""
+        """Return the limits on extended resources. A request must be equal to its limit."""
         resources = self.mapping(container, (*here, "resources"))
         self.misspelt(resources, (*here, "resources"), _RESOURCE_KEYS, only=True)
         limits = self.quantities(resources, (*here, "resources", "limits"))
@@ -241,7 +242,7 @@ class _Reader:
             if resource not in limits and not (isinstance(given, Mapping) and resource in given):
                 self.wrong(
                     (*here, "resources", "limits", resource),
-                    "must be set: devices are given by limits, and cannot be overcommitted",
+                    "must be set: devices are allocated by limits, and cannot be overcommitted",
                     f"limits: {resource}: {count}",
                 )
             elif limits.get(resource, count) != count:
@@ -268,7 +269,7 @@ class _Reader:
 
 
 def _is_native(resource: str) -> bool:
-    """Whether the kubelet itself provides `resource`, so that no plugin is asked."""
+    """Whether the kubelet itself provides `resource`, without a plugin."""
     return resource in _NATIVE or resource.startswith(_NATIVE_PREFIX) or _NATIVE_DOMAIN in resource
 
 

@@ -1,8 +1,7 @@
-"""Who holds what: devices per pod, container and resource, with the plugin's answer for them.
+"""Which container holds which devices, with the plugin's answer for these devices. In memory.
 
-Which pod holds which device, in memory; the ledger keeps the same on disk. Devices that are only
-about to be given are in `admission.Reservation`. The inventory is told of every change, so that
-what is reserved always follows from what is held.
+The ledger has the same on disk. Devices of an admission that has not ended are in
+`admission.Reservation`. Every change is passed to the inventory, so held devices are reserved.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -15,13 +14,13 @@ NO_NUMA_NODE = -1
 
 
 ContainerResource = tuple[str, str]
-"""Name of a container and of a resource."""
+"""The name of a container and the name of a resource."""
 
 
 class HeldDevices(NamedTuple):
-    """Devices of one resource that one container holds, and what the plugin answered for them.
+    """The devices of one resource that one container holds, and the plugin's Allocate answer.
 
-    A device on two NUMA nodes is listed under both.
+    A device on two NUMA nodes is listed under both nodes.
     """
 
     devices_per_numa: Mapping[int, list[str]]
@@ -54,13 +53,13 @@ class Holder(NamedTuple):
 
 
 class Reservations(Protocol):
-    """Who must know which devices are not free; the inventory."""
+    """Counts the reservations of devices: the inventory."""
 
     def reserve(self, resource: str, device_ids: Iterable[str]) -> None:
-        """Count one more reason not to give `device_ids` to others."""
+        """Add one reservation to each of `device_ids`."""
 
     def unreserve(self, resource: str, device_ids: Iterable[str]) -> None:
-        """Take one such reason back."""
+        """Remove one reservation from each of `device_ids`."""
 
 
 class PodDevices:
@@ -68,11 +67,11 @@ class PodDevices:
 
     def __init__(self, reservations: Reservations | None = None) -> None:
         self._pods: dict[str, dict[str, dict[str, HeldDevices]]] = {}
-        # The same the other way round: by resource and device. A list, because an app container may
-        # reuse the device of a plain init container.
+        # Resource → device → its holders. A list, because an app container may reuse the device of
+        # a plain init container.
         self._holders: dict[str, dict[str, list[Holder]]] = {}
         self._reservations = reservations
-        # One counter for all pods: a pod that is released and comes back never gets an old number.
+        # One counter for all pods, so that a pod that is admitted again gets a new number.
         self._changes, self._last_changes = 0, dict[str, int]()
 
     def __repr__(self) -> str:
@@ -89,7 +88,7 @@ class PodDevices:
     # ------------------------------------------------------------ reading
 
     def pod_uids(self) -> Collection[str]:
-        """Return the pods that hold something."""
+        """Return the uids of the pods that hold devices."""
         return self._pods.keys()
 
     def last_change(self, pod_uid: str) -> int:
@@ -103,20 +102,20 @@ class PodDevices:
                 yield Holding(pod_uid, container, resource, held)
 
     def get(self, pod_uid: str, container: str, resource: str) -> HeldDevices | None:
-        """Return what the container holds of `resource`."""
+        """Return the devices of `resource` that the container holds, None if it holds none."""
         return self.of_container(pod_uid, container).get(resource)
 
     def of_container(self, pod_uid: str, container: str) -> Mapping[str, HeldDevices]:
-        """Return what the container holds, by resource."""
+        """Return the devices that the container holds, by resource."""
         return self._pods.get(pod_uid, {}).get(container, {})
 
     def device_ids(self, pod_uid: str, container: str, resource: str) -> tuple[str, ...]:
-        """Return the devices the container holds of `resource`; `()` when it has none."""
+        """Return the IDs of the devices of `resource` that the container holds."""
         held = self.get(pod_uid, container, resource)
         return held.device_ids if held else ()
 
     def of_pod(self, pod_uid: str, resource: str) -> set[str]:
-        """Return the devices that any container of the pod holds of `resource`."""
+        """Return the devices of `resource` that the containers of the pod hold."""
         return {
             device_id
             for container in self._pods.get(pod_uid, {})
@@ -124,7 +123,7 @@ class PodDevices:
         }
 
     def holders(self, resource: str, device_id: str) -> tuple[Holder, ...]:
-        """Return the holders; several only if the device of an init container was reused."""
+        """Return the holders of a device. Several, if the device of an init container is reused."""
         return tuple(self._holders.get(resource, {}).get(device_id, ()))
 
     def owners(self, resource: str, device_ids: Iterable[str]) -> set[str]:
@@ -133,15 +132,15 @@ class PodDevices:
         return {holder.pod_uid for device_id in device_ids for holder in held.get(device_id, ())}
 
     def reserved(self) -> dict[str, set[str]]:
-        """Return all devices that are held, by resource."""
+        """Return all held devices, by resource."""
         return {resource: set(devices) for resource, devices in self._holders.items()}
 
     # ------------------------------------------------------------ writing
 
     def insert(self, pod_uid: str, container: str, resource: str, held: HeldDevices) -> None:
-        """Let the container hold `held`, instead of what it held of the resource before."""
-        # The reservations are counted, so a second insert without this would keep a device for
-        # ever.
+        """Let the container hold `held` instead of its former devices of the resource."""
+        # Reservations are counted: without this, a second insert would reserve the devices twice,
+        # and they would never be free again.
         self.remove(pod_uid, container, resource)
         self._changes += 1
         self._last_changes[pod_uid] = self._changes
@@ -154,7 +153,7 @@ class PodDevices:
             self._reservations.reserve(resource, held.device_ids)
 
     def remove(self, pod_uid: str, container: str, resource: str) -> HeldDevices | None:
-        """Forget one entry and return it."""
+        """Remove one entry and return it."""
         containers = self._pods.get(pod_uid, {})
         held = containers.get(container, {}).pop(resource, None)
         if held is None:
@@ -169,7 +168,7 @@ class PodDevices:
         return held
 
     def remove_pod(self, pod_uid: str) -> tuple[Holding, ...]:
-        """Forget everything the pod holds and return it."""
+        """Remove all entries of the pod and return them."""
         removed = tuple(self.holdings(pod_uid))
         self._pods.pop(pod_uid, None)
         self._last_changes.pop(pod_uid, None)

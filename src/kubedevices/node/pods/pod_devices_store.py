@@ -1,7 +1,6 @@
-"""Where admitted pods are kept: the one seam between deciding who holds what and keeping it.
+"""The interface of a store of admitted pods, and a store in memory.
 
-The device manager waits for `commit` before it acknowledges a pod. What is kept in memory is gone
-with the process; the `ledger` keeps it on disk.
+The device manager waits for `commit` before it answers an admission. `ledger` is the store on disk.
 """
 
 from collections.abc import Awaitable, Collection, Sequence
@@ -13,10 +12,10 @@ from kubedevices.node.pods.pod_devices import Holding
 
 
 class AdmittedPod(NamedTuple):
-    """A pod and everything its containers hold.
+    """A pod and the holdings of its containers.
 
-    `is_of_this_boot`: it was admitted, or its devices were last verified, since the machine booted.
-    Only then can its containers still be running.
+    `is_of_this_boot`: the pod was admitted, or its devices were verified, since the machine booted.
+    Only then its containers may still run.
     """
 
     pod: Pod
@@ -25,9 +24,10 @@ class AdmittedPod(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """What a store remembers at the start.
+    """The content of a store at the start.
 
-    `resources`: all that had a device list, held by pods or not.
+    `resources` are all resources that had a device list, also resources of which no pod holds a
+    device.
     """
 
     pods: Sequence[AdmittedPod] = ()
@@ -36,45 +36,45 @@ class StoredState(NamedTuple):
 
 
 class PodDevicesStore(Protocol):
-    """Keeps admitted pods. What it raises rejects the pod, so it raises `KubedevicesError`."""
+    """Stores admitted pods. An error rejects the pod, so a store raises `KubedevicesError`."""
 
     async def load(self) -> StoredState:
-        """Return what was kept, once at start."""
+        """Return the stored state; called once at the start."""
 
     def commit(self, pod: Pod, holdings: Sequence[Holding]) -> Awaitable[None]:
-        """Keep `holdings` beside what the pod held before; done when they are safe."""
+        """Add `holdings` to the stored holdings of the pod; done when they are safe."""
 
     def release(self, pod_uids: Collection[str]) -> Awaitable[None]:
-        """Forget these pods; done when that is safe."""
+        """Remove these pods; done when the removal is safe."""
 
     def mark_verified(self, pod_uid: str) -> Awaitable[None]:
-        """Remember that the devices of a pod from before were verified in this boot."""
+        """Store that the devices of a pod from before the start were verified in this boot."""
 
     def keep_resources(self, resources: Collection[str]) -> Awaitable[None]:
-        """Remember which resources have a device list, instead of those before."""
+        """Store the resources with a device list, instead of the resources stored before."""
 
     async def close(self) -> None:
-        """Finish; nothing but `load` is asked afterwards. Harmless when repeated."""
+        """Finish the writes and close. Only `load` may follow. A second call does nothing."""
 
 
 class PodDevicesInMemory:
-    """Keeps nothing: the device manager's own memory is all there is."""
+    """A store without a file: the pods are only in the memory of the device manager."""
 
     async def load(self) -> StoredState:
-        """Return nothing: every start is the first."""
+        """Return an empty state."""
         return StoredState()
 
     async def commit(self, pod: Pod, holdings: Sequence[Holding]) -> None:
-        """Nothing has to be made safe."""
+        """Do nothing."""
 
     async def release(self, pod_uids: Collection[str]) -> None:
-        """Nothing has to be forgotten."""
+        """Do nothing."""
 
     async def mark_verified(self, pod_uid: str) -> None:
-        """Nothing is from before."""
+        """Do nothing."""
 
     async def keep_resources(self, resources: Collection[str]) -> None:
-        """Nothing has to be remembered."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing has to be finished."""
+        """Do nothing."""

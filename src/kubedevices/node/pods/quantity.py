@@ -1,7 +1,7 @@
-"""Kubernetes quantities ("2", "1500m", "1Ki", "1e3") as whole units. For pod manifests only.
+"""Reads Kubernetes quantities ("2", "1500m", "1Ki", "1e3") as whole units. For pod manifests.
 
-Devices are counted in whole units. A kubelet would round a fraction up but never meets one, because
-the API server refuses it ("must be an integer"), as this does.
+A number of devices is a whole number. A fraction is refused here, as by the API server ("must be an
+integer").
 """
 
 import re
@@ -19,7 +19,7 @@ _LONGEST = 100
 
 
 class BadQuantity(UsageError):
-    """Something that is not a quantity of devices."""
+    """A value that is not a number of devices."""
 
     def __init__(self, value: object, rule: str) -> None:
         self.value, self.rule = value, rule
@@ -43,12 +43,12 @@ def whole_units(value: object) -> int:
         raise BadQuantity(value, f"is too large, at most {_LARGEST} fit")
     amount, rest = divmod(dividend, divisor)
     if rest:
-        raise BadQuantity(value, "is a fraction, and only whole devices can be given")
+        raise BadQuantity(value, "is a fraction, but only whole devices can be allocated")
     return int(amount)
 
 
 def _shown(value: object) -> str:
-    """Return `value` in a few characters; Python refuses to write out very large numbers."""
+    """Return `value` as a short text. Python refuses to print very large numbers."""
     if isinstance(value, int) and abs(value) >> _LONGEST:
         return f"a number of {value.bit_length()} bits"
     shown = repr(value)
@@ -56,7 +56,7 @@ def _shown(value: object) -> str:
 
 
 def _ratio(suffix: str) -> tuple[int, int]:
-    """Return what a suffix multiplies by and divides by. Not as a Fraction: slow to load."""
+    """Return the factor and the divisor of a suffix. Not a Fraction, which is slow to import."""
     if suffix in _BINARY:
         return 2 ** _BINARY[suffix], 1
     exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:] or 0)
