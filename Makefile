@@ -1,14 +1,15 @@
-# Two commands do everything on a machine with python3 (with venv), make and git:
-#   make demo   the main job, on this host's real devices
+# The two most important commands. Both need only python3 (with venv), make and git:
+#   make demo   containers get devices of this host and simulated devices
 #   make test   lint, types, import contracts, all tests
+# `make help` lists all targets.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-# What `make image` builds and `make deploy` deploys; KUBECONFIG chooses the cluster. The variables
-# of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) are taken from the environment.
+# Settings of `make image` and `make deploy`; KUBECONFIG chooses the cluster. `make deploy` passes the
+# variables of the simulator (RESOURCE_NAME, NUMBER_DEVICES, ENV_PREFIX, ...) from the environment on.
 ENGINE ?= podman
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGE ?= localhost/kubedevices:$(VERSION)
@@ -17,7 +18,8 @@ PLUGIN ?= simulate
 MANIFEST_ARGS ?=
 DEPLOY_ARGS ?=
 CHOSEN = $(PLUGIN) --namespace $(NAMESPACE) $(MANIFEST_ARGS)
-# Nobody can pull what `make image` makes by default: who deploys has to say which image is meant.
+# The default of IMAGE exists only on the machine that built it, and a cluster cannot pull it. So `deploy`
+# gets --image only if the user sets IMAGE; `kubedevices deploy` asks for --image otherwise.
 CHOSEN_IMAGE = $(if $(filter file,$(origin IMAGE)),,--image $(IMAGE))
 export RESOURCE_NAME NUMBER_DEVICES PLUGIN_NAME DEVICE_ID_PREFIX ANNOTATION_PREFIX ENV_PREFIX \
 	DEVICE_FILE_PREFIX
@@ -39,13 +41,13 @@ $(VENV)/dev.done: $(VENV)/runtime.done requirements-dev.txt
 
 venv: $(VENV)/runtime.done  ## .venv/bin/kubedevices, with pinned requirements
 
-demo: venv  ## a device of this host travels to a container, without Kubernetes
+demo: venv  ## a container gets a device of this host, without Kubernetes
 	@$(BIN)/python -m examples.demo
 
 demo-dra: venv  ## a node changes from device plugin to DRA, on the Kubernetes of KUBEDEVICES_KUBERNETES
 	@$(BIN)/python -m examples.demo_dra
 
-test:  ## everything CI checks
+test:  ## everything that CI checks
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types imports compiled
 	@$(MAKE) --no-print-directory tests
 
@@ -56,7 +58,7 @@ lint: $(VENV)/dev.done  ## ruff: rules and format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-format: $(VENV)/dev.done  ## mend what ruff can mend
+format: $(VENV)/dev.done  ## let ruff correct rules and format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -66,15 +68,16 @@ types: $(VENV)/dev.done  ## mypy --strict
 imports: $(VENV)/dev.done  ## the import contracts of docs/architecture.md
 	$(BIN)/lint-imports
 
-# pytest compiles tests with asserts of its own: here, beside the other checks, if one has changed.
+# pytest rewrites the asserts of the tests and caches the result. This step fills the cache while the other
+# checks run, if a test file has changed.
 compiled: $(VENV)/compiled.done
 
 $(VENV)/compiled.done: $(VENV)/dev.done $(shell find tests -name "*.py")
 	-@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -qq >/dev/null
 	@touch $@
 
-# The tests start thousands of processes, which shall not compile the sources again each. Nor shall
-# they write what they compiled: some of them find their disk full, and would leave half a file.
+# The tests start thousands of processes. compileall compiles the sources once for all of them. The
+# processes must not write .pyc files: some tests simulate a full disk, which would leave half a file.
 tests: $(VENV)/dev.done  ## pytest, in parallel
 	$(BIN)/python -m compileall -q src tests examples benchmarks
 	PYTHONDONTWRITEBYTECODE=1 $(BIN)/pytest -n 7 $(PYTEST_ARGS)
@@ -82,40 +85,40 @@ tests: $(VENV)/dev.done  ## pytest, in parallel
 proto: $(VENV)/dev.done  ## tests/kubelet_api/descriptors.binpb from src/kubedevices/kubelet_api/proto
 	$(BIN)/python -m tests.kubelet_api.generate_descriptors
 
-bench: $(VENV)/dev.done  ## what docs/performance.md quotes
+bench: $(VENV)/dev.done  ## the measurements of docs/performance.md
 	$(BIN)/python -m benchmarks
 
-build: venv  ## dist/*.whl
+build: venv  ## dist/*.whl: the wheel for pip
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 onefile: $(VENV)/dev.done  ## dist/kubedevices: one executable for hosts without Python
 	$(BIN)/pyinstaller --noconfirm --log-level WARN --distpath dist --workpath build/onefile \
 		deploy/onefile/kubedevices.spec
 
-site: $(VENV)/dev.done  ## build/site: the documentation as a site; PROJECT_URL leads to the sources
+site: $(VENV)/dev.done  ## build/site: the documentation as a site; PROJECT_URL is the URL of the sources
 	$(BIN)/mkdocs build --strict --quiet
 
-pictures: venv  ## docs/images: terminals, dashboard and report (needs Debian's prometheus and chromium)
+pictures: venv  ## docs/images: terminals, dashboard, report (needs Debian's prometheus and chromium)
 	$(BIN)/python -m deploy.site.pictures
 	$(BIN)/python -m deploy.site.dashboard_picture
 	$(BIN)/python -m deploy.site.report_picture
 
-image:  ## a container image of everything, with ENGINE (podman or docker) as IMAGE
+image:  ## a container image with the name IMAGE, built by ENGINE (podman or docker)
 	$(ENGINE) build --file deploy/image/Containerfile --build-arg VERSION=$(VERSION) --tag $(IMAGE) .
 
-manifests: venv  ## deploy/kustomize from src/kubedevices/manifests
+manifests: venv  ## deploy/kustomize, generated from src/kubedevices/manifests
 	$(BIN)/kubedevices manifests kustomize --directory deploy/kustomize
 
-chart: venv  ## files of the Helm chart that have their source in src/kubedevices/manifests
+chart: venv  ## the files of the Helm chart that are generated from src/kubedevices/manifests
 	$(BIN)/python deploy/helm/generate.py
 
-print-manifests: venv  ## what make deploy would apply
+print-manifests: venv  ## print the manifests that make deploy applies
 	@$(BIN)/kubedevices manifests $(CHOSEN) --image $(IMAGE)
 
 deploy: venv  ## PLUGIN (simulate or expose) as IMAGE into NAMESPACE of the cluster of KUBECONFIG
 	@$(BIN)/kubedevices deploy $(CHOSEN) $(CHOSEN_IMAGE) $(DEPLOY_ARGS)
 
-undeploy: venv  ## take it away again, and the namespace if deploy made it and nothing is left in it
+undeploy: venv  ## remove the plugin, and the namespace if deploy created it and it is empty
 	@$(BIN)/kubedevices undeploy $(CHOSEN)
 
 clean:
