@@ -1,7 +1,7 @@
-"""`make demo`: a device of this host travels to a container, without Kubernetes.
+"""`make demo`: a container gets a device of this host, without Kubernetes.
 
-A story in steps, each with a line of why. Everything runs in a temporary directory and is gone at
-the end. What this host lacks (root, runc, busybox) is said, and the rest is done.
+Each step prints its title and its reason. The demo runs in a temporary directory and removes this
+directory at the end. Without root, runc or busybox, the demo says so and leaves out the container.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ _COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def say(text: str, style: str = "") -> None:
-    """Print a line; `style` is an ANSI code that only a terminal sees."""
+    """Print a line; `style` is an ANSI code, used only on a terminal."""
     print(f"\x1b[{style}m{text}\x1b[0m" if _COLOUR and style else text, flush=True)
 
 
 class DemoFailed(Exception):
-    """Something that should have happened did not; the message says what."""
+    """A step did not have the expected result; the message says which result is missing."""
 
 
 class Demo:
-    """The state of the story: where it happens, what runs, what is to be said at the end."""
+    """The state of the demo: its directory, running processes, and notes for the summary."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -47,7 +47,7 @@ class Demo:
         self.missing: list[str] = []
 
     def step(self, title: str, why: str) -> None:
-        """Begin the next step of the story."""
+        """Print the title of the next step, and its reason."""
         self.steps += 1
         say(f"\n{self.steps}. {title}", "1;36")
         say(f"   {why}", "2")
@@ -55,7 +55,7 @@ class Demo:
     # ------------------------------------------------------------ commands
 
     def start(self, name: str, *arguments: str, note: str = "") -> None:
-        """Start a kubedevices command that stays; its output goes to a log file."""
+        """Start a kubedevices command in the background; its output goes to a log file."""
         if note:
             say(f"   $ {note} &", "32")
         log = (self.directory / f"{name}.log").open("ab")
@@ -68,7 +68,7 @@ class Demo:
             )
 
     def stop(self, name: str) -> None:
-        """End a started command and wait for it."""
+        """Stop a background command and wait for its end."""
         process = self.running.pop(name)
         process.send_signal(signal.SIGTERM)
         try:
@@ -78,7 +78,7 @@ class Demo:
             process.wait()
 
     def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a kubedevices command to its end."""
+        """Run a kubedevices command and wait for its end."""
         return subprocess.run(
             [KUBEDEVICES, *arguments, "--socket-dir", str(self.sockets)],
             capture_output=True,
@@ -88,7 +88,7 @@ class Demo:
         )
 
     def show(self, command: str, *arguments: str, allowed_to_fail: bool = False) -> None:
-        """Run a command and show it with its output, as on a terminal."""
+        """Run a command; print the command and its output."""
         say(f"   $ {command}", "32")
         done = self.ask(*arguments)
         for line in (done.stdout + done.stderr).splitlines():
@@ -97,14 +97,14 @@ class Demo:
             raise DemoFailed(f"`{command}` ended with exit code {done.returncode}")
 
     def answer(self, *arguments: str) -> Any:
-        """Run a command and return what its `-o json` says."""
+        """Run a command with `-o json` and return the decoded output."""
         done = self.ask(*arguments, "-o", "json")
         if done.returncode:
             raise DemoFailed(done.stderr.strip())
         return json.loads(done.stdout)
 
     def resources(self) -> dict[str, dict[str, Any]]:
-        """What the node knows, by resource."""
+        """Return the numbers of each resource of the node, by resource name."""
         return {item["resource"]: item for item in self.answer("devices")["resources"]}
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> float:
@@ -121,7 +121,7 @@ class Demo:
         return time.monotonic() - begin
 
     def node_answers(self) -> bool:
-        """Whether a node is there to be asked."""
+        """Whether a node serves the directory."""
         return self.ask("devices").returncode == 0
 
 
@@ -129,7 +129,7 @@ class Demo:
 
 
 def start_the_node(demo: Demo) -> None:
-    demo.step("A node", "It plays the kubelet's half: plugins register at its kubelet.sock.")
+    demo.step("A node", "The node acts as the kubelet: plugins register at its kubelet.sock.")
     demo.start("node", "node", note="kubedevices node")
     demo.wait_until(demo.node_answers, "the node's answer")
 
@@ -137,7 +137,7 @@ def start_the_node(demo: Demo) -> None:
 def expose_the_host(demo: Demo) -> None:
     demo.step(
         "Real devices of this host",
-        "A YAML file names files in /dev; scan shows which of them are there, expose serves them.",
+        "A YAML file chooses files in /dev; scan shows the files that exist, expose serves them.",
     )
     config = str(EXAMPLES / "host-devices.yaml")
     say("   $ kubedevices scan --config examples/host-devices.yaml", "32")
@@ -163,8 +163,8 @@ def expose_the_host(demo: Demo) -> None:
 
 def simulate_gpus(demo: Demo) -> None:
     demo.step(
-        "Eight pretended GPUs on two NUMA nodes",
-        "For whoever writes a scheduler, an operator or a test and has no such hardware.",
+        "Eight simulated GPUs on two NUMA nodes",
+        "To develop a scheduler, an operator or a test without this hardware.",
     )
     config = str(EXAMPLES / "simulate-two-numa-nodes.yaml")
     demo.start(
@@ -182,7 +182,7 @@ def simulate_gpus(demo: Demo) -> None:
 
 
 def host_resource(demo: Demo) -> str:
-    """Choose a resource of this host that a container would not have anyway."""
+    """Choose a resource of this host whose device files a container does not have by default."""
     found = demo.resources()
     for name in WANTED:
         resource = f"{HOST_DOMAIN}/{name}"
@@ -194,15 +194,15 @@ def host_resource(demo: Demo) -> str:
 def admit_pods(demo: Demo) -> tuple[str, dict[str, Any]]:
     demo.step(
         "Two pods",
-        "Ordinary Pod manifests. A pod gets all it asks for or nothing at all.",
+        "Ordinary Pod manifests. A pod gets all devices that it requests, or the node rejects it.",
     )
     manifest = (EXAMPLES / "pod-training.yaml").read_text()
     resource = host_resource(demo)
     if resource != f"{HOST_DOMAIN}/fuse":
         line = "        devices.example.com/fuse: 1\n"
         manifest = manifest.replace(line, f"        {resource}: 1\n" if resource else "")
-        replacement = resource or "no host device at all"
-        demo.missing.append(f"/dev/fuse: the pod asks for {replacement} instead")
+        replacement = resource or "no host device"
+        demo.missing.append(f"/dev/fuse: the pod requests {replacement} instead")
     pod = demo.directory / "pod-training.yaml"
     pod.write_text(manifest)
     training = demo.answer("allocate", "--pod", str(pod))
@@ -213,7 +213,7 @@ def admit_pods(demo: Demo) -> tuple[str, dict[str, Any]]:
     demo.show(
         "kubedevices allocate --pod examples/pod-inference.yaml", "allocate", "--pod", inference
     )
-    say("   One more than there is, and the answer is the kubelet's:", "2")
+    say("   A pod that requests more GPUs than available gets the error text of a kubelet:", "2")
     demo.show(
         "kubedevices allocate example.com/gpu=9", "allocate", "example.com/gpu=9",
         allowed_to_fail=True,
@@ -223,8 +223,8 @@ def admit_pods(demo: Demo) -> tuple[str, dict[str, Any]]:
 
 def show_holders(demo: Demo, training: dict[str, Any]) -> dict[str, Any]:
     demo.step(
-        "Who holds what, and what the container gets",
-        "The plugin's answer, merged over all resources of the container, is what a runtime needs.",
+        "Which pod holds which device, and what the container gets",
+        "The runtime needs the plugins' answers, merged over all resources of the container.",
     )
     demo.show("kubedevices devices example.com/gpu", "devices", "example.com/gpu")
     (train,) = (item for item in training["containers"] if item["name"] == "train")
@@ -239,22 +239,23 @@ def show_holders(demo: Demo, training: dict[str, Any]) -> dict[str, Any]:
 def run_container(demo: Demo, resource: str, options: dict[str, Any]) -> None:
     demo.step(
         "A real container",
-        "runc starts it from those options; from inside it tries its device and a foreign one.",
+        "runc starts the container with these options. The container tries to open its device, and "
+        "a device that it did not get.",
     )
     lacking = []
     if os.geteuid() != 0:
         lacking.append("root")
     lacking += [name for name in ("runc", "busybox") if not shutil.which(name)]
     if not resource:
-        lacking.append("a device file that containers do not have anyway")
+        lacking.append("a device file that containers do not have by default")
     if lacking:
         demo.missing.append(
             f"{', '.join(lacking)}: no container was started "
             "(`make test-deps` as root installs runc and busybox)"
         )
-        say(f"   left out, this host lacks {', '.join(lacking)}")
+        say(f"   left out: this host lacks {', '.join(lacking)}")
         return
-    from examples.demo_container import prove_access  # noqa: PLC0415 - needs nothing till here
+    from examples.demo_container import prove_access  # noqa: PLC0415 - only needed with runc
 
     for line in prove_access(demo.directory / "bundle", options):
         say(f"     {line}", "32" if line.startswith("opened") else "")
@@ -263,11 +264,11 @@ def run_container(demo: Demo, resource: str, options: dict[str, Any]) -> None:
 def restart_the_node(demo: Demo) -> None:
     demo.step(
         "The node restarts",
-        "Plugins must notice and come back by themselves; many in use today do not.",
+        "Plugins must notice the restart and register again; many plugins in use do not.",
     )
     before = {name: item["allocatable"] for name, item in demo.resources().items()}
     demo.stop("node")
-    say("   node stopped; kubelet.sock is gone, the plugins go on")
+    say("   node stopped; kubelet.sock is gone, the plugins continue")
     demo.start("node", "node", note="kubedevices node")
     begin = time.monotonic()
     demo.wait_until((demo.sockets / "kubelet.sock").exists, "kubelet.sock")
@@ -278,7 +279,7 @@ def restart_the_node(demo: Demo) -> None:
             return False
         return before == {name: item["allocatable"] for name, item in demo.resources().items()}
 
-    demo.wait_until(all_back, "the plugins' return")
+    demo.wait_until(all_back, "the new registration of all plugins")
     say(
         f"   node up after {up - begin:.1f} s, all {len(before)} resources back and allocatable "
         f"at most {time.monotonic() - up:.1f} s later"
@@ -288,8 +289,8 @@ def restart_the_node(demo: Demo) -> None:
 def summarise(demo: Demo, seconds: float) -> None:
     say("\nDone", "1;32")
     say(
-        f"{demo.steps} steps in {seconds:.0f} s: host devices and pretended ones, registered at a "
-        "node, given to two pods, and back after a restart."
+        f"{demo.steps} steps in {seconds:.0f} s: a node allocated host devices and simulated "
+        "devices to two pods, and all plugins registered again after a restart of the node."
     )
     for line in demo.missing:
         say(f"  without {line}")
@@ -298,7 +299,7 @@ def summarise(demo: Demo, seconds: float) -> None:
 
 @contextlib.contextmanager
 def stage() -> Iterator[Demo]:
-    """Give the story a directory and clean up after it, however it ends."""
+    """Create the directory of the demo; stop all processes and remove the directory at the end."""
     directory = Path(tempfile.mkdtemp(prefix="kubedevices-demo-", dir="/tmp"))
     demo = Demo(directory)
     try:
@@ -310,8 +311,8 @@ def stage() -> Iterator[Demo]:
 
 
 def main() -> int:
-    """Tell the story; return the exit code."""
-    say("kubedevices: a device of this host travels to a container", "1")
+    """Run all steps; return the exit code."""
+    say("kubedevices: a container gets a device of this host", "1")
     begin = time.monotonic()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

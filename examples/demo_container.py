@@ -1,8 +1,7 @@
-"""Starts a container with runc from container options, and lets it say what it can open.
+"""Starts a container with runc and container options; it reports which device files it can open.
 
-The bundle is the smallest there is: a root file system of one static busybox. The container
-also sees a device file that was not allocated, so that a refusal comes from the kernel and not from
-a missing file.
+The root file system of the container has only one static busybox. The container also sees a device
+file that was not allocated. The kernel must refuse to open this file.
 """
 
 import json
@@ -27,7 +26,7 @@ done
 def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
     """Run a container with the options `given` (as `allocate -o json` prints them).
 
-    Returns what it printed: `opened PATH` for each device it got, `refused PATH` for a foreign one.
+    Returns the lines of the container: `opened PATH` or `refused PATH` for each device file.
     """
     options = ContainerOptions(
         env=given["env"],
@@ -48,7 +47,7 @@ def prove_access(bundle: Path, given: dict[str, Any]) -> list[str]:
         oci.minimal_config(command), options, read_device_files(oci.host_paths(options))
     )
     if foreign:
-        # The file without the permission: what is refused is the opening, by the kernel.
+        # The device file is created, but the cgroup has no permission for it: opening it must fail.
         config["linux"].setdefault("devices", []).append(device_node(foreign))
     (bundle / "config.json").write_text(json.dumps(config))
     done = subprocess.run(

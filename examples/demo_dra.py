@@ -1,7 +1,7 @@
-"""`make demo-dra`: pods over a change from device plugin to DRA, and over a reboot of the node.
+"""`make demo-dra`: a node changes from device plugin to DRA and reboots; pods keep their devices.
 
-The folder that KUBEDEVICES_KUBERNETES names has the program that starts a real Kubernetes of one
-node, as docs/development/real-kubernetes.md says. With `--dir DIR` a cluster is used that runs.
+KUBEDEVICES_KUBERNETES names a folder with a program that starts a real Kubernetes of one node, see
+docs/development/real-kubernetes.md. `--dir DIR` uses a cluster that already runs.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class Story:
         self._steps = 0
 
     def step(self, title: str, why: str) -> None:
-        """Begin the next step."""
+        """Print the title of the next step, and its reason."""
         self._steps += 1
         say(f"\n{self._steps}. {title}", "1;36")
         say(f"   {why}", "2")
@@ -63,14 +63,14 @@ class Story:
     def run(
         self, *arguments: str, stdin: str = "", timeout: float = DEADLINE
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command of the cluster to its end."""
+        """Run a command of the cluster program and wait for its end."""
         words = [*self.words, *arguments]
         return subprocess.run(
             words, input=stdin, capture_output=True, text=True, timeout=timeout, check=False
         )
 
     def __call__(self, *arguments: str, **options: Any) -> str:
-        """Run a command that has to succeed; return what it printed."""
+        """Run a command that must succeed; return its output. Raises `DemoFailed`."""
         done = self.run(*arguments, **options)
         if done.returncode:
             raise DemoFailed(f"`{' '.join(arguments)}`: {done.stderr.strip() or done.stdout}")
@@ -81,7 +81,7 @@ class Story:
         return self("kubectl", f"--namespace={NAMESPACE}", *arguments, **options)
 
     def wait(self, what: str, condition: Callable[[], object]) -> float:
-        """Wait until `condition()`; return how many seconds it took."""
+        """Wait until `condition()` is true; return the seconds. Raises `DemoFailed`."""
         began = time.monotonic()
         while not condition():
             if self._plugin is not None and self._plugin.poll() is not None:
@@ -94,12 +94,12 @@ class Story:
     # ------------------------------------------------------------ the plugin
 
     def allow(self) -> None:
-        """Give the plugin an account with the rights of a driver, and a class to its devices."""
+        """Create an account with the rights of a driver, and a DeviceClass for the devices."""
         words = [KUBEDEVICES, "manifests", "simulate", "--mode-file", "/etc/demo/mode"]
         words += ["--namespace", NAMESPACE, "--name", "demo"]
         env = os.environ | {"RESOURCE_NAME": RESOURCE}
         printed = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
-        import yaml  # noqa: PLC0415 - a demo that cannot run needs none
+        import yaml  # noqa: PLC0415 - without a cluster, the demo ends before this line
 
         made = [each for each in yaml.safe_load_all(printed) if each["kind"] in _OF_THE_DRIVER]
         items = {"apiVersion": "v1", "kind": "List", "items": made}
@@ -110,7 +110,7 @@ class Story:
         self._config.chmod(0o600)
 
     def choose(self, mode: str) -> None:
-        """Write the mode as an administrator does."""
+        """Write the mode file, as an administrator does."""
         say(f"   $ echo {mode} > /etc/kubedevices/mode", "32")
         self.mode_file.write_text(f"{mode}\n")
 
@@ -125,43 +125,43 @@ class Story:
             )
 
     def serves(self) -> bool:
-        """Whether the plugin has its sockets, those of a device plugin and of a driver."""
+        """Whether the log names both sockets: of the device plugin and of the DRA driver."""
         text = self._log.read_text()
         return "device-plugins/" in text and "plugins_registry/" in text
 
     def stop(self) -> None:
-        """End the plugin."""
+        """Stop the plugin and wait for its end."""
         if self._plugin is not None:
             self._plugin.terminate()
             self._plugin.wait(30)
             self._plugin = None
 
     def forget(self) -> None:
-        """Take it as ended: its node is going down."""
+        """Kill the plugin, because its node shuts down."""
         plugin, self._plugin = self._plugin, None
         if plugin is not None:
             plugin.kill()
             plugin.wait(30)
 
-    # ------------------------------------------------------------ what there is
+    # ------------------------------------------------------------ devices and pods
 
     def allocatable(self) -> int:
-        """Return how many devices the scheduler counts as those of a device plugin."""
+        """Return the allocatable devices of the node, which are devices of a device plugin."""
         (node,) = json.loads(self("kubectl", "get", "nodes", "--output=json"))["items"]
         return int(node["status"]["allocatable"].get(RESOURCE, 0))
 
     def published(self) -> list[str]:
-        """Return the devices in ResourceSlices."""
+        """Return the names of all devices in our ResourceSlices."""
         found = json.loads(self("kubectl", "get", "resourceslices", "--output=json"))["items"]
         ours = [each["spec"] for each in found if each["spec"]["driver"] == DOMAIN]
         return [device["name"] for spec in ours for device in spec.get("devices", [])]
 
     def pod(self, name: str) -> Any:
-        """Return a pod as the API has it."""
+        """Return the object of a pod from the API server."""
         return json.loads(self.kubectl("get", "pod", name, "--output=json"))
 
     def device_of(self, name: str) -> str:
-        """Wait until a pod runs; return its device, as its container sees it."""
+        """Wait until a pod runs; return its device, from the environment of its container."""
         ready = (f"pod/{name}", "--for=condition=Ready", f"--timeout={DEADLINE}s")
         self.kubectl("wait", *ready, timeout=DEADLINE + 30)
         self.wait("its environment", lambda: self.kubectl("logs", name))
@@ -169,7 +169,7 @@ class Story:
         return found[0].partition("=")[0].removeprefix("GPU_") if len(found) == 1 else str(found)
 
     def show_pods(self, names: Sequence[str]) -> dict[str, str]:
-        """Print who has which device by which API; raise `DemoFailed` for one held twice."""
+        """Print each pod with its device and API; raise `DemoFailed` for a device of two pods."""
         devices = {name: self.device_of(name) for name in names}
         say(f"     {'POD':6} {'DEVICE':14} {'API':14} RESTARTS")
         for name, device in devices.items():
@@ -178,11 +178,11 @@ class Story:
             restarts = status["containerStatuses"][0]["restartCount"]
             say(f"     {name:6} {device:14} {api:14} {restarts}")
         if len({*devices.values()}) < len(devices):
-            raise DemoFailed("two pods have one device")
+            raise DemoFailed("two pods have the same device")
         return devices
 
     def create_pod(self, name: str) -> None:
-        """Create a pod with `limits:`."""
+        """Create a pod that requests its device with `limits:`."""
         say(f"   $ kubectl create --filename pod-{name}.yaml", "32")
         self.kubectl("create", "--filename=-", stdin=POD.replace("NAME", name))
 
@@ -191,10 +191,10 @@ class Story:
 
 
 def as_device_plugin(story: Story) -> None:
-    """Begin with the API that every cluster has."""
+    """Start the plugin as a device plugin, the API that every cluster has; create a pod."""
     story.step(
         "A scanner as a device plugin",
-        f"Three pretended GPUs; pods say `limits: {{{RESOURCE}: 1}}`.",
+        f"Three simulated GPUs; pods have `limits: {{{RESOURCE}: 1}}`.",
     )
     story.allow()
     story.choose("device-plugin")
@@ -208,8 +208,8 @@ def as_device_plugin(story: Story) -> None:
 def switch(story: Story) -> None:
     """Change the mode while the pod runs."""
     story.step(
-        "The mode of the node is changed",
-        "No restart. The device of the running pod is withheld: DRA would give it away again.",
+        "The administrator changes the mode of the node",
+        "No restart. DRA does not offer the device of the running pod until the pod ends.",
     )
     story.choose("dra")
     took = story.wait("two devices in DRA", lambda: len(story.published()) == DEVICES - 1)
@@ -218,17 +218,17 @@ def switch(story: Story) -> None:
 
 
 def second_pod(story: Story) -> dict[str, str]:
-    """Let the scheduler serve the same manifest by DRA."""
+    """Create a second pod from the same manifest; the scheduler uses DRA for this pod."""
     story.step(
         "A second pod with the same manifest",
-        "It gets its device through DRA, another than the first.",
+        "The pod gets its device through DRA, and not the device of the first pod.",
     )
     story.create_pod("two")
     return story.show_pods(["one", "two"])
 
 
 class Node(Protocol):
-    """A node of which `run` runs a command of its cluster."""
+    """A node; `run` runs a command of its cluster."""
 
     directory: Path
 
@@ -242,13 +242,16 @@ class Node(Protocol):
 def reboot_node(
     node: Node, words: Sequence[str], start: Callable[[], None], serves: Callable[[], bool]
 ) -> None:
-    """Reboot the node; its kubelet waits for the plugin of `start`, as systemd orders services."""
+    """Reboot the node; `start` starts the plugin before the kubelet, as systemd would do.
+
+    The signals pause the reboot when the node runs and its kubelet does not run yet.
+    """
     boot_id = node.directory / "boot_id"
     before = boot_id.read_text()
     reboot = subprocess.Popen([*words, "reboot"])
 
     def is_node_there() -> bool:
-        """Look while the reboot rests, and let it go on for a moment if it has not come so far."""
+        """Whether the node runs; the reboot is paused during the question and if it does."""
         reboot.send_signal(signal.SIGSTOP)
         if not node.run("exec", "true").returncode:
             return True
@@ -261,7 +264,7 @@ def reboot_node(
             if time.monotonic() > deadline:
                 raise DemoFailed("the node does not boot")
             time.sleep(0.005)
-        node.wait("the node", is_node_there)  # long before its kubelet
+        node.wait("the node", is_node_there)  # returns before the kubelet of the node runs
         try:
             start()
             node.wait("the sockets of the plugin", serves)
@@ -274,10 +277,10 @@ def reboot_node(
 
 
 def reboot(story: Story, before: dict[str, str]) -> None:
-    """Reboot the node; the plugin is there before the kubelet, as systemd orders services."""
+    """Reboot the node; the plugin runs before the kubelet, as systemd would order them."""
     story.step(
         "The node reboots",
-        "Its kubelet admits the first pod only if a device plugin lists the device; so it does.",
+        "The kubelet admits the first pod again only if a device plugin lists its device.",
     )
     story.forget()
     reboot_node(story, story.words, story.start, story.serves)
@@ -296,7 +299,7 @@ def reboot(story: Story, before: dict[str, str]) -> None:
 
 
 def end_of_the_first(story: Story, device: str) -> None:
-    """Let the device of the first pod go over to DRA."""
+    """Delete the first pod; then DRA offers its device."""
     story.step(
         "The first pod ends", "Its device is free, so DRA offers it too. The change is complete."
     )
@@ -308,7 +311,7 @@ def end_of_the_first(story: Story, device: str) -> None:
 
 @contextlib.contextmanager
 def stage(program: Path, directory: Path | None) -> Iterator[Story]:
-    """Give a cluster, and leave nothing of the demo; one that was started here ends."""
+    """Yield the cluster; remove all objects of the demo, or stop a cluster that we started."""
     if directory is not None:
         story = Story(program, directory)
     else:
@@ -327,7 +330,7 @@ def stage(program: Path, directory: Path | None) -> Iterator[Story]:
 
 
 def clean_up(story: Story) -> None:
-    """Remove pods first, then what they use."""
+    """Remove the objects of the demo: pods first, because the plugin must release their devices."""
     story.run("kubectl", f"--namespace={NAMESPACE}", "delete", "pods", "--all", "--now")
     story.stop()
     ours = f"--selector=kubedevices-namespace={NAMESPACE}"
@@ -338,15 +341,15 @@ def clean_up(story: Story) -> None:
 
 
 def main() -> int:
-    """Tell the story; return the exit code."""
+    """Run all steps; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo_dra", description=__doc__)
-    parser.add_argument("--dir", type=Path, help="use the cluster that runs there")
+    parser.add_argument("--dir", type=Path, help="use the running cluster of this directory")
     directory = parser.parse_args().dir
     folder = os.environ.get(FOLDER)
     if not folder or not (program := Path(folder).resolve() / "cluster").is_file():
         say(
-            f"make demo-dra needs a real Kubernetes: let {FOLDER} name a folder with the program "
-            "`cluster`, as docs/development/real-kubernetes.md says"
+            f"make demo-dra needs a real Kubernetes: set {FOLDER} to a folder with the program "
+            "`cluster` (docs/development/real-kubernetes.md)"
         )
         return 2
     say("kubedevices: a node changes from device plugin to DRA while its pods run", "1")
@@ -365,7 +368,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     say("\nDone", "1;32")
-    say(f"{time.monotonic() - began:.0f} s. No device was held twice. Next: docs/dra.md")
+    say(f"{time.monotonic() - began:.0f} s. No two pods held the same device. Next: docs/dra.md")
     return 0
 
 

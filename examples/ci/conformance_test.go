@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestConformance runs `kubedevices check` against the plugin of this module. KUBEDEVICES is the
-// program; without it the test is skipped.
+// TestConformance runs `kubedevices check` against the plugin of this module. The environment
+// variable KUBEDEVICES is the path of kubedevices; without this variable the test is skipped.
 func TestConformance(t *testing.T) {
 	kubedevices := os.Getenv("KUBEDEVICES")
 	if kubedevices == "" {
@@ -17,7 +17,8 @@ func TestConformance(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	// Replace the last words by what your plugin calls its plugin directory, or run this as root.
+	// Replace --dir by the option of your plugin for its plugin directory. If the plugin has no such
+	// option, remove the last two arguments and run the test as root.
 	check := exec.Command(kubedevices, "check", "--expect", "known-findings.yaml",
 		"--", plugin, "--dir", "{socket_dir}")
 	out, err := check.CombinedOutput()

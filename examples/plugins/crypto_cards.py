@@ -1,4 +1,4 @@
-"""Queues of IBM Z crypto cards (AP bus), by mode: cex.example.com/accel, /cca and /ep11."""
+"""Queues of IBM Z crypto cards (AP bus), a resource per mode: cex.example.com/accel, cca, ep11."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ MODES = {"A": "accel", "C": "cca", "P": "ep11"}  # the last letter of a type suc
 
 
 def find(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> kd.DeviceTree:
-    """Find every queue; one that is configured off or offline is there and Unhealthy."""
+    """Find every queue; a queue that is configured off or offline is Unhealthy."""
     tree = kd.DeviceTree()
     for card in (sys / "bus/ap/devices").glob("card*"):
         mode = MODES.get((sysfs.read_attribute(card / "type") or " ")[-1])

@@ -1,4 +1,4 @@
-"""Work queues of Intel DSA and IAA: dsa.intel.com/wq-user-shared and its like."""
+"""Work queues of Intel DSA and IAA, a resource per type and mode: dsa.intel.com/wq-user-shared."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from kubedevices.plugin.scanners import periodic
 
 
 def find(sys: Path = Path("/sys"), dev: Path = Path("/dev"), kind: str = "dsa") -> kd.DeviceTree:
-    """Find the queues of one kind: `dsa` or `iax`, as the kernel calls IAA."""
+    """Find the queues of one kind: `dsa`, or `iax`, the kernel's name of IAA."""
     tree = kd.DeviceTree()
     for queue in sysfs.list_entries(sys / "bus/dsa/devices"):
         path = f"/dev/{kind}/{queue.name}"
@@ -17,7 +17,7 @@ def find(sys: Path = Path("/sys"), dev: Path = Path("/dev"), kind: str = "dsa") 
         if not there or sysfs.read_attribute(queue / "state") != "enabled":
             continue
         wq_type, mode = (sysfs.read_attribute(queue / each) for each in ("type", "mode"))
-        link = device_files.char_link(path, dev_root=dev)  # user space opens it by number
+        link = device_files.char_link(path, dev_root=dev)  # libraries open /dev/char/MAJOR:MINOR
         paths = [path, link] if link else [path]
         tree.add(
             f"wq-{wq_type}-{mode}", kd.Device(queue.name, paths=paths, attributes={"mode": mode})

@@ -1,4 +1,4 @@
-"""DSA devices bound to vfio-pci, for user space drivers: dsa.intel.com/vfio."""
+"""Intel DSA devices with the driver vfio-pci, for user space drivers: dsa.intel.com/vfio."""
 
 from pathlib import Path
 

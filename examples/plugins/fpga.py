@@ -1,4 +1,4 @@
-"""Accelerator functions of FPGAs by what is programmed: fpga.intel.com/af-<start of its ID>."""
+"""FPGAs, a resource per programmed accelerator function: fpga.intel.com/af-<start of its ID>."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ ANNOTATION = "fpga.intel.com/region"
 
 
 def find(sys: Path = Path("/sys")) -> kd.DeviceTree:
-    """Find every port of every region; its ID is all `f` when nothing works behind it."""
+    """Find every port of every region; the ID of a port without a working function is all `f`."""
     tree = kd.DeviceTree()
     for region in sysfs.list_entries(sys / "class/fpga_region"):
         for port in region.glob("dfl-port.*"):

@@ -1,4 +1,4 @@
-"""Intel GPUs as gpu.intel.com/i915 or /xe, each for two containers; /monitoring has them all."""
+"""Intel GPUs: gpu.intel.com/i915 and xe, two containers per GPU; monitoring has all GPUs."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class Gpus(kd.PolledScanner, PolicyAllocator):
             files = device_files.device_files_below(gpu.directory, dev_root=self.dev)
             cards = [Path(file).name for file in files if "/dri/card" in file]
             if gpu.num_vfs or not cards or not gpu.driver:
-                continue  # one that is divided is given away in parts
+                continue  # a divided GPU is not a device: its virtual functions are
             links = sorted(self.dev.glob(f"dri/by-path/pci-{gpu.address}-*"))
             places = [f"/dev/dri/by-path/{link.name}" for link in links]
             mounts = [kd.Mount(place, place, True) for place in places]

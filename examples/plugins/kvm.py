@@ -1,4 +1,4 @@
-"""Virtual machines in containers: devices.example.com/kvm, and /tun and /vhost-net beside it."""
+"""Files for virtual machines in containers: devices.example.com/kvm, tun and vhost-net."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ FILES = {"kvm": "kvm", "tun": "net/tun", "vhost-net": "vhost-net"}
 
 
 def find(dev: Path = Path("/dev")) -> kd.DeviceTree:
-    """Find what there is; a module that is loaded later makes its file later."""
+    """Find the files that exist; a kernel module creates its file when it is loaded."""
     tree = kd.DeviceTree(dict.fromkeys(FILES, ()))
     for name, file in FILES.items():
         if (dev / file).exists():

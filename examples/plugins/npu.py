@@ -1,4 +1,4 @@
-"""Intel NPUs as npu.intel.com/accel, each shared by four containers."""
+"""Intel NPUs, four containers per NPU: npu.intel.com/accel."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ COMMON = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 def find(
     proc: Path = Path("/proc"), sys: Path = Path("/sys"), dev: Path = Path("/dev")
 ) -> kd.DeviceTree:
-    """Find every GPU that the driver knows and whose device file is there."""
+    """Find every GPU that the driver lists and that has a device file."""
     tree = kd.DeviceTree({"gpu": []})
     common = [f"/dev/{name}" for name in COMMON if (dev / name).exists()]
     for entry in sysfs.list_entries(proc / "driver/nvidia/gpus"):

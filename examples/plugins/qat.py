@@ -1,4 +1,4 @@
-"""Virtual functions of Intel QuickAssist by configured service: qat.intel.com/cy, /dc, /generic."""
+"""Virtual functions of Intel QuickAssist, a resource per service: qat.intel.com/cy, dc, generic."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Intel SGX: sgx.intel.com/enclave for up to 110 containers, /provision for those that attest."""
+"""Intel SGX: sgx.intel.com/enclave for enclaves, provision for containers that attest."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import kubedevices as kd
 from kubedevices.middleware.replicas import replicate
 from kubedevices.plugin.scanners import static
 
-PODS = 110  # as many as a kubelet runs by default
+PODS = 110  # the default limit of pods on a node
 
 
 def find(dev: Path = Path("/dev")) -> kd.DeviceTree:
-    """Find the two device files; what belongs to the CPU has no NUMA node."""
+    """Find the two device files; they belong to all CPUs, so they have no NUMA node."""
     tree = kd.DeviceTree()
     for name in ("enclave", "provision"):
         if (dev / f"sgx_{name}").exists():

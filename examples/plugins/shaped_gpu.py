@@ -1,6 +1,6 @@
-"""GPUs whose power limit a claim chooses: a DRA driver with configuration. Run it with --mode dra.
+"""A DRA driver with configuration: a claim chooses the power limit of a GPU. Run with --mode dra.
 
-A claim says `opaque: {driver: example.com, parameters: {powerWatts: 150}}`.
+The claim has `opaque: {driver: example.com, parameters: {powerWatts: 150}}`.
 """
 
 from dataclasses import dataclass

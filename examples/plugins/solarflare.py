@@ -1,4 +1,4 @@
-"""Solarflare NICs for OpenOnload: solarflare.com/sfc, well while the link is up."""
+"""Solarflare NICs for OpenOnload: solarflare.com/sfc; a NIC is healthy while its link is up."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ gate = HealthGate(fail_after=2, ok_after=3)
 
 
 def find(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> kd.DeviceTree:
-    """Find the ports; all of them are opened through the same files of the driver."""
+    """Find the ports; all ports use the same device files of the driver."""
     tree = kd.DeviceTree({"sfc": []})
     files = [f"/dev/{name}" for name in FILES if (dev / name).exists()]
     for port in pci.devices(vendor="1924", device_class="0200", driver="sfc", sysfs_root=sys):

@@ -1,4 +1,4 @@
-"""Accelerators behind PCI switches: neighbours for a container, a reset at its start, firmware."""
+"""Accelerators behind PCI switches: preferred neighbours, a reset at each start, firmware."""
 
 from collections import Counter
 from pathlib import Path
@@ -23,7 +23,7 @@ class SwitchedAccelerators(kd.PolledScanner, kd.PreferredAllocator, kd.Container
         chosen, free = [*asked.must_include], {*asked.available} - {*asked.must_include}
         while free and (missing := asked.size - len(chosen)) > 0:
             used, sizes = {*map(self.switch, chosen)}, Counter(map(self.switch, free))
-            ranks = {}  # a switch in use, else the smallest that suffices, else the largest
+            ranks = {}  # first a used switch, then the smallest large enough, then the largest
             for name in free:
                 size = sizes[self.switch(name)]
                 fit = (False, size) if size >= missing else (True, -size)

@@ -1,4 +1,4 @@
-"""Everything bound to vfio-pci, by vendor and device: devices.example.com/vfio-8086-1563."""
+"""PCI functions with the driver vfio-pci: devices.example.com/vfio-<vendor>-<device>."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from kubedevices.plugin.scanners import periodic
 
 
 def find(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> kd.DeviceTree:
-    """Make one device of each IOMMU group: whoever has its file has all functions in it."""
+    """Return one device per IOMMU group, because its file gives access to all its functions."""
     tree = kd.DeviceTree()
     groups: dict[str, list[pci.PciDevice]] = {}
     for function in pci.devices(driver="vfio-pci", sysfs_root=sys):
@@ -19,7 +19,7 @@ def find(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> kd.DeviceTree:
         try:
             specs = vfio.nodes(first.address, sysfs_root=sys, dev_root=dev)
         except NoVfioGroup:
-            continue  # another function of the group is not bound yet
+            continue  # the driver vfio-pci does not have all functions of the group yet
         env = {"VFIO_ADDRESSES": ",".join(each.address for each in functions)}
         name = f"vfio-{first.vendor}-{first.device}"
         tree.add(name, kd.Device(first.address, specs=specs, env=env))

@@ -32,7 +32,7 @@ def test_both_kinds_of_pods_come_back(cluster: Cluster) -> None:
     done = demo("--dir", cluster.directory)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "two    gpu-node1-" in done.stdout
-    assert "No device was held twice" in done.stdout
+    assert "No two pods held the same device" in done.stdout
     assert not done.stderr
     assert "demo-dra" not in cluster.kubectl("get", "clusterroles,deviceclasses", "--output=name")
 
@@ -41,4 +41,4 @@ def test_without_a_kubernetes_it_says_what_it_needs() -> None:
     """In one line, and not in a traceback."""
     done = demo(**{FOLDER: ""})
     assert (done.returncode, done.stderr) == (2, "")
-    assert done.stdout.startswith(f"make demo-dra needs a real Kubernetes: let {FOLDER} name")
+    assert done.stdout.startswith(f"make demo-dra needs a real Kubernetes: set {FOLDER} to")
