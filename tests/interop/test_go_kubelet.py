@@ -164,7 +164,7 @@ async def test_a_stop_in_the_middle_of_a_message(short_dir: Path) -> None:
     async with go_client(short_dir, max_receive=64 * MIB, window=2**16) as client:
         call = asyncio.create_task(client.unary(BIG, b"%d" % (50 * MIB)), name="big answer")
         (link,) = server.server._links
-        await until(lambda: any(each.is_cut for each in link.calls), what="half an answer")
+        await until(lambda: any(each.is_partly_sent for each in link.calls), what="half an answer")
         await server.stop()
         with pytest.raises(RpcError) as caught:
             await call

@@ -134,7 +134,7 @@ async def test_allocations_after_the_connections_maximum_age(plugins: Path) -> N
         assert endpoint is not None
         channel = endpoint._channel
         assert channel is not None
-        await until(lambda: channel._first.connection.peer_said_goodbye, what="GOAWAY")
+        await until(lambda: channel._first_link.connection.peer_sent_goaway, what="GOAWAY")
         await manager.allocate(pod("p"))
         await plugin.send(healthy("a", "b", "c"))
         await manager.wait_for(RESOURCE, allocatable=3)

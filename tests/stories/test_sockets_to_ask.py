@@ -39,15 +39,15 @@ async def test_a_socket_has_its_name_when_it_listens(
 ) -> None:
     """A command that runs a moment after the start must not read "connection refused"."""
     dialled: list[str] = []
-    give_name = unix_socket.give_name
+    move_into_place = unix_socket.move_into_place
 
     def give_name_and_dial(first: Path, path: Path) -> None:
-        give_name(first, path)
+        move_into_place(first, path)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
         dialled.append(path.name)
 
-    monkeypatch.setattr(unix_socket, "give_name", give_name_and_dial)
+    monkeypatch.setattr(unix_socket, "move_into_place", give_name_and_dial)
     async with serving(short_dir):
         there = {path.name for path in short_dir.iterdir() if path.is_socket()}
         assert there == set(dialled)

@@ -53,7 +53,7 @@ async def server(short_dir: Path) -> AsyncIterator[LeavingServer]:
 
 
 async def said_goodbye(channel: GrpcChannel) -> None:
-    await until(lambda: channel._first.connection.peer_said_goodbye, what="GOAWAY")
+    await until(lambda: channel._first_link.connection.peer_sent_goaway, what="GOAWAY")
 
 
 async def test_calls_go_on(server: LeavingServer, short_dir: Path) -> None:
@@ -98,10 +98,10 @@ async def test_goodbye_after_goodbye(server: LeavingServer, short_dir: Path) -> 
         await anext(messages)
         for _ in range(5):
             server.say_goodbye()
-            await until(lambda: channel._link.connection.is_over, what="GOAWAY")
+            await until(lambda: channel._newest_link.connection.is_over, what="GOAWAY")
             assert await channel.unary(ECHO, b"on", timeout=5) == b"on"
         await until(lambda: server.connections == 2, what="the ones between are closed")
-        assert len(channel._first.successors) <= 2
+        assert len(channel._first_link.successors) <= 2
 
 
 async def test_close_closes_both(server: LeavingServer, short_dir: Path) -> None:

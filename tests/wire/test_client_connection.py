@@ -174,7 +174,7 @@ def test_refused_and_lost() -> None:
     client = new_client()
     call = started(client)
     client.receive(raw(RST_STREAM, 0, 1, (7).to_bytes(4, "big")))
-    client.lose("gone")
+    client.end_calls("gone")
     assert code(ending(client)) is StatusCode.UNAVAILABLE
     client.retry(call)
     assert client.open_calls == 0

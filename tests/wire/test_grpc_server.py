@@ -242,7 +242,7 @@ async def test_stream_outlives_the_request_timeout(
             await channel.unary(WATCH, b"", timeout=0.2)  # which takes its time
         await until(lambda: len(server.tasks) == 1, what="only that one has ended")
         assert server.open_streams(WATCH) == 1
-        assert channel._link.connection.open_calls == 1
+        assert channel._newest_link.connection.open_calls == 1
         await messages.aclose()
 
 
@@ -296,7 +296,7 @@ async def test_too_many_connections(short_dir: Path, caplog: pytest.LogCaptureFi
                 assert await _rest(reader) == b""
         gate.set()
         assert await asyncio.gather(*calls) == [b"x", b"x"]
-    assert caplog.messages == ["t: 2 connections, taking no more"]  # once a minute
+    assert caplog.messages == ["t: 2 connections, refusing new ones"]  # once a minute
     await server.stop()
 
 
@@ -324,7 +324,7 @@ async def test_the_longest_idle_connection_makes_room(
                 assert await good.unary(CALL, b"x", timeout=5) == b"x"
         assert server.open_streams(WATCH) == 1
         await stream.aclose()
-    assert caplog.messages == ["t: 8 connections, ending those that are idle"]
+    assert caplog.messages == ["t: 8 connections, closing idle ones"]
     await server.stop()
 
 

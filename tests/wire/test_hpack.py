@@ -259,5 +259,5 @@ def test_memory_is_bounded() -> None:
     for number in range(1000):
         reader.decode(encode(((b"n", b"%d" % number),)))
         reader.decode(b"\x40" + encode(((b"n", b"%d" % number),))[1:])
-    assert len(reader._known) <= MAX_REMEMBERED
+    assert len(reader._decoded) <= MAX_REMEMBERED
     assert reader._table_size == sum(len(n) + len(v) + 32 for n, v in reader._table) <= TABLE_SIZE

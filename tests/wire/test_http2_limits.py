@@ -66,7 +66,7 @@ def test_guard_fills_up_only_to_the_brim() -> None:
     """An honest past buys no flood without end."""
     guard = FloodGuard(Clock())
     guard.refund(10**9)
-    guard.spend(FloodGuard.purse)
+    guard.spend(FloodGuard.budget)
     with pytest.raises(ProtocolError, match="flood"):
         guard.spend()
 
@@ -75,7 +75,7 @@ def test_guard_counts_time_once() -> None:
     """A second that has passed pays for a second's frames, not again and again."""
     clock = Clock()
     guard = FloodGuard(clock)
-    guard.spend(FloodGuard.purse)
+    guard.spend(FloodGuard.budget)
     clock.now += 1
     guard.spend(FloodGuard.per_second)
     with pytest.raises(ProtocolError, match="flood"):

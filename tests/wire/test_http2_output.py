@@ -86,7 +86,7 @@ def test_late_frames_for_streams_that_we_left() -> None:
     everything(client)
     for stream in (1, 3, 2 * len(calls) - 1):
         client.receive(headers(stream, [(b":status", b"200")]) + data(stream, b"late"))
-    assert len(client._past) == http2_output.MAX_REMEMBERED
+    assert len(client._ended_streams) == http2_output.MAX_REMEMBERED
 
 
 def test_late_frames_for_streams_that_ended() -> None:
@@ -105,8 +105,8 @@ def test_slow_readers_cost_nothing_while_the_connection_is_full() -> None:
     for stream in range(1, 201, 2):
         server.send(opened(server, stream), bytes(10_000))
     everything(server)
-    waiting = list(server._ready)
+    waiting = list(server._send_queue)
     server.receive(raw(8, 0, 0, (1).to_bytes(4, "big")))
     assert sum(len(each.payload) for each in parse(everything(server))) == 1
-    assert len(server._ready) == len(waiting)
-    assert waiting[1] is next(iter(server._ready))
+    assert len(server._send_queue) == len(waiting)
+    assert waiting[1] is next(iter(server._send_queue))

@@ -202,8 +202,8 @@ def test_lost_connection_ends_calls_once() -> None:
     """Every open call ends with the reason, and later ends change nothing."""
     client = new_client()
     calls = [client.start_call(METHOD, b"") for _ in range(3)]
-    client.lose("the cable")
-    client.lose("again")
+    client.end_calls("the cable")
+    client.end_calls("again")
     ends = [event for event in client.take_events() if isinstance(event, CallEnded)]
     assert [end.call for end in ends] == calls
     assert {str(end.error) for end in ends} == {"rpc error: code = Unavailable desc = the cable"}

@@ -349,7 +349,7 @@ def test_a_socket_that_is_swapped_right_after_it_was_bound(
     monkeypatch.setattr(socket, "socket", Bound)
     before = os.umask(0o077)  # or there is no mode to give back
     try:
-        with pytest.raises(CannotAsk, match="something else took its name at once"):
+        with pytest.raises(CannotAsk, match="another file replaced the new socket file at once"):
             listen(path, mode=0o666, by_rename=by_rename)
     finally:
         os.umask(before)

@@ -23,7 +23,7 @@ from kubedevices.probe.reception import Reception, TimedCall, by_the_clock
 from kubedevices.probe.watcher import RegistryWatcher
 from kubedevices.socket_paths import KUBELET_SOCKET_NAME
 from kubedevices.wire.unix_grpc import GrpcServer, UnaryMethod
-from kubedevices.wire.unix_socket import give_name, unfinished_name
+from kubedevices.wire.unix_socket import move_into_place, temporary_name
 
 if TYPE_CHECKING:
     from kubedevices.probe.session import PluginSession
@@ -95,14 +95,14 @@ class Probe:
             with socket.socket(socket.AF_UNIX) as deaf:
                 deaf.bind(str(self.kubelet_socket))
                 await asyncio.sleep(refusing)
-        unfinished = unfinished_name(self.kubelet_socket)
+        unfinished = temporary_name(self.kubelet_socket)
         methods = {**registration_methods(self), OLD_REGISTER: UnaryMethod(self._old_register)}
         server = GrpcServer(methods, name="probe")
         await server.start(unfinished)
         # By us, so that the server leaves the file alone when it stops: a kubelet does.
         if not refusing:
             self.kubelet_socket.unlink(missing_ok=True)
-        give_name(unfinished, self.kubelet_socket)
+        move_into_place(unfinished, self.kubelet_socket)
         self._server = server
         self.listening_since = asyncio.get_running_loop().time()
         if self._watcher:

@@ -1,25 +1,25 @@
-"""Calls over Unix sockets: gRPC on HTTP/2. Bytes in, bytes out; no module knows a message.
+"""gRPC calls over Unix sockets, on our own HTTP/2. Messages are bytes; no module decodes them.
 
-`kubelet_api` has the messages, and needs only `unix_grpc` of this package.
-From the calls down to the bytes; each line uses only lines below it:
+`kubelet_api` decodes the messages. It needs only `unix_grpc` of this package.
+The list goes from calls down to bytes. A module imports only modules below its own line:
 
-unix_grpc          the two ends that other packages use: GrpcServer and GrpcChannel
+unix_grpc          what other packages import: GrpcServer, GrpcChannel, FileIdentity
 grpc_server        answers calls on a socket file
-grpc_channel       dials a socket file and calls
-grpc_link          one connected socket, driving one of the following without I/O
-server_connection  the answering role
-client_connection  the calling role
-grpc_connection    what both share: gRPC over HTTP/2, bytes in, events and bytes out
-grpc_events        a call, its limits, and what is reported about it
-grpc_headers       methods, timeouts and statuses as headers
-grpc_framing       messages in a byte stream
-http2_session      HTTP/2 without I/O: received bytes, the states of streams
-http2_output       the half of it that sends
-hpack              header blocks ⇄ header fields
-huffman            the code of strings in header blocks
-header_block       whether HTTP/2 allows the fields of a block
-http2_limits       what a peer may make us keep, and do for nothing
+grpc_channel       connects to a socket file and makes calls
+grpc_link          asyncio protocol: joins one socket with a server or client connection
+server_connection  the server's half of gRPC, without I/O
+client_connection  the client's half of gRPC, without I/O
+grpc_connection    gRPC that client and server share: bytes in, events and bytes out; no I/O
+grpc_events        the state of one call, and the events of a connection
+grpc_headers       methods, timeouts and statuses as header fields
+grpc_framing       gRPC messages in a byte stream
+http2_session      the receiving half of HTTP/2 (frames, states of streams), without I/O
+http2_output       the sending half of HTTP/2 (flow control, frames), without I/O
+hpack              header blocks ⇄ header fields (HPACK)
+huffman            the Huffman code of strings in header blocks
+header_block       checks the fields of a header block
+http2_limits       limits on the memory and the work that a peer can cause
 http2_frames       frames as bytes
-acceptor           takes connections on a listening socket
-unix_socket        socket files: whose is it, bind, rename, unlink
+acceptor           accepts connections on a listening socket
+unix_socket        socket files: bind, rename, unlink, and whose file it is
 """

@@ -1,8 +1,8 @@
-"""The calling end over a Unix socket: `GrpcChannel`, any number of calls over one connection.
+"""The client over a Unix socket: `GrpcChannel`, any number of calls over one connection.
 
-A second one is made only while a server ends the first gently (GOAWAY): it takes no more calls on
-it but goes on with those it has, a device list for instance, for as long as they last. grpc-go's
-servers do so at their MaxConnectionAge, and its clients dial again.
+The channel opens a second connection only after GOAWAY. After GOAWAY the server accepts no new
+calls on the first connection, but completes the open calls there, for example a stream of device
+lists. grpc-go's servers send GOAWAY at their MaxConnectionAge, and its clients connect again.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.unix_socket import FileIdentity
 
 MAX_RECEIVE = 64 * 2**20
-"""Sixteen times a kubelet's limit, which kills plugins with many devices."""
+"""Bytes of a received message. The kubelet's limit, 4 MiB, is too small for very many devices."""
 
-# Seconds between two tries while the server's queue is full.
+# Seconds between two tries while the queue of the server's listening socket is full.
 CONNECT_RETRY = 0.005
-# For a second connection after a GOAWAY.
+# Seconds for the second connection, after GOAWAY.
 MOVE_TIMEOUT = 10.0
 
 MAX_LAST_READS = 32
-"""Reads after a failed write: a socket's buffer is less, and a living server may never end."""
+"""Limit of reads after a failed write. A socket's buffer needs fewer; a server may send forever."""
 
 MAX_MOVES = 5
-"""How often a call may find that its server has just said goodbye to the connection."""
+"""How often a call moves to a new connection because the server sent GOAWAY before the call."""
 
 
-class _Inbox:
-    """What the reader of one call sleeps on."""
+class _CallWaiter:
+    """Wakes the coroutine that waits for the messages or the end of one call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, wants_messages: bool) -> None:
         self._loop = loop
@@ -85,7 +85,7 @@ class _ClientLink(GrpcLink[ClientConnection]):
     def __init__(self, connection: ClientConnection) -> None:
         super().__init__(connection)
         self.ready: asyncio.Future[bool] = self.loop.create_future()
-        self.successors: list[_ClientLink] = []  # of the first connection: they end after it
+        self.successors: list[_ClientLink] = []  # connections for new calls, after a GOAWAY
         self.pongs: deque[asyncio.Future[bool]] = deque()  # in the order of their pings
 
     def on_event(self, event: Event) -> None:
@@ -108,15 +108,15 @@ class _ClientLink(GrpcLink[ClientConnection]):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Without an error asyncio has read to the end by itself.
+        # Without an error asyncio has read everything up to the end.
         if exc is not None:
-            self._read_last_words()
+            self._read_remaining()
         super().connection_lost(exc)
 
-    def _read_last_words(self) -> None:
-        """Take what the server said before it hung up.
+    def _read_remaining(self) -> None:
+        """Read the bytes that the server sent before it closed the connection.
 
-        When a write fails asyncio reads no more, and answers may lie in the socket.
+        asyncio stops reading when a write fails, but the socket may still hold answers.
         """
         assert self._transport is not None
         endpoint = self._transport.get_extra_info("socket")
@@ -131,7 +131,7 @@ class _ClientLink(GrpcLink[ClientConnection]):
     def on_lost(self) -> None:
         self._answer([self.ready, *self.pongs], False)
         for successor in self.successors:
-            successor.leave()
+            successor.close_after_calls()
 
     def _answer(self, questions: list[asyncio.Future[bool]], answer: bool) -> None:
         for question in questions:
@@ -140,9 +140,9 @@ class _ClientLink(GrpcLink[ClientConnection]):
 
 
 class GrpcChannel:
-    """A dialled connection to a server; when it is lost it stays lost, dial again.
+    """A connection to a server. A lost channel does not reconnect: the owner dials a new one.
 
-    `server_file` is the socket that was dialled.
+    `server_file` is the identity of the socket file that was dialled, None after `close`.
     """
 
     def __init__(
@@ -155,15 +155,17 @@ class GrpcChannel:
     ) -> None:
         self.path, self._follow_links = path, follow_links
         self.closed = link.lost
-        self._first = self._link = link  # the channel is closed with the first; the other calls
+        # The channel ends with the first connection. New calls use the newest connection.
+        self._first_link = self._newest_link = link
         self._identity = self.server_file = identity
         self._loop = link.loop
-        # Many calls may find the goodbye at once: one of them dials, the others wait for it.
-        self._moving = asyncio.Lock()
+        # Many calls may see the GOAWAY at once: one of them dials, the others wait for it.
+        self._move_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.is_set() else "open"
-        calls = sum(link.connection.open_calls for link in (self._first, *self._first.successors))
+        links = self._first_link, *self._first_link.successors
+        calls = sum(link.connection.open_calls for link in links)
         return f"<GrpcChannel {self.path} {state} calls={calls}>"
 
     @classmethod
@@ -175,15 +177,14 @@ class GrpcChannel:
         max_receive: int = MAX_RECEIVE,
         follow_links: bool = True,
     ) -> "GrpcChannel":
-        """Connect and wait for the server's SETTINGS: a full queue accepts connections too.
+        """Connect and wait for the server's SETTINGS, at most `timeout` seconds.
 
-        With `follow_links=False` only to a socket that has the name itself: where strangers write,
-        a link could lead to any socket of the host. Raises `DialError` for whatever is in the way.
+        With `follow_links=False` `path` must be a socket and no symbolic link: in a directory where
+        others may write, a link could lead to any socket of the host. Raises `DialError`.
         """
         limits = Limits(
             max_receive=max_receive,
-            # A client: the server opens no streams (push).
-            max_streams=0,
+            max_streams=0,  # streams that the server may open: none
             stream_window=2**20,
             connection_window=2**23,
             max_buffered=2 * max_receive + 2**24,
@@ -193,7 +194,7 @@ class GrpcChannel:
             link = await _open(path, None if follow_links else identity, limits, timeout)
         except BaseException:
             if identity is not None:
-                identity.release()  # a traceback may keep it for long
+                identity.release()  # at once: a traceback may keep the object alive
             raise
         return cls(path, link, identity, follow_links=follow_links)
 
@@ -209,73 +210,74 @@ class GrpcChannel:
         await self.close()
 
     async def unary(self, method: str, payload: bytes, *, timeout: float) -> bytes:
-        """Call and return the one answer; `timeout` seconds include waiting for a free stream."""
+        """Call; `timeout` seconds include the wait for a free stream. Raises `RpcError`."""
         deadline = self._loop.time() + timeout
         moves = 0
         while True:
             link = await self._link_for_calls(deadline)
-            call, inbox = _start(link, method, payload, deadline, wants_messages=False)
+            call, waiter = _start(link, method, payload, deadline, wants_messages=False)
             timer = self._loop.call_at(deadline, _expire, link, call, timeout)
             try:
-                if not inbox.is_ended:
-                    await inbox.wait()
-                if inbox.error is None:
+                if not waiter.is_ended:
+                    await waiter.wait()
+                if waiter.error is None:
                     return _only_message(link, call)
-                # Only a call that the server has not looked at may be made twice: Allocate has
-                # consequences.
-                if not call.is_unseen or moves == MAX_MOVES:
-                    raise inbox.error
+                # Repeat only a call that the server did not process: Allocate has consequences.
+                if not call.is_unprocessed or moves == MAX_MOVES:
+                    raise waiter.error
             finally:
                 timer.cancel()
-                _leave(link, call)
+                _discard(link, call)
             moves += 1
 
     async def stream(self, method: str, payload: bytes = b"") -> AsyncGenerator[bytes, None]:
-        """Call and yield every answer; the call begins with the first, `aclose` cancels it."""
+        """Call a streaming method and yield each message; raises `RpcError`.
+
+        The call starts with the first `anext`. `aclose` cancels it.
+        """
         link = await self._link_for_calls(self._loop.time() + MOVE_TIMEOUT)
-        call, inbox = _start(link, method, payload, None, wants_messages=True)
+        call, waiter = _start(link, method, payload, None, wants_messages=True)
         try:
             while True:
                 while call.messages:
                     message = link.connection.take_message(call)
                     link.flush()
                     yield message
-                if inbox.is_ended:
+                if waiter.is_ended:
                     break
-                await inbox.wait()
-            if inbox.error is not None:
-                raise inbox.error
+                await waiter.wait()
+            if waiter.error is not None:
+                raise waiter.error
         finally:
-            _leave(link, call)
+            _discard(link, call)
 
     async def _link_for_calls(self, deadline: float) -> _ClientLink:
-        """Return the connection for new calls; without any, the old connection tells the reason."""
+        """Return a connection for a new call; if none is usable, one that fails with the reason."""
         if self._must_move():
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(deadline), self._moving:
+                async with asyncio.timeout_at(deadline), self._move_lock:
                     await self._move()
-        return self._first if self.closed.is_set() else self._link
+        return self._first_link if self.closed.is_set() else self._newest_link
 
     def _must_move(self) -> bool:
-        said_goodbye = self._first.connection.peer_said_goodbye
-        return said_goodbye and self._link.connection.is_over and not self.closed.is_set()
+        got_goaway = self._first_link.connection.peer_sent_goaway
+        return got_goaway and self._newest_link.connection.is_over and not self.closed.is_set()
 
     async def _move(self) -> None:
-        # Another socket file is another server, which knows nothing of the calls that are open.
+        # Another socket file means another server: it does not have the state of the open calls.
         if not self._must_move() or not self._is_same_server():
             return
         try:
             file = None if self._follow_links else self._identity
-            limits = self._first.connection.limits
+            limits = self._first_link.connection.limits
             link = await _open(self.path, file, limits, MOVE_TIMEOUT)
         except DialError:
             return
-        # Looked at again after the await: the channel may be closed, or the socket be another's by
-        # now.
+        # Check again: during the await the channel may have closed, or the socket file changed.
         if self._must_move() and self._is_same_server():
-            others = [each for each in self._first.successors if not each.lost.is_set()]
-            self._first.successors = [*others, link]
-            self._link = link
+            others = [each for each in self._first_link.successors if not each.lost.is_set()]
+            self._first_link.successors = [*others, link]
+            self._newest_link = link
         else:
             link.abort()
 
@@ -283,8 +285,8 @@ class GrpcChannel:
         return self._identity is not None and FileIdentity.of(self.path) == self._identity
 
     async def ping(self, *, timeout: float) -> None:
-        """Ask for a sign of life; raises `RpcError`: UNAVAILABLE or DEADLINE_EXCEEDED."""
-        link = self._first
+        """Send PING and wait for the answer; raises `RpcError`: UNAVAILABLE, DEADLINE_EXCEEDED."""
+        link = self._first_link
         try:
             if not link.lost.is_set():
                 pong: asyncio.Future[bool] = self._loop.create_future()
@@ -300,36 +302,36 @@ class GrpcChannel:
             raise RpcError(StatusCode.DEADLINE_EXCEEDED, text) from None
 
     async def close(self) -> None:
-        """End every call with CANCELLED and the connection with it."""
-        # Gives back the descriptor that holds the socket's inode.
+        """End every call with CANCELLED and close the connections."""
+        # Closes the descriptor that holds the socket's inode.
         self._identity = self.server_file = None
-        links = [*self._first.successors, self._first]
+        links = [*self._first_link.successors, self._first_link]
         for link in links:
             link.connection.go_away()
-            link.connection.lose("the channel was closed", StatusCode.CANCELLED)
+            link.connection.end_calls("the channel was closed", StatusCode.CANCELLED)
             link.dispatch()
             link.close()
         for link in links:
-            await link.lost.wait()  # close() aborts what does not end by itself
+            await link.lost.wait()  # link.close() aborts after CLOSE_TIMEOUT
 
 
 def _start(
     link: _ClientLink, method: str, payload: bytes, deadline: float | None, *, wants_messages: bool
-) -> tuple[Call, _Inbox]:
+) -> tuple[Call, _CallWaiter]:
     call = link.connection.start_call(method, payload, deadline=deadline)
-    inbox = call.owner = _Inbox(link.loop, wants_messages=wants_messages)
+    waiter = call.owner = _CallWaiter(link.loop, wants_messages=wants_messages)
     link.flush()
-    return call, inbox
+    return call, waiter
 
 
 def _expire(link: _ClientLink, call: Call, timeout: float) -> None:
     if not call.owner.is_ended:
-        _leave(link, call)
+        _discard(link, call)
         text = f"{call.method} did not answer within {timeout:g} s"
         call.owner.end(RpcError(StatusCode.DEADLINE_EXCEEDED, text))
 
 
-def _leave(link: _ClientLink, call: Call) -> None:
+def _discard(link: _ClientLink, call: Call) -> None:
     if not call.ended or call.messages:
         link.connection.cancel(call)
         link.flush()
@@ -345,7 +347,7 @@ def _only_message(link: _ClientLink, call: Call) -> bytes:
 async def _open(
     path: Path, file: FileIdentity | None, limits: Limits, timeout: float
 ) -> _ClientLink:
-    """Connect, only to `file` if it is given, and wait for SETTINGS; raises `DialError`."""
+    """Connect and wait for SETTINGS; with `file` only to this file. Raises `DialError`."""
     loop = asyncio.get_running_loop()
     connected = False
     try:
@@ -357,8 +359,8 @@ async def _open(
                 sock=endpoint,
             )
             try:
-                # The kernel connects to a queue that nobody accepts from; SETTINGS prove that a
-                # server is there.
+                # The kernel connects a client even if no process accepts the connection. SETTINGS
+                # prove that a server does.
                 is_ready = await link.ready
             except BaseException:
                 link.abort()
@@ -366,7 +368,7 @@ async def _open(
     except TimeoutError:
         lack = "no HTTP/2 SETTINGS" if connected else "its queue is full, not accepted"
         raise DialError(str(path), f"{lack} within {timeout:g} s", errno.ETIMEDOUT) from None
-    except OSError as error:  # on our side: no file is left to open, for example
+    except OSError as error:  # on our side, for example: no descriptor is free
         reason = (error.strerror or str(error)).lower()
         raise DialError(str(path), reason, error.errno or 0) from error
     if not is_ready:
@@ -375,18 +377,18 @@ async def _open(
 
 
 async def _connect(path: Path, file: FileIdentity | None) -> socket.socket:
-    """Connect; wait while the server's queue is full, which asyncio takes for connected."""
+    """Connect; wait while the server's queue is full. asyncio would take this for connected."""
     try:
         check_socket_path(path)
     except SocketPathTooLong as error:
         raise DialError(str(path), str(error)) from error
     if file is not None and not file.is_socket:
         raise DialError(str(path), "it is not a socket")
-    place = str(path) if file is None else file.place
+    place = str(path) if file is None else file.fd_path
     endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         endpoint.setblocking(False)
-        # Nothing reports room in the queue of a Unix socket: ask again.
+        # No event tells that the queue of a Unix socket has a free place: poll.
         while (refusal := endpoint.connect_ex(place)) == errno.EAGAIN:  # noqa: ASYNC110
             await asyncio.sleep(CONNECT_RETRY)
         if refusal:

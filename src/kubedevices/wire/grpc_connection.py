@@ -1,10 +1,10 @@
 """gRPC over one HTTP/2 connection without any I/O: bytes in → events, calls → bytes out.
 
-What both roles share; `client_connection` opens calls, `server_connection` answers them. Whoever
-owns a socket (`unix_grpc`) hands in what it read (`receive`), works through `take_events()`, and
-writes what `take_output()` returns. The clock is an argument; nothing here waits. Whatever the peer
-sends, `receive` raises nothing but `ProtocolError`, after which the connection is over, and keeps
-no more than the limits allow.
+This is the part that both roles share: `client_connection` opens calls, `server_connection` answers
+them. The owner of the socket (`grpc_link`) passes received bytes to `receive`, handles
+`take_events()`, and writes what `take_output()` returns. The clock is an argument; no code here
+waits. `receive` raises only `ProtocolError`, for any bytes from the peer; after it the connection
+is over. Buffered data never exceeds the limits.
 """
 
 from abc import abstractmethod
@@ -18,74 +18,74 @@ from kubedevices.wire.http2_limits import Limits
 from kubedevices.wire.http2_session import Http2Session
 
 MAX_OUTPUT = 262144
-"""How much DATA one `take_output` gathers."""
+"""Bytes of DATA that one `take_output` returns, about."""
 
 
 class GrpcConnection(Http2Session[Call]):
-    """One end of a connection, for both roles."""
+    """One end of a gRPC connection, for both roles."""
 
     def __init__(self, *, clock: Callable[[], float], limits: Limits | None = None) -> None:
         super().__init__(clock=clock, limits=limits or Limits())
         self._clock = clock
         self._events: list[Event] = []
-        # Calls that may send, the next one first; a call that is cut off goes to the end, so that a
-        # long list does not hold up a short answer.
-        self._ready: OrderedDict[Call, None] = OrderedDict()
+        # Calls that may send now, in the order of sending. After a partly sent message the call
+        # goes to the end, so that a long device list does not delay a short answer.
+        self._send_queue: OrderedDict[Call, None] = OrderedDict()
         self._buffered = 0
-        # Until the peer's SETTINGS came; a client opens no call before, because it does not know
-        # the limit.
-        self._is_ready = False
-        # Why no call can be opened any more.
-        self._over: str | None = None
+        # Whether the peer's SETTINGS came. A client opens no call before, because it does not know
+        # MAX_CONCURRENT_STREAMS.
+        self._has_settings = False
+        # Why no new call can be opened, None while one can.
+        self._over_reason: str | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} calls={len(self.streams)}>"
 
     @property
     def open_calls(self) -> int:
-        """Calls that have a stream now."""
+        """Number of calls that have a stream now."""
         return len(self.streams)
 
     @property
     def is_over(self) -> bool:
-        """Whether no call can be opened any more; those that are open may go on."""
-        return self._over is not None
+        """Whether no new call can be opened; open calls may go on."""
+        return self._over_reason is not None
 
     @property
     def buffered(self) -> int:
-        """Received bytes that are kept: incomplete frames and messages, and messages not taken."""
+        """Received bytes in memory: incomplete frames and messages, and messages not taken yet."""
         return self._buffered + super().buffered
 
     # ------------------------------------------------------------ bytes and events
 
     def take_events(self) -> list[Event]:
-        """Return what happened since the last time."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def take_output(self, *, with_data: bool = True) -> bytes:
-        """Return bytes for the peer, empty when there are none now.
+        """Return bytes for the peer; the caller repeats the call until the result is empty.
 
-        Call again until empty. `with_data=False`, while the peer reads slowly, leaves messages
-        where they are and returns only what must not wait.
+        `with_data=False` is for a peer that reads slowly: the result has control frames and
+        headers, and no DATA.
         """
-        if with_data and self._ready:
-            self._pump()
+        if with_data and self._send_queue:
+            self._send_messages()
         return super().take_output()
 
-    def lose(self, reason: str, code: StatusCode = StatusCode.UNAVAILABLE) -> None:
-        """End every call: the connection is gone, or about to be."""
-        if self._over is None:
-            self._over = reason
+    def end_calls(self, reason: str, code: StatusCode = StatusCode.UNAVAILABLE) -> None:
+        """End every call with `code`: the connection is lost or will close."""
+        if self._over_reason is None:
+            self._over_reason = reason
         for call in list(self.streams.values()):
             self._end(call, RpcError(code, reason))
 
-    def on_failure(self, reason: str) -> None:
+    def on_connection_error(self, reason: str) -> None:
         """End every call."""
-        self.lose(reason)
+        self.end_calls(reason)
 
     def take_message(self, call: Call) -> bytes:
-        """Return the oldest message of `call`; the peer may send on when it was the last."""
+        """Return the oldest message of `call`; after the last one open the stream's window."""
         message = call.messages.popleft()
         self._release(call, PREFIX + len(message))
         if not call.messages:
@@ -94,39 +94,39 @@ class GrpcConnection(Http2Session[Call]):
 
     # ------------------------------------------------------------ sending
 
-    def _pump(self) -> None:
-        # A bound per turn: the transport is asked between two turns whether the peer still reads.
+    def _send_messages(self) -> None:
+        # Limited: between two `take_output` the link checks whether the peer still reads.
         budget = MAX_OUTPUT
-        while self._ready and budget > 0 and self.room > 0:
-            call, _ = self._ready.popitem(last=False)
+        while self._send_queue and budget > 0 and self.send_window > 0:
+            call, _ = self._send_queue.popitem(last=False)
             size = self.sendable(call)
             if size <= 0:
-                continue  # a WINDOW_UPDATE brings it back
+                continue  # `on_send_window` puts the call back into the queue
             chunk, call.pending = call.pending[:size], call.pending[size:]
-            call.is_cut = is_cut = len(call.pending) > 0
-            self.send_data(call, chunk, is_end=self.is_client and not is_cut)
+            call.is_partly_sent = is_partly_sent = len(call.pending) > 0
+            self.send_data(call, chunk, is_end=self.is_client and not is_partly_sent)
             budget -= size
-            if is_cut:
-                self._ready[call] = None
+            if is_partly_sent:
+                self._send_queue[call] = None
             else:
                 self._on_drained(call)
 
-    def on_room(self, call: Call) -> None:
-        """Go on with a message that waits for the window of its stream."""
+    def on_send_window(self, call: Call) -> None:
+        """Continue a message that waits for the stream's send window."""
         if call.pending:
-            self._ready[call] = None
+            self._send_queue[call] = None
 
     # ------------------------------------------------------------ receiving
 
     def on_data(self, call: Call, data: bytes, size: int) -> None:
-        """Cut payload into messages, and refuse what is too much."""
+        """Split payload into messages; refuse a call that exceeds a limit."""
         call.unacknowledged += size
         call.buffered += len(data)
         self._buffered += len(data)
         try:
             for message in call.reader.feed(data):
                 self._on_message(call, message)
-            # Many calls with half a message each would get around the limit per message.
+            # Many calls with half a message each would bypass the limit per message.
             if self._buffered > self.limits.max_buffered:
                 raise RpcError(
                     StatusCode.RESOURCE_EXHAUSTED,
@@ -139,8 +139,8 @@ class GrpcConnection(Http2Session[Call]):
             self._acknowledge(call)
 
     def _acknowledge(self, call: Call) -> None:
-        # Only when everything complete has been taken: so a message larger than the window gets
-        # through, and a reader that is slow still stops its sender.
+        # Called only while no complete message waits. So a message larger than the window arrives,
+        # and a slow reader still stops its sender. A quarter of the window at a time: fewer frames.
         if call.unacknowledged >= self.limits.stream_window // 4:
             self.acknowledge(call, call.unacknowledged)
             call.unacknowledged = 0
@@ -150,16 +150,16 @@ class GrpcConnection(Http2Session[Call]):
         self._buffered -= size
 
     def on_settings(self) -> None:
-        """Say once that the peer is there."""
-        # INITIAL_WINDOW_SIZE may have given room to calls that waited.
+        """Continue waiting messages, and report the first SETTINGS with `PeerReady`."""
+        # INITIAL_WINDOW_SIZE may have enlarged the send windows of calls that wait.
         for call in self.streams.values():
-            self.on_room(call)
-        if not self._is_ready:
-            self._is_ready = True
+            self.on_send_window(call)
+        if not self._has_settings:
+            self._has_settings = True
             self._events.append(PeerReady())
 
     def on_pong(self) -> None:
-        """Say so."""
+        """Report the answer to a PING."""
         self._events.append(PongReceived())
 
     # ------------------------------------------------------------ ends
@@ -170,10 +170,10 @@ class GrpcConnection(Http2Session[Call]):
             self._events.append(CallEnded(call, error))
 
     def _forget(self, call: Call) -> None:
-        """Let go of everything but complete messages, which may still be taken."""
+        """Free the stream and the buffers; complete messages can still be taken."""
         call.ended = True
         self._forget_stream(call)
-        # The reader of the call may keep it for long after this.
+        # The caller may hold the call for a long time: free the memory of its request.
         call.request = NOTHING
         if call.buffered:
             call.reader.clear()
@@ -181,12 +181,12 @@ class GrpcConnection(Http2Session[Call]):
 
     def _forget_stream(self, call: Call) -> None:
         if call.stream_id in self.streams:
-            self.leave(call)
-        self._ready.pop(call, None)
+            self.abandon(call)
+        self._send_queue.pop(call, None)
         call.pending = NOTHING
-        call.is_cut = False
+        call.is_partly_sent = False
 
-    # ------------------------------------------------------------ what a role adds
+    # ------------------------------------------------------------ implemented by the roles
 
     @abstractmethod
     def _on_message(self, call: Call, message: bytes) -> None: ...

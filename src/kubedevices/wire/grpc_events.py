@@ -1,6 +1,6 @@
-"""A call, and everything a `GrpcConnection` can report about it.
+"""The state of a call, and the events that a `GrpcConnection` reports.
 
-Values between the sans-I/O layer (`grpc_connection`) and the one with sockets (`unix_grpc`).
+They travel from the layer without I/O (`grpc_connection`) to the layer with sockets (`grpc_link`).
 """
 
 from collections import deque
@@ -18,15 +18,15 @@ NOTHING = memoryview(b"")
 
 
 class Call(Http2Stream):
-    """One RPC on one connection. Its owner keeps its own state in `owner`."""
+    """One RPC on one connection. `owner` holds the state of `grpc_server` or `grpc_channel`."""
 
     __slots__ = (
         "buffered",
         "deadline",
         "ended",
         "headers_sent",
-        "is_cut",
-        "is_unseen",
+        "is_partly_sent",
+        "is_unprocessed",
         "messages",
         "method",
         "owner",
@@ -43,18 +43,18 @@ class Call(Http2Stream):
         super().__init__()
         self.method = method
         self.owner: Any = None
-        self.timeout: float | None = None  # what the client sent, seconds
-        self.deadline: float | None = None  # what we will send, clock time
+        self.timeout: float | None = None  # on a server: the client's grpc-timeout in seconds
+        self.deadline: float | None = None  # on a client: clock time, becomes the grpc-timeout
         self.reader = MessageReader(max_receive)
-        self.messages: deque[bytes] = deque()
+        self.messages: deque[bytes] = deque()  # complete, not taken yet
         self.buffered = 0  # bytes in `reader` and `messages`
-        self.unacknowledged = 0  # of those, what the peer may not replace yet
-        self.request = NOTHING  # a client's whole message, should it have to go twice
-        self.refusals = 0  # how often a server had no stream for it after all
-        self.is_unseen = False  # it ended before its server looked at it: it may go elsewhere
-        self.pending = NOTHING  # what is left of the message being sent
-        self.is_cut = False  # a part of it has left
-        self.trailers: Fields | None = None  # sent after it
+        self.unacknowledged = 0  # received bytes that no WINDOW_UPDATE has returned yet
+        self.request = NOTHING  # on a client: the whole message, for another try after a refusal
+        self.refusals = 0  # number of REFUSED_STREAM
+        self.is_unprocessed = False  # ended before the server processed it: repeating is safe
+        self.pending = NOTHING  # the part of the current message that is not sent yet
+        self.is_partly_sent = False  # the first part of the current message is sent
+        self.trailers: Fields | None = None  # to send after the current message
         self.headers_sent = self.ended = False
 
     def __repr__(self) -> str:
@@ -63,53 +63,53 @@ class Call(Http2Stream):
 
 
 class PeerReady(NamedTuple):
-    """The peer's SETTINGS arrived: it speaks HTTP/2."""
+    """The peer's first SETTINGS arrived: the peer speaks HTTP/2."""
 
 
 class CallOpened(NamedTuple):
-    """A client opened a call; its request is still to come."""
+    """On a server: a client opened a call; the request message comes later."""
 
     call: Call
 
 
 class RequestReceived(NamedTuple):
-    """A client's request is complete: exactly one message."""
+    """On a server: the request is complete. It is exactly one message."""
 
     call: Call
     payload: bytes
 
 
 class MessageReceived(NamedTuple):
-    """A message of a server waits in the call: `take_message`."""
+    """On a client: a message of the server waits in the call; `take_message` returns it."""
 
     call: Call
 
 
 class CallEnded(NamedTuple):
-    """Nothing more happens on the call; None means OK, and a server sees why a client left."""
+    """The call ended; `error` is None for OK. On a server it says why the client ended the call."""
 
     call: Call
     error: RpcError | None
 
 
 class CallRefused(NamedTuple):
-    """A server had no stream for a call after all and has not looked at it: `retry` it soon."""
+    """On a client: the server refused the stream and did not process the call: `retry` it soon."""
 
     call: Call
 
 
 class Drained(NamedTuple):
-    """Everything given to `send` has left; the next message may follow."""
+    """On a server: the message given to `send` is sent completely; the next one may follow."""
 
     call: Call
 
 
 class PongReceived(NamedTuple):
-    """The peer answered a ping."""
+    """The peer answered a PING."""
 
 
 class PeerGoesAway(NamedTuple):
-    """The peer takes no more calls; those it has may still finish."""
+    """The peer sent GOAWAY: no new calls on this connection; open calls may still finish."""
 
     reason: str
 

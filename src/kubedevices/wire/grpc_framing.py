@@ -1,7 +1,7 @@
 """gRPC messages in a byte stream: one flag byte, four bytes of length, the message.
 
-For `grpc_connection`, which feeds DATA frames in. A length above the limit is refused as soon as
-the five bytes are there, before anything of the message is kept.
+For `grpc_connection`, which feeds the payload of DATA frames in. A length above the limit is
+refused as soon as the five bytes of the prefix arrived, before the message takes memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from kubedevices.errors import RpcError, StatusCode
 
 PREFIX = 5
+"""Bytes before each message: flag and length."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -17,7 +18,7 @@ def frame(payload: bytes) -> bytes:
 
 
 class MessageReader:
-    """Cuts one direction of one call into messages."""
+    """Splits the bytes of one direction of one call into messages."""
 
     def __init__(self, max_receive: int) -> None:
         self._max_receive = max_receive
@@ -29,16 +30,17 @@ class MessageReader:
         return len(self._buffer)
 
     def clear(self) -> None:
-        """Forget the message that is not complete."""
+        """Drop the incomplete message."""
         self._buffer.clear()
 
     def feed(self, data: bytes) -> Iterable[bytes]:
-        """Return the messages that `data` completes; raises `RpcError` for what we refuse."""
+        """Return the messages that `data` completes; raises `RpcError` for a refused message."""
+        # Fast path: most DATA frames carry exactly one whole message.
         if not self._buffer and len(data) >= PREFIX and self._size(data, 0) == len(data) - PREFIX:
-            return (data[PREFIX:],)  # as most are: one, and whole
-        return self._cut(data)
+            return (data[PREFIX:],)
+        return self._split(data)
 
-    def _cut(self, data: bytes) -> Iterator[bytes]:
+    def _split(self, data: bytes) -> Iterator[bytes]:
         self._buffer += data
         start = 0
         try:

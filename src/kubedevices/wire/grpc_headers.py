@@ -1,6 +1,7 @@
-"""gRPC's words in HTTP/2 headers, both ways: methods, timeouts, statuses and their texts.
+"""Methods, timeouts and statuses of gRPC as HTTP/2 header fields, written and read.
 
-Pure functions over header lists; `grpc_connection` calls them and nobody else does.
+Pure functions for `client_connection` and `server_connection`. The rules are from gRPC's
+PROTOCOL-HTTP2.
 """
 
 from collections.abc import Mapping
@@ -13,10 +14,10 @@ from kubedevices.wire.header_block import Fields
 CONTENT_TYPE = b"application/grpc"
 USER_AGENT = b"kubedevices"
 AUTHORITY = b"localhost"
-"""What grpc-go and grpcio send over a Unix socket; a path is not a valid authority."""
+"""The `:authority` that grpc-go and grpcio send over a Unix socket. A path would be invalid."""
 
 MAX_MESSAGE = 4096
-"""Bytes of an encoded status text; grpcio drops a call whose trailers exceed 8 KiB."""
+"""Bytes of an encoded grpc-message; grpcio drops a call whose trailers exceed 8 KiB."""
 
 RESPONSE_HEADERS: Fields = ((b":status", b"200"), (b"content-type", CONTENT_TYPE))
 
@@ -31,7 +32,7 @@ _STATUS_OF_HTTP = {
     504: StatusCode.UNAVAILABLE,
 }
 _STATUS_OF_RESET = {
-    7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM: never looked at
+    7: StatusCode.UNAVAILABLE,  # REFUSED_STREAM: not processed
     8: StatusCode.CANCELLED,
     11: StatusCode.RESOURCE_EXHAUSTED,  # ENHANCE_YOUR_CALM
     12: StatusCode.PERMISSION_DENIED,  # INADEQUATE_SECURITY
@@ -43,7 +44,7 @@ _SECONDS_OF_UNIT = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6,
 
 
 def request_headers(method: str, timeout: float | None) -> Fields:
-    """Return what opens a call."""
+    """Return the header fields of a call; `timeout` is in seconds."""
     fields: Fields = (
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -57,7 +58,7 @@ def request_headers(method: str, timeout: float | None) -> Fields:
 
 
 class RequestHead(NamedTuple):
-    """The head of a call; `refusal` says why it cannot be one."""
+    """Method and timeout of a call; `refusal` is the response if the request is not valid gRPC."""
 
     method: str
     timeout: float | None
@@ -65,7 +66,7 @@ class RequestHead(NamedTuple):
 
 
 def parse_request(fields: Mapping[bytes, bytes]) -> RequestHead:
-    """Return what a client asks for, or why that is no gRPC."""
+    """Return the method and timeout of a request, or the response that refuses it."""
     path = fields.get(b":path", b"").decode("ascii", "replace")
     if fields.get(b":method") != b"POST":
         return RequestHead(path, None, ((b":status", b"405"), (b"allow", b"POST")))
@@ -89,9 +90,10 @@ def is_grpc(content_type: bytes | None) -> bool:
 
 
 def format_timeout(seconds: float) -> bytes:
-    """Return seconds as gRPC writes them: at most eight digits and a unit.
+    """Return seconds as a grpc-timeout: at most eight digits and a unit.
 
-    Milliseconds where they will do, so that the calls of one kind say the same thing each time.
+    Milliseconds are exact enough from 0.1 s on. Equal fields are encoded once (`hpack.encode`), and
+    calls with the same timeout then mostly have equal fields.
     """
     if seconds < 0.1:
         return b"%du" % max(0, round(seconds * 1e6))
@@ -103,7 +105,7 @@ def format_timeout(seconds: float) -> bytes:
 
 
 def parse_timeout(text: bytes) -> float | None:
-    """Return the seconds of a grpc-timeout, None for what is none."""
+    """Return the seconds of a grpc-timeout, None if it is malformed."""
     digits, unit = text[:-1], text[-1:]
     if not digits.isdigit() or len(digits) > 8 or unit not in _SECONDS_OF_UNIT:
         return None
@@ -114,18 +116,18 @@ def parse_timeout(text: bytes) -> float | None:
 
 
 def trailers(code: StatusCode, message: str) -> Fields:
-    """Return what ends an answered call."""
+    """Return the trailers of a response."""
     status = (b"grpc-status", b"%d" % code)
     return (status, (b"grpc-message", encode_message(message))) if message else (status,)
 
 
 def trailers_only(code: StatusCode, message: str) -> Fields:
-    """Return the whole answer to a call that gets nothing but a status."""
+    """Return a Trailers-Only response: a status without any message."""
     return (*RESPONSE_HEADERS, *trailers(code, message))
 
 
 def encode_message(message: str) -> bytes:
-    """Percent-encode everything but printable ASCII, cut to `MAX_MESSAGE` on a whole character."""
+    """Percent-encode all but printable ASCII; cut after a whole character at `MAX_MESSAGE`."""
     encoded = _quote(message.encode("utf-8", "replace"))
     if len(encoded) <= MAX_MESSAGE:
         return encoded
@@ -137,7 +139,8 @@ _PRINTABLE = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("%"))
 
 
 def _quote(text: bytes) -> bytes:
-    # A header value may not begin or end with a space: strict peers drop the connection for it.
+    # Strict peers drop the connection if a field value begins or ends with a space (RFC 9113,
+    # section 8.2.1).
     inner = text.strip(b" ")
     before = len(text) - len(text.lstrip(b" "))
     after = len(text) - before - len(inner)
@@ -145,12 +148,12 @@ def _quote(text: bytes) -> bytes:
 
 
 def decode_message(text: bytes) -> str:
-    """Return the text of a grpc-message; what is no UTF-8 becomes a replacement character."""
+    """Return the text of a grpc-message; invalid UTF-8 becomes replacement characters."""
     return unquote_to_bytes(text).decode("utf-8", "replace")
 
 
 def parse_status(fields: Mapping[bytes, bytes]) -> RpcError | None:
-    """Return how trailers (or a response without a body) end a call; None means OK."""
+    """Return the error in trailers or in a Trailers-Only response; None means OK."""
     status = fields.get(b"grpc-status")
     if status is None:
         return RpcError(StatusCode.UNKNOWN, "the peer sent no grpc-status")
@@ -166,12 +169,12 @@ def parse_status(fields: Mapping[bytes, bytes]) -> RpcError | None:
 
 
 def parse_trailers_only(fields: Mapping[bytes, bytes]) -> RpcError | None:
-    """Return how a response without a body ends a call; grpclib's has no content type."""
+    """Return the error of a Trailers-Only response, None for OK; grpclib's has no content type."""
     return (b"grpc-status" not in fields and response_problem(fields)) or parse_status(fields)
 
 
 def response_problem(fields: Mapping[bytes, bytes]) -> RpcError | None:
-    """Return why response headers are none of gRPC, None when they are."""
+    """Return an error if the response headers are not valid gRPC, else None."""
     status = fields.get(b":status", b"")
     if status != b"200":
         known = int(status) if status.isdigit() and len(status) == 3 else 0
@@ -184,6 +187,6 @@ def response_problem(fields: Mapping[bytes, bytes]) -> RpcError | None:
 
 
 def status_of_reset(error_code: int) -> RpcError:
-    """Return what an RST_STREAM of the peer means for the caller."""
+    """Return the error that a caller gets for an RST_STREAM of the server."""
     code = _STATUS_OF_RESET.get(error_code, StatusCode.INTERNAL)
     return RpcError(code, f"the peer reset the stream (HTTP/2 error code {error_code})")

@@ -1,6 +1,7 @@
-"""One connected socket driving one sans-I/O gRPC connection; both ends build on it.
+"""`GrpcLink` joins one connected socket with one `GrpcConnection`, for client and server.
 
-Reads go in, events go to the owner, output goes out. Nothing runs while the peer is silent.
+The link passes received bytes to the connection, its events to the owner, and its output to the
+socket. No timer runs while the peer is silent.
 """
 
 import asyncio
@@ -12,10 +13,14 @@ from kubedevices.wire.grpc_connection import GrpcConnection
 from kubedevices.wire.grpc_events import Event, PeerGoesAway
 
 MAX_UNREAD = 4 * 2**20
-"""Bytes that a peer may leave unread. Messages wait in the connection: only floods get here."""
+"""Bytes that a peer may leave unread before we abort the connection.
 
-LAST_WORDS = 0.05
-"""Seconds a closing connection has to get its last bytes out."""
+While the transport's buffer is full, messages wait in the connection. Only answers to a flood of
+control frames can fill this much.
+"""
+
+CLOSE_TIMEOUT = 0.05
+"""Seconds that a closing connection has to send its last bytes."""
 
 READ_SIZE = 262144
 
@@ -25,49 +30,49 @@ C = TypeVar("C", bound=GrpcConnection)
 
 
 class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
-    """Base of a server's and a client's connection: `on_event` and `on_lost` are theirs."""
+    """Base of the server's and the client's link, which implement `on_event` and `on_lost`."""
 
     def __init__(self, connection: C) -> None:
         self.connection = connection
         self.loop = asyncio.get_running_loop()
         self.lost = asyncio.Event()
-        # asyncio's own buffer is made anew for each read, which costs more than the read. Of a
-        # mapping only the pages in use take memory.
+        # `asyncio.Protocol` allocates a buffer for each read, which costs more than the read. In a
+        # mapping, only pages that were used take memory.
         self._mapping = mmap.mmap(-1, READ_SIZE)
         self._buffer = memoryview(self._mapping)
         self._transport: asyncio.Transport | None = None
-        # `_is_paused`: the transport's buffer is full. `_is_leaving`: close after the last call.
-        # `_is_corked`: events are being worked through, and their answers go out in one write.
-        self._is_paused = self._is_leaving = False
-        self._is_corked = False
+        self._is_paused = False  # the transport's buffer is full
+        self._closes_after_calls = False
+        self._is_corked = False  # collect the answers to all events of one read for one write
         self.has_started_tasks = False
         self.reason = LOST
         self._closing: asyncio.TimerHandle | None = None
 
     def on_event(self, event: Event) -> None:
-        """Act on one event; may call the connection again."""
+        """Handle one event; may call methods of the connection."""
         raise NotImplementedError
 
     def on_lost(self) -> None:
-        """Act on the end of the connection, once, after the events about its calls."""
+        """Handle the end of the connection; called once, after the events of its calls."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport and say hello."""
-        self._transport = cast("asyncio.Transport", transport)  # those of uvloop inherit nothing
+        """Store the transport and send the first frames."""
+        # uvloop's transports do not inherit from asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where to read to."""
+        """Return the buffer that asyncio reads into."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand bytes in, events to the owner, and all the answers out in one write."""
+        """Pass bytes to the connection, events to the owner, and send all answers in one write."""
         self._is_corked = True
         try:
-            # A copy, because asyncio reads into the same buffer again and messages live longer.
+            # A copy: asyncio reads into the same buffer again, and messages live longer.
             self.connection.receive(bytes(self._buffer[:nbytes]))
         except ProtocolError as error:
             self.reason = f"the peer broke the protocol: {error}"
@@ -77,7 +82,8 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self.dispatch()
         if self.has_started_tasks:
             self.has_started_tasks = False
-            self.loop.call_soon(self._uncork)  # after their first steps, which often answer
+            # After the first step of the new tasks, because most tasks answer in it.
+            self.loop.call_soon(self._uncork)
         else:
             self._uncork()
 
@@ -86,49 +92,49 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
         self.flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End every call and tell the owner."""
+        """End every call, then call `on_lost`."""
         if self._closing is not None:
             self._closing.cancel()
         if exc is not None and self.reason == LOST:
             self.reason = f"{LOST}: {exc}"
         self._transport = None
-        # A mapping with a view on it cannot be closed.
+        # A mapping cannot be closed while a view of it exists.
         self._buffer.release()
         self._mapping.close()
-        self.connection.lose(self.reason)
+        self.connection.end_calls(self.reason)
         self.dispatch()
         self.lost.set()
         self.on_lost()
 
     def pause_writing(self) -> None:
-        """Stop sending messages: the peer reads slowly."""
+        """Stop sending messages: the peer reads slowly and the transport's buffer is full."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Send messages again."""
         self._is_paused = False
         self.flush()
 
     # ------------------------------------------------------------ called by owners
 
     def dispatch(self) -> None:
-        """Work through the connection's events until there are none."""
+        """Handle the connection's events until none is left."""
         while events := self.connection.take_events():
             for event in events:
                 if type(event) is PeerGoesAway:
-                    self._is_leaving, self.reason = True, event.reason
+                    self._closes_after_calls, self.reason = True, event.reason
                 else:
                     self.on_event(event)
-        if self._is_leaving and not self.connection.open_calls:
+        if self._closes_after_calls and not self.connection.open_calls:
             self.close()
 
     def flush(self) -> None:
-        """Write what the connection has for the peer, and act on what that changed."""
+        """Write the connection's output, then handle the events that this caused."""
         if self._is_corked:
             return
         transport = self._transport
         if transport is not None and not transport.is_closing():
-            # A write may call pause_writing at once: then control frames still go out, messages
+            # A write may call pause_writing at once. Then control frames still go out, and messages
             # wait in the connection, where the limits count them.
             while output := self.connection.take_output(with_data=not self._is_paused):
                 transport.write(output)
@@ -136,23 +142,23 @@ class GrpcLink(asyncio.BufferedProtocol, Generic[C]):
                 transport.abort()
         self.dispatch()
 
-    def leave(self) -> None:
-        """Close after the last open call."""
-        self._is_leaving = True
+    def close_after_calls(self) -> None:
+        """Close the connection as soon as no call is open."""
+        self._closes_after_calls = True
         self.dispatch()
 
     def close(self) -> None:
-        """Send the last words and close; at once when the peer does not take them."""
+        """Send the remaining output and close; abort if the peer does not read in time."""
         transport = self._transport
         if transport is None or self._closing is not None:
             return
-        # transport.close() waits for the peer to read, which a stuck peer never does.
-        self._closing = self.loop.call_later(LAST_WORDS, self.abort)
+        # transport.close() waits until the peer has read everything: a stuck peer never does.
+        self._closing = self.loop.call_later(CLOSE_TIMEOUT, self.abort)
         self._uncork()
         if not transport.is_closing():
             transport.close()
 
     def abort(self) -> None:
-        """Close without a word."""
+        """Close at once, without the remaining output."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""The answering end over a Unix socket: `GrpcServer` offers methods until it is stopped."""
+"""The server over a Unix socket: `GrpcServer` serves methods from `start` to `stop`."""
 
 import asyncio
 import logging
@@ -24,24 +24,24 @@ from kubedevices.wire.unix_socket import FileIdentity, listen, unlink_own
 logger = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT = 10.0
-"""Seconds a client has to say that it speaks HTTP/2."""
+"""Seconds until a new client must have sent its SETTINGS."""
 
 REQUEST_TIMEOUT = 30.0
-"""Seconds a client has to send the rest of a request it has begun."""
+"""Seconds until a client without a deadline must have sent its whole request."""
 
 MAX_CONNECTIONS = 512
-"""At this limit the longest idle connection is closed: silent clients lock nobody out."""
+"""At this limit we close the connection that is idle longest: silent clients lock nobody out."""
 
 IDLE_TIMEOUT = 300.0
-"""Seconds without a call after which a connection ends; gRPC clients then make another."""
+"""Seconds without a call after which we close a connection; gRPC clients then reconnect."""
 
-_TELL_AGAIN = 60.0
+_WARN_INTERVAL = 60.0  # seconds between two warnings about too many connections
 STOP_TIME, STOP_STEPS = 0.08, 4
-"""Seconds in which everything ends, in steps: a machine that stands still takes one of them."""
+"""Seconds for the end of everything, in steps: a pause of the machine uses up only one step."""
 
 
 class UnaryMethod:
-    """One request, one answer: at once, or by a task if the handler has to wait."""
+    """One request, one response. A handler that waits returns an awaitable, which a task runs."""
 
     __slots__ = ("handler",)
 
@@ -50,7 +50,7 @@ class UnaryMethod:
 
 
 class StreamMethod:
-    """One message in, any number out."""
+    """One request, any number of responses."""
 
     __slots__ = ("handler",)
 
@@ -59,19 +59,19 @@ class StreamMethod:
 
 
 Methods = Mapping[str, UnaryMethod | StreamMethod]
-"""`/package.Service/Method` → what answers it."""
+"""`/package.Service/Method` → its handler."""
 
 
-class _Served:
-    """One call that is being answered: its task, its timer, and what it sleeps on."""
+class _ServedCall:
+    """A call that the server answers: its task, its timer, and the future of a full window."""
 
     __slots__ = ("answer", "drained", "is_running", "method", "task", "timer")
 
     def __init__(self, method: UnaryMethod | StreamMethod) -> None:
         self.method = method
         self.task: asyncio.Task[None] | None = None
-        self.answer: Awaitable[bytes] | AsyncIterator[bytes] | None = None  # its work
-        self.is_running = False  # it has begun
+        self.answer: Awaitable[bytes] | AsyncIterator[bytes] | None = None  # of the handler
+        self.is_running = False  # the task has begun
         self.timer: asyncio.TimerHandle | None = None
         self.drained: asyncio.Future[None] | None = None
 
@@ -80,7 +80,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
     def __init__(self, server: "GrpcServer", connection: ServerConnection) -> None:
         super().__init__(connection)
         self._server = server
-        self._running = 0  # tasks that have not ended, also those of calls that have
+        self._running = 0  # unfinished tasks, also tasks of ended calls
         self._handshake: asyncio.TimerHandle | None = None
         self.calls: set[Call] = set()
         self.idle_since = self.loop.time()
@@ -94,11 +94,11 @@ class _ServerLink(GrpcLink[ServerConnection]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call is being answered: requests may still be on their way."""
+        """Whether no task answers a call; incomplete requests do not count."""
         return all(call.owner.task is None for call in self.calls)
 
     def end_idle(self) -> None:
-        """Say goodbye and close; a call that comes at the same moment is made again elsewhere."""
+        """Send GOAWAY and close; the client repeats a call that arrives now on a new connection."""
         self.connection.refuse_calls()
         self.connection.go_away()
         self.close()
@@ -113,13 +113,13 @@ class _ServerLink(GrpcLink[ServerConnection]):
             self._handshake = None
 
     def on_event(self, event: Event) -> None:
-        # Each call has three events, and `match` takes twice as long as this.
+        # Hot path, three events per call: `match` takes twice as long as `isinstance`.
         if isinstance(event, CallOpened):
             self._open(event.call)
         elif isinstance(event, RequestReceived):
             self._serve(event.call, event.payload)
         elif isinstance(event, Drained):
-            served: _Served = event.call.owner
+            served: _ServedCall = event.call.owner
             if served.drained is not None and not served.drained.done():
                 served.drained.set_result(None)
         elif isinstance(event, CallEnded):
@@ -135,21 +135,21 @@ class _ServerLink(GrpcLink[ServerConnection]):
             text = f"unknown method {call.method}"
             self.connection.finish(call, StatusCode.UNIMPLEMENTED, text)
         elif self._running >= 2 * self.connection.limits.max_streams:
-            # Cancelled handlers that do not end: clients must not be able to pile them up.
+            # Cancelled handlers may not end at once: clients must not be able to collect them.
             text = "too many calls are still ending"
             self.connection.finish(call, StatusCode.RESOURCE_EXHAUSTED, text)
         else:
-            served = call.owner = _Served(method)
+            served = call.owner = _ServedCall(method)
             self.calls.add(call)
-            if not call.is_ended:
+            if not call.is_remote_closed:
                 allowed = REQUEST_TIMEOUT if call.timeout is None else call.timeout
                 served.timer = self.loop.call_later(allowed, self._expire, call)
 
     def _serve(self, call: Call, payload: bytes) -> None:
         if call.ended:
             return
-        served: _Served = call.owner
-        # Without a deadline of the client's, only the request had to come in time.
+        served: _ServedCall = call.owner
+        # Without a deadline of the client the timer was for the arrival of the request only.
         if call.timeout is None and served.timer is not None:
             served.timer.cancel()
         try:
@@ -171,7 +171,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
         self.has_started_tasks = True
 
     async def _answer(
-        self, call: Call, served: _Served, answer: Awaitable[bytes] | AsyncIterator[bytes]
+        self, call: Call, served: _ServedCall, answer: Awaitable[bytes] | AsyncIterator[bytes]
     ) -> None:
         task, served.is_running = served.task, True
         assert task is not None
@@ -180,7 +180,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
                 await self._answer_stream(call, served, answer)
             else:
                 self.connection.send(call, await answer)
-            served.task = None  # it ends by itself
+            served.task = None  # `_drop` need not cancel it
             self._finish(call, StatusCode.OK, "")
         except asyncio.CancelledError:
             self._finish(call, StatusCode.CANCELLED, "the call was cancelled by the server")
@@ -206,7 +206,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
             self._finish(call, StatusCode.UNKNOWN, text)
 
     async def _answer_stream(
-        self, call: Call, served: _Served, messages: AsyncIterator[bytes]
+        self, call: Call, served: _ServedCall, messages: AsyncIterator[bytes]
     ) -> None:
         try:
             async for message in messages:
@@ -218,7 +218,7 @@ class _ServerLink(GrpcLink[ServerConnection]):
                     served.drained = self.loop.create_future()
                     await served.drained  # no queue: a slow reader gets the newest list next
         finally:
-            close = getattr(messages, "aclose", None)  # now, not by the garbage collector
+            close = getattr(messages, "aclose", None)  # at once, not in the garbage collector
             if close is not None:
                 await close()
 
@@ -234,30 +234,30 @@ class _ServerLink(GrpcLink[ServerConnection]):
     def _drop(self, call: Call) -> None:
         self.calls.discard(call)
         self.idle_since = self.loop.time()
-        served: _Served | None = call.owner
+        served: _ServedCall | None = call.owner
         if served is not None:
             if served.timer is not None:
                 served.timer.cancel()
             if served.task is not None:
                 served.task.cancel()
-                if not served.is_running:  # its `finally` will never run
+                if not served.is_running:  # the `finally` of `_answer` will never run
                     self._on_task_done(served.task)
                     if asyncio.iscoroutine(served.answer):
                         served.answer.close()
 
     def end_calls(self) -> None:
-        """End what is open, and the connection: the server stops."""
+        """End the open calls and the connection, because the server stops."""
         for call in list(self.calls):
-            # After half a message no status can follow. To grpc-go a reset there is INTERNAL, the
-            # end of the connection UNAVAILABLE.
-            if not call.is_cut:
+            # No status may follow half a message. grpc-go takes a reset there for INTERNAL, the end
+            # of the connection for UNAVAILABLE, which is right: so send neither status nor reset.
+            if not call.is_partly_sent:
                 self._finish(call, StatusCode.UNAVAILABLE, f"{self._server.name} is stopping")
         self.connection.go_away()
         self.close()
 
 
 class GrpcServer:
-    """Offers methods on one Unix socket from `start` to `stop`; may be started again."""
+    """Serves methods on one Unix socket from `start` to `stop`; may be started again."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class GrpcServer:
         self._max_connections = max_connections
         self._links: set[_ServerLink] = set()
         self._sweep: asyncio.TimerHandle | None = None
-        self._told_at = -_TELL_AGAIN
+        self._warned_at = -_WARN_INTERVAL
         self._listener: Acceptor | None = None
         self._path: Path | None = None
         self._identity: FileIdentity | None = None
@@ -290,7 +290,7 @@ class GrpcServer:
 
     @property
     def identity(self) -> FileIdentity | None:
-        """Which file our socket is, None before `start`."""
+        """Identity of our socket file, None before `start`."""
         return self._identity
 
     def owns_socket(self) -> bool:
@@ -302,11 +302,11 @@ class GrpcServer:
         )
 
     def open_streams(self, method: str) -> int:
-        """Return how many calls of `method` are being answered."""
+        """Return the number of open calls of `method`."""
         return sum(call.method == method for link in self._links for call in link.calls)
 
     async def start(self, path: Path, *, mode: int = 0o600, by_rename: bool = False) -> None:
-        """Listen at `path`; with `by_rename` the file appears there already listening."""
+        """Listen at `path`; with `by_rename` the file appears only when the socket listens."""
         if self._listener is not None:
             raise RuntimeError(f"{self.name} is already started")
         listening = listen(path, mode=mode, by_rename=by_rename)
@@ -318,9 +318,9 @@ class GrpcServer:
         return _ServerLink(self, ServerConnection(clock=loop.time, limits=self._limits))
 
     async def stop(self, grace: float = 0) -> None:
-        """Take no more calls, give open calls `grace` seconds, end everything within 100 ms.
+        """Refuse new calls, give open calls `grace` seconds, then end everything within 100 ms.
 
-        The socket file goes only if it is still ours.
+        Removes the socket file if it is still ours.
         """
         if self._listener is None:
             return
@@ -329,7 +329,7 @@ class GrpcServer:
             self._sweep.cancel()
             self._sweep = None
         if self._path is not None:
-            unlink_own(self._path, self._identity)  # first: who dials now finds no socket
+            unlink_own(self._path, self._identity)  # first: a client that dials now finds no socket
         listener.close()
         for link in list(self._links):
             link.connection.refuse_calls()
@@ -337,7 +337,7 @@ class GrpcServer:
             await asyncio.wait(self._open_tasks(), timeout=grace)
         for link in list(self._links):
             link.end_calls()
-        await self._wait_for_the_end()  # a link that does not close by itself aborts before that
+        await self._wait_for_the_end()  # longer than CLOSE_TIMEOUT, after which links abort
         for task in self._open_tasks():
             logger.warning("%s: %s does not end although cancelled", self.name, task.get_name())
 
@@ -355,13 +355,13 @@ class GrpcServer:
             end.cancel()
 
     def _open_tasks(self) -> set[asyncio.Task[None]]:
-        # stop() may be called by a handler, which must not wait for itself.
+        # A handler may call stop(); then it must not wait for its own task.
         return {task for task in self.tasks if task is not asyncio.current_task()}
 
     # ------------------------------------------------------------ called by links
 
     def admit(self, link: _ServerLink) -> bool:
-        """Take a new connection, unless we are stopped or have too many."""
+        """Add a new connection; return False if the server stopped or has too many."""
         if self._listener is None:
             return False
         if len(self._links) >= self._max_connections and not self._make_room(link.loop.time()):
@@ -372,12 +372,12 @@ class GrpcServer:
         return True
 
     def _make_room(self, now: float) -> bool:
-        """Close the connection that is idle for longest; return whether there was any."""
+        """Close the connection that is idle longest; return False if none is idle."""
         idle = [link for link in self._links if link.is_idle]
-        if now - self._told_at >= _TELL_AGAIN:
-            self._told_at = now
-            what = "ending those that are idle" if idle else "taking no more"
-            logger.warning("%s: %d connections, %s", self.name, self._max_connections, what)
+        if now - self._warned_at >= _WARN_INTERVAL:
+            self._warned_at = now
+            action = "closing idle ones" if idle else "refusing new ones"
+            logger.warning("%s: %d connections, %s", self.name, self._max_connections, action)
         if not idle:
             return False
         oldest = min(idle, key=lambda link: link.idle_since)
@@ -386,7 +386,7 @@ class GrpcServer:
         return True
 
     def _end_idle_links(self) -> None:
-        """Close connections that are idle for too long; repeat while there are connections."""
+        """Close connections that are idle for `IDLE_TIMEOUT`; repeat while connections exist."""
         loop = asyncio.get_running_loop()
         for link in [*self._links]:
             if link.is_idle and loop.time() - link.idle_since >= IDLE_TIMEOUT:
@@ -396,5 +396,5 @@ class GrpcServer:
         )
 
     def forget(self, link: _ServerLink) -> None:
-        """Let go of a connection that has ended."""
+        """Remove a connection that ended."""
         self._links.discard(link)

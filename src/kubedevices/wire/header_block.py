@@ -1,7 +1,6 @@
-"""The header fields of one block, and whether HTTP/2 allows them (RFC 9113, section 8.2 and 8.3).
+"""The header fields of one block, checked by the rules of RFC 9113, sections 8.2 and 8.3.
 
-What is malformed is so for good, so a block that comes again is not looked at again: `hpack` keeps
-it together with the verdict.
+`hpack` caches a block together with the result of the check, so equal blocks are checked once.
 """
 
 import re
@@ -10,10 +9,10 @@ from enum import Enum
 Field = tuple[bytes, bytes]
 Fields = tuple[Field, ...]
 
-# RFC 9113, section 8.2.1: no upper case, no control characters, a colon only in front.
+# RFC 9113, section 8.2.1: no upper case, no control characters, a colon only at the beginning.
 _NAME = re.compile(rb":?[!-9;-@\[-~]+").fullmatch
 _VALUE = re.compile(rb"|[^\0\r\n \t](?:[^\0\r\n]*[^\0\r\n \t])?").fullmatch
-# grpc-go's servers send status texts and metadata with spaces around them as they are.
+# Less strict for responses: grpc-go's servers send status texts and metadata with spaces around.
 _VALUE_OF_SERVERS = re.compile(rb"[^\0\r\n]*").fullmatch
 _OF_CONNECTIONS = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
@@ -22,7 +21,7 @@ _PSEUDO_OF_REQUESTS = frozenset((b":method", b":scheme", b":path", b":authority"
 
 
 class HeaderKind(Enum):
-    """Which headers of a message a block is, by its pseudo-header fields."""
+    """The kind of a block, which its pseudo-header fields show."""
 
     REQUEST = "request"
     RESPONSE = "response"
@@ -30,7 +29,7 @@ class HeaderKind(Enum):
 
 
 class HeaderBlock:
-    """`problem` is empty, or says why the block is malformed."""
+    """The fields of a block. `problem` says why the block is malformed; empty: it is not."""
 
     __slots__ = ("content_length", "fields", "kind", "named", "problem")
 
@@ -46,7 +45,7 @@ class HeaderBlock:
 
     @property
     def is_informational(self) -> bool:
-        """Whether the response itself is still to come (1xx)."""
+        """Whether this is a 1xx response, which the final response follows."""
         return self.kind is HeaderKind.RESPONSE and self.named[b":status"][:1] == b"1"
 
     def _kind(self) -> HeaderKind:
@@ -77,7 +76,7 @@ class HeaderBlock:
     def _problem_of_pseudo(self, pseudo: set[bytes]) -> str:
         if self.kind is HeaderKind.RESPONSE:
             unknown = pseudo - {b":status"}
-            # One that is not a number is no HTTP/2 either, but says more as the status of a call.
+            # A `:status` that is not a number passes: `grpc_headers.response_problem` shows it.
             missing: set[bytes] = set()
         elif self.kind is HeaderKind.REQUEST:
             unknown = pseudo - _PSEUDO_OF_REQUESTS

@@ -1,7 +1,7 @@
 """HPACK (RFC 7541): header blocks ⇄ header fields.
 
-We write without a dynamic table, so equal fields are equal bytes. The peer may use the table as it
-likes; a block is decoded once for as long as the table stays as it is.
+Our encoder does not use the dynamic table, so equal fields give equal bytes, which are cached. The
+peer's encoder may use the table. The decoder caches each block as long as the table is unchanged.
 """
 
 from collections import deque
@@ -13,18 +13,18 @@ from kubedevices.wire.header_block import Field, Fields, HeaderBlock
 from kubedevices.wire.http2_frames import ErrorCode
 
 TABLE_SIZE = 4096
-"""How large a peer's dynamic table may be: what SETTINGS_HEADER_TABLE_SIZE is if nobody says it."""
+"""Bytes of a peer's dynamic table: the default of SETTINGS_HEADER_TABLE_SIZE, which we keep."""
 
-# What a field counts beyond its name and value (RFC 7541, section 4.1).
+# Bytes that a field counts in addition to name and value (RFC 7541, section 4.1).
 FIELD_OVERHEAD = 32
-# Bounds on `_known`: a peer chooses the blocks, so they must not fill the memory.
+# Limits of the decoder's cache, in blocks and in bytes of a block: the peer chooses the blocks.
 MAX_REMEMBERED = 128
 MAX_REMEMBERED_SIZE = 512
-# Five bytes of seven bits hold any 32-bit number; without a bound a peer could send zeros for ever.
+# Five bytes of seven bits hold any 32-bit number. Without a limit an integer could be endless.
 _MAX_INTEGER_BYTES = 5
 
 NO_TABLE = b"\x20"
-"""A dynamic table size update to 0, for the beginning of the first block a connection sends."""
+"""A dynamic table size update to 0: it begins the first block that a connection sends."""
 
 _STATIC_TABLE = """\
 :authority|:method GET|:method POST|:path /|:path /index.html|:scheme http|:scheme https\
@@ -45,7 +45,7 @@ def _static_field(text: str) -> Field:
 
 _STATIC: tuple[Field, ...] = tuple(map(_static_field, _STATIC_TABLE.split("|")))
 _INDEX = {field: at for at, field in enumerate(_STATIC, 1)}
-# Reversed, so that of several entries with one name the lowest index stays.
+# Reversed, so that the lowest index wins if several entries have the same name.
 _INDEX_OF_NAME = {field[0]: at for at, field in reversed([*enumerate(_STATIC, 1)])}
 
 
@@ -54,12 +54,12 @@ _INDEX_OF_NAME = {field[0]: at for at, field in reversed([*enumerate(_STATIC, 1)
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def encode(fields: Fields) -> bytes:
-    """Return the block for `fields`, which needs nothing of what was sent before."""
+    """Return the block for `fields`. It does not depend on earlier blocks."""
     return b"".join([_encode_field(name, value) for name, value in fields])
 
 
 def _encode_field(name: bytes, value: bytes) -> bytes:
-    """Return an index of the static table, or a literal that is not to be indexed."""
+    """Return an index of the static table, or a literal field without indexing (section 6)."""
     if (name, value) in _INDEX:
         return bytes((0x80 | _INDEX[name, value],))
     at = _INDEX_OF_NAME.get(name, 0)
@@ -87,43 +87,43 @@ def _integer(value: int, prefix: int) -> bytes:
 
 
 class Decoder:
-    """Reads the blocks of one connection, in the order in which they come."""
+    """Decodes all header blocks of one connection, in the order of their arrival."""
 
     def __init__(self, max_list_size: int, max_table_size: int = TABLE_SIZE) -> None:
         self._max_list_size = max_list_size
         self._max_table_size = self._table_limit = max_table_size
         self._table: deque[Field] = deque()
         self._table_size = 0
-        self._known: dict[bytes, HeaderBlock] = {}
+        self._decoded: dict[bytes, HeaderBlock] = {}
 
     def decode(self, block: bytes) -> HeaderBlock:
         """Return the fields of a whole block; raises `ProtocolError`."""
-        known = self._known.get(block)
-        if known is not None:
-            return known
+        cached = self._decoded.get(block)
+        if cached is not None:
+            return cached
         try:
-            fields, is_pure = self._read(block)
+            fields, is_table_unchanged = self._read(block)
         except IndexError:
             raise ProtocolError("a header block is cut off", ErrorCode.COMPRESSION) from None
         result = HeaderBlock(fields)
-        if not is_pure:  # the table has changed: every block may mean something else now
-            self._known.clear()
-        elif len(self._known) < MAX_REMEMBERED and len(block) < MAX_REMEMBERED_SIZE:
-            self._known[block] = result
+        if not is_table_unchanged:  # an index may mean another field now: the cache is wrong
+            self._decoded.clear()
+        elif len(self._decoded) < MAX_REMEMBERED and len(block) < MAX_REMEMBERED_SIZE:
+            self._decoded[block] = result
         return result
 
     def _read(self, block: bytes) -> tuple[Fields, bool]:
         fields: list[Field] = []
-        is_pure = True
-        at, end, room = 0, len(block), self._max_list_size
+        is_table_unchanged = True
+        at, end, left = 0, len(block), self._max_list_size
         while at < end:
             begin = block[at]
             if begin >= 0x80:
                 index, at = _read_integer(block, at, 7)
                 field = self._field(index)
             elif begin & 0xE0 == 0x20:
-                is_pure = False
-                # Only at the beginning of a block (section 4.2).
+                is_table_unchanged = False
+                # Allowed only at the beginning of a block (section 4.2).
                 if fields:
                     raise ProtocolError("a table size inside a block", ErrorCode.COMPRESSION)
                 at = self._resize(block, at)
@@ -137,15 +137,15 @@ class Decoder:
                 value, at = _read_string(block, at)
                 field = name, value
                 if begin & 0x40:
-                    is_pure = False
+                    is_table_unchanged = False
                     self._add(field)
             fields.append(field)
-            room -= len(field[0]) + len(field[1]) + FIELD_OVERHEAD
-            if room < 0:
+            # Checked for each field: a block of a few bytes may expand to many fields.
+            left -= len(field[0]) + len(field[1]) + FIELD_OVERHEAD
+            if left < 0:
                 text = f"header list above {self._max_list_size} bytes"
                 raise ProtocolError(text, ErrorCode.ENHANCE_YOUR_CALM)
-        # `is_pure`: the dynamic table is as before, so the same bytes mean the same again.
-        return tuple(fields), is_pure
+        return tuple(fields), is_table_unchanged
 
     def _field(self, index: int) -> Field:
         if 0 < index <= len(_STATIC):
@@ -174,7 +174,7 @@ class Decoder:
 
 
 def _read_integer(block: bytes, at: int, prefix: int) -> tuple[int, int]:
-    """Return an integer that begins in the last `prefix` bits of a byte, and where it ends."""
+    """Return an integer with a prefix of `prefix` bits (section 5.1), and where it ends."""
     limit = (1 << prefix) - 1
     value = block[at] & limit
     at += 1

@@ -1,7 +1,7 @@
-"""HTTP/2 frames as bytes (RFC 9113, sections 4, 6 and 7): their numbers, writing and reading them.
+"""HTTP/2 frames as bytes (RFC 9113, sections 4, 6 and 7): constants, functions to write and read.
 
-For `http2_output` and `http2_session`, and for `probe.raw_http2`, which also writes frames that are
-wrong. Reading raises `ProtocolError` with the code that the RFC has for the mistake.
+For `http2_output` and `http2_session`, and for `probe.raw_http2`, which also writes malformed
+frames. The functions that read raise `ProtocolError` with the error code that the RFC demands.
 """
 
 from enum import IntEnum
@@ -11,25 +11,26 @@ from kubedevices.errors import ProtocolError
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+# Frame types, named `kind` in this package. Then flags.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS = range(5)
 PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(5, 10)
 END_STREAM = ACK = 1
 END_HEADERS, PADDED, WITH_PRIORITY = 4, 8, 32
 
 ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, FRAME_SIZE, HEADER_LIST_SIZE = range(2, 7)
-"""Settings, by their numbers."""
+"""Identifiers of settings (section 6.5.2)."""
 
 DEFAULT_WINDOW = 65535
 DEFAULT_FRAME_SIZE = 16384
 MAX_31 = 2**31 - 1
-"""The largest window and the largest number of a stream."""
+"""The largest flow-control window and the largest stream identifier."""
 
 HEAD = Struct(">BHBBL")
-"""The nine bytes before each payload: its size in two parts, kind, flags, stream."""
+"""The frame header, nine bytes: payload size (8 + 16 bits), type, flags, stream identifier."""
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends (RFC 9113, section 7)."""
+    """The error codes of RST_STREAM and GOAWAY that we use (RFC 9113, section 7)."""
 
     NO_ERROR = 0
     PROTOCOL = 1
@@ -46,12 +47,12 @@ class ErrorCode(IntEnum):
 
 
 def head(kind: int, flags: int, stream_id: int, size: int) -> bytes:
-    """Return what goes before `size` bytes of payload."""
+    """Return the header of a frame with `size` bytes of payload."""
     return HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream_id)
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """Return a frame, whatever its parts say."""
+    """Return a frame; its parts are not checked."""
     return head(kind, flags, stream_id, len(payload)) + payload
 
 
@@ -62,7 +63,7 @@ def settings(values: dict[int, int]) -> bytes:
 
 
 def number(kind: int, stream_id: int, value: int) -> bytes:
-    """Return a frame of one number: WINDOW_UPDATE or RST_STREAM."""
+    """Return a frame whose payload is one number: WINDOW_UPDATE or RST_STREAM."""
     return frame(kind, 0, stream_id, value.to_bytes(4, "big"))
 
 
@@ -76,14 +77,14 @@ def goaway(last_stream_id: int, code: int, text: bytes = b"") -> bytes:
 
 
 def without_padding(payload: bytes) -> bytes:
-    """Return the payload of a frame that is PADDED."""
+    """Return the payload of a PADDED frame without the padding."""
     if not payload or payload[0] >= len(payload):
         raise ProtocolError("padding longer than the frame")
     return payload[1 : len(payload) - payload[0]]
 
 
 def check(kind: int, stream_id: int, payload: bytes, size: int, *, of_stream: bool) -> None:
-    """Raise unless the payload has `size` bytes and is where it should be."""
+    """Raise unless the payload has `size` bytes and the frame is on a stream (`of_stream`) or 0."""
     if bool(stream_id) is not of_stream:
         raise ProtocolError(f"frame of kind {kind} on stream {stream_id}")
     if len(payload) != size:
@@ -92,14 +93,14 @@ def check(kind: int, stream_id: int, payload: bytes, size: int, *, of_stream: bo
 
 
 def check_priority(stream_id: int, payload: bytes) -> None:
-    """Raise for what is no priority of a stream; otherwise it means nothing (RFC 9113, 5.3.2)."""
+    """Raise for a malformed priority; valid priorities are ignored (RFC 9113, section 5.3.2)."""
     check(PRIORITY, stream_id, payload, 5, of_stream=True)
     if int.from_bytes(payload[:4], "big") & MAX_31 == stream_id:
         raise ProtocolError(f"stream {stream_id} depends on itself")
 
 
 def read_settings(payload: bytes, *, from_server: bool) -> dict[int, int]:
-    """Return the settings in a frame, unknown ones as well, the last of each."""
+    """Return all settings in a frame, also unknown ones; of a repeated setting the last value."""
     values = {}
     for at in range(0, len(payload), 6):
         key = int.from_bytes(payload[at : at + 2], "big")
@@ -114,9 +115,9 @@ def read_settings(payload: bytes, *, from_server: bool) -> dict[int, int]:
 
 
 def read_goaway(payload: bytes) -> tuple[int, str]:
-    """Return the last stream a GOAWAY lets finish, and its reason in words."""
+    """Return the last stream that the peer processes after this GOAWAY, and the reason as text."""
     code, text = int.from_bytes(payload[4:8], "big"), payload[8:208].decode("utf-8", "replace")
     shown = f" (HTTP/2 error code {code})" if code else ""
-    # grpc-go's text for one who pings too often is `too_many_pings`.
+    # The debug data may explain the code: grpc-go sends `too_many_pings`.
     reason = f"the peer is going away{shown}" + (f": {text}" if text else "")
     return int.from_bytes(payload[:4], "big") & MAX_31, reason

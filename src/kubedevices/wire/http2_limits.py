@@ -1,6 +1,7 @@
-"""Limits on the memory that a peer can make us use, and on work without any use for the peer.
+"""Limits on the memory that a peer can make us use, and on useless work that it can cause.
 
-For `http2_session` and what builds on it.
+For `http2_session` and the modules that build on it. `GrpcServer` and `GrpcChannel.dial` replace
+some of the defaults of `Limits`.
 """
 
 from collections.abc import Callable
@@ -10,45 +11,54 @@ from kubedevices.errors import ProtocolError
 from kubedevices.wire.http2_frames import ErrorCode
 
 MAX_FRAME_SIZE = 65536
+"""Bytes of a frame's payload: our SETTINGS_MAX_FRAME_SIZE."""
+
 MAX_HEADER_BLOCK = 65536
-"""Bytes of a block, and of its fields once they are decoded."""
+"""Bytes of a header block, and of its decoded fields: our SETTINGS_MAX_HEADER_LIST_SIZE."""
 
 
 class Limits(NamedTuple):
-    """What a peer may make us keep."""
+    """How much a peer may send before we process or refuse it. Our SETTINGS announce the windows.
+
+    The defaults are the server's. `GrpcChannel.dial` uses larger windows, because a device list is
+    the largest message and travels to the client.
+    """
 
     max_receive: int = 4 * 2**20
+    """Bytes of one received message."""
     max_streams: int = 1000
+    """Streams that the peer may have open: our SETTINGS_MAX_CONCURRENT_STREAMS."""
     stream_window: int = 2**18
+    """Receive window of a stream in bytes: our SETTINGS_INITIAL_WINDOW_SIZE."""
     connection_window: int = 2**22
+    """Receive window of the connection in bytes; WINDOW_UPDATE announces it."""
     max_buffered: int = 2**24
-    """Of all calls together: incomplete messages and those nobody has taken yet."""
+    """Bytes of incomplete and not yet taken messages, of all calls of a connection together."""
 
 
 class FloodGuard:
-    """Counts frames that cost us work and bring the peer nothing.
+    """Limits how many frames a peer may send that cause work but do nothing for a call.
 
-    Every such frame takes from a purse. Time and real work (payload moved, calls finished) fill it
-    again, so a busy peer is never caught, and one that pings, resets or re-configures without end
-    is.
+    Each such frame uses some of a budget. Time, payload and finished calls refill the budget. So a
+    busy peer never reaches the limit. A peer that keeps sending PING, RST_STREAM or SETTINGS does.
     """
 
-    # All in units of one control frame. No honest client is meant to get near 10,000 of them at
-    # once or 1,000 a second. A reset costs ten, because a stream was set up and torn down for it
-    # (the "rapid reset" attack, CVE-2023-44487).
-    purse = 10_000.0
+    # The unit is one control frame. An honest client sends far less than 10,000 of them at once or
+    # 1,000 per second. A reset costs ten, because we set up and removed a stream for it (the "rapid
+    # reset" attack, CVE-2023-44487).
+    budget = 10_000.0
     per_second = 1_000.0
-    reset_costs = 10.0
-    payload_earns = 4.0
-    call_earns = 20.0
+    reset_cost = 10.0
+    payload_refund = 4.0
+    call_refund = 20.0
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._left = self.purse
+        self._left = self.budget
         self._at = clock()
 
     def spend(self, cost: float = 1.0) -> None:
-        """Take `cost`; raises `ProtocolError` when the peer has nothing left."""
+        """Use `cost` of the budget; raises `ProtocolError` (ENHANCE_YOUR_CALM) when it is empty."""
         if self._left < cost:
             now = self._clock()
             self.refund((now - self._at) * self.per_second)
@@ -59,6 +69,6 @@ class FloodGuard:
         self._left -= cost
 
     def refund(self, amount: float) -> None:
-        """Give back for work done, up to a full purse."""
+        """Refill the budget by `amount`, at most to its full size."""
         left = self._left + amount
-        self._left = min(self.purse, left)
+        self._left = min(self.budget, left)

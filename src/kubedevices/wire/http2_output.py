@@ -1,6 +1,6 @@
 """The sending half of an HTTP/2 connection (RFC 9113), without I/O: streams, windows, frames out.
 
-`http2_session` adds the receiving half, which knows when a peer's frames allow what.
+`http2_session` adds the receiving half, which updates the states and windows from frames.
 """
 
 from collections.abc import Callable
@@ -20,35 +20,47 @@ from kubedevices.wire.http2_frames import (
 from kubedevices.wire.http2_limits import MAX_FRAME_SIZE, MAX_HEADER_BLOCK, FloodGuard, Limits
 
 MAX_DATA = 65536
-"""Our largest DATA frame, whatever more the peer allows: calls take turns."""
+"""Bytes of our largest DATA frame, even if the peer allows more, so that calls take turns."""
 
-# Ended streams whose late frames are still told from mistakes.
+# Number of ended streams for which we still know whether a late frame is allowed.
 MAX_REMEMBERED = 1024
 
 
 class Http2Stream:
-    """The state of a stream in a session; base of `grpc_events.Call`."""
+    """The state of a stream; base of `grpc_events.Call`.
 
-    __slots__ = ("has_headers", "is_closed", "is_ended", "promised", "room", "stream_id", "window")
+    `is_remote_closed`: the peer sends nothing more on the stream. `is_local_closed`: we send
+    nothing more. RFC 9113, section 5.1, names these states half-closed (remote) and (local).
+    """
+
+    __slots__ = (
+        "content_left",
+        "has_headers",
+        "is_local_closed",
+        "is_remote_closed",
+        "receive_window",
+        "send_window",
+        "stream_id",
+    )
 
     def __init__(self) -> None:
         self.stream_id = 0
-        self.is_ended = self.is_closed = True
+        self.is_remote_closed = self.is_local_closed = True
 
-    def begin(self, stream_id: int, room: int, window: int) -> None:
-        """Be a stream that has just been opened, maybe not for the first time."""
+    def begin(self, stream_id: int, send_window: int, receive_window: int) -> None:
+        """Start as an open stream; a refused call may start again with another `stream_id`."""
         self.stream_id = stream_id
-        self.room, self.window = room, window  # bytes that we may send, and the peer
-        self.has_headers = False  # of the peer: the next are trailers
-        self.promised: int | None = None  # what is still to come of its content-length
-        self.is_ended = self.is_closed = False  # the peer sends nothing more; we do not
+        self.send_window, self.receive_window = send_window, receive_window
+        self.has_headers = False  # the peer's headers came: the next block has trailers
+        self.content_left: int | None = None  # bytes of the peer's content-length still to come
+        self.is_remote_closed = self.is_local_closed = False
 
 
 S = TypeVar("S", bound=Http2Stream)
 
 
 class Http2Output(Generic[S]):
-    """What both ends send. Every method is safe to call at any time."""
+    """Writes the frames of a client or server. Every method is safe to call at any time."""
 
     is_client: bool
 
@@ -57,14 +69,16 @@ class Http2Output(Generic[S]):
         self.guard = FloodGuard(clock)
         self.streams: dict[int, S] = {}
         self._next_id, self._last_peer_id = 1, 0
-        # The last streams that ended → whether their peer may send on, because we left them.
-        self._past: dict[int, bool] = {}
-        self._oldest_past = 0  # all before it are forgiven
-        self.room, self._peer_window = frames.DEFAULT_WINDOW, frames.DEFAULT_WINDOW
+        # Recently ended streams → whether late frames of the peer are allowed, because we ended the
+        # stream and the peer may not know yet.
+        self._ended_streams: dict[int, bool] = {}
+        # Streams up to this number may be missing there: for these late frames are allowed.
+        self._forgotten_up_to = 0
+        self.send_window, self._peer_initial_window = frames.DEFAULT_WINDOW, frames.DEFAULT_WINDOW
         self._peer_frame_size = frames.DEFAULT_FRAME_SIZE
         self.peer_max_streams = MAX_31
-        self._failure: Exception | None = None
-        # Sent once, before the first header block: the peer need not keep a table for us.
+        self._connection_error: Exception | None = None
+        # Sent once, in the first header block: the peer need not store a dynamic table for us.
         self._table_update = NO_TABLE
         settings = {
             frames.MAX_CONCURRENT_STREAMS: limits.max_streams,
@@ -74,18 +88,18 @@ class Http2Output(Generic[S]):
         }
         if self.is_client:
             settings[frames.ENABLE_PUSH] = 0
-        # SETTINGS change the windows of streams only; that of the connection grows by WINDOW_UPDATE
-        # (RFC 9113, section 6.9.2).
+        # SETTINGS change the windows of streams only. Only WINDOW_UPDATE changes the window of the
+        # connection (RFC 9113, section 6.9.2).
         more = limits.connection_window - frames.DEFAULT_WINDOW
         self._output: list[bytes | memoryview] = [PREFACE] if self.is_client else []
         self._output += [frames.settings(settings), frames.number(WINDOW_UPDATE, 0, more)]
 
     def _begin(self, stream: S, stream_id: int) -> None:
-        stream.begin(stream_id, self._peer_window, self.limits.stream_window)
+        stream.begin(stream_id, self._peer_initial_window, self.limits.stream_window)
         self.streams[stream_id] = stream
 
     def open_stream(self, stream: S, fields: Fields) -> bool:
-        """Open a stream; False when the connection has no numbers left."""
+        """Open a stream on a client; return False if no stream number is left."""
         if self._next_id > MAX_31:
             return False
         self._begin(stream, self._next_id)
@@ -95,8 +109,8 @@ class Http2Output(Generic[S]):
         return True
 
     def send_headers(self, stream: S, fields: Fields, *, is_end: bool = False) -> None:
-        """Send headers or trailers, in as many frames as the peer wants."""
-        if self._failure is not None or stream.is_closed:
+        """Send headers or trailers, split into frames that the peer's MAX_FRAME_SIZE allows."""
+        if self._connection_error is not None or stream.is_local_closed:
             return
         block, self._table_update = self._table_update + encode(fields), b""
         kind, flags, most = frames.HEADERS, END_STREAM if is_end else 0, self._peer_frame_size
@@ -105,73 +119,73 @@ class Http2Output(Generic[S]):
             kind, flags, block = frames.CONTINUATION, 0, block[most:]
         self._output.append(frames.frame(kind, flags | END_HEADERS, stream.stream_id, block))
         if is_end:
-            self._close(stream)
+            self._close_local(stream)
 
     def sendable(self, stream: S) -> int:
-        """Return how many bytes one DATA frame may carry now; 0 or less means wait."""
-        if self._failure is not None:
+        """Return how many bytes the next DATA frame may have; 0 or less: wait for the peer."""
+        if self._connection_error is not None:
             return 0
-        return min(stream.room, self.room, self._peer_frame_size, MAX_DATA)
+        return min(stream.send_window, self.send_window, self._peer_frame_size, MAX_DATA)
 
     def send_data(self, stream: S, data: memoryview, *, is_end: bool) -> None:
-        """Send one DATA frame of no more than `sendable` bytes."""
+        """Send one DATA frame; the caller passes at most `sendable` bytes."""
         size = len(data)
-        stream.room -= size
-        self.room -= size
+        stream.send_window -= size
+        self.send_window -= size
         flags = END_STREAM if is_end else 0
         self._output += [frames.head(frames.DATA, flags, stream.stream_id, size), data]
-        self.guard.refund(FloodGuard.payload_earns)
+        self.guard.refund(FloodGuard.payload_refund)
         if is_end:
-            self._close(stream)
+            self._close_local(stream)
 
-    def _close(self, stream: S) -> None:
-        """Note that we send nothing more."""
-        stream.is_closed = True
-        if stream.is_ended:
-            self._drop(stream, is_forgiven=False)
+    def _close_local(self, stream: S) -> None:
+        """Record that we send nothing more on the stream."""
+        stream.is_local_closed = True
+        if stream.is_remote_closed:
+            self._drop(stream, late_frames_allowed=False)
 
-    def _drop(self, stream: S, *, is_forgiven: bool) -> None:
-        stream.is_ended = stream.is_closed = True
+    def _drop(self, stream: S, *, late_frames_allowed: bool) -> None:
+        stream.is_remote_closed = stream.is_local_closed = True
         if self.streams.pop(stream.stream_id, None) is None:
             return
-        # A dict keeps the order of insertion, so the first key is the oldest.
-        self._past[stream.stream_id] = is_forgiven
-        if len(self._past) > MAX_REMEMBERED:
-            oldest = next(iter(self._past))
-            del self._past[oldest]
-            self._oldest_past = max(self._oldest_past, oldest)
+        # A dict keeps the order of insertion: its first key ended first.
+        self._ended_streams[stream.stream_id] = late_frames_allowed
+        if len(self._ended_streams) > MAX_REMEMBERED:
+            oldest = next(iter(self._ended_streams))
+            del self._ended_streams[oldest]
+            self._forgotten_up_to = max(self._forgotten_up_to, oldest)
 
     def acknowledge(self, stream: S, size: int) -> None:
-        """Let the peer send `size` more bytes on a stream."""
-        # A peer that has ended its side needs no more window.
-        if not stream.is_ended and self._failure is None:
-            stream.window += size
+        """Allow the peer to send `size` more bytes on a stream, with WINDOW_UPDATE."""
+        # After END_STREAM the peer needs no window.
+        if not stream.is_remote_closed and self._connection_error is None:
+            stream.receive_window += size
             self._output.append(frames.number(WINDOW_UPDATE, stream.stream_id, size))
 
     def reset(self, stream: S, code: ErrorCode) -> None:
-        """End a stream at once; a stream that has ended stays as it is."""
-        if stream.stream_id in self.streams and self._failure is None:
+        """End a stream with RST_STREAM, if it is not ended yet."""
+        if stream.stream_id in self.streams and self._connection_error is None:
             self._output.append(frames.number(frames.RST_STREAM, stream.stream_id, code))
-        self.leave(stream)
+        self.abandon(stream)
 
-    def leave(self, stream: S) -> None:
-        """Let go of a stream, though its peer may send on for a while."""
-        self._drop(stream, is_forgiven=True)
+    def abandon(self, stream: S) -> None:
+        """Forget a stream; late frames of the peer, which may not know it, are allowed."""
+        self._drop(stream, late_frames_allowed=True)
 
     def ping(self) -> None:
-        """Ask for a sign of life."""
-        if self._failure is None:
-            # Eight bytes of any content (section 6.7); pongs come back in the order of the pings,
-            # so they need not differ.
+        """Send PING, which the peer must answer."""
+        if self._connection_error is None:
+            # Any eight bytes (section 6.7). The answers come in the order of the PINGs, so the
+            # payloads need not differ.
             self._output.append(frames.frame(frames.PING, 0, 0, b"kubedevs"))
 
     def go_away(self) -> None:
-        """Tell the peer that we take no more streams."""
-        if self._failure is None:
+        """Send GOAWAY: we accept no more streams. The last stream in it is one we processed."""
+        if self._connection_error is None:
             self._output.append(frames.goaway(self._last_peer_id, ErrorCode.NO_ERROR))
 
     def take_output(self) -> bytes:
-        """Return everything that is ready for the peer."""
+        """Return and remove all bytes that are ready for the peer."""
         if not self._output:
             return b""
         output = b"".join(self._output)

@@ -1,8 +1,8 @@
-"""HTTP/2 as gRPC needs it (RFC 9113), without I/O: bytes in → `on_…` methods, bytes out.
+"""HTTP/2 as far as gRPC needs it (RFC 9113), without I/O: bytes in → `on_…` methods, bytes out.
 
-`grpc_connection` builds on it. The session keeps the rules and the memory of one connection: the
-order of frames, the states of streams, windows in both directions, limits. Whatever bytes come,
-`receive` raises nothing but `ProtocolError`, after which the connection is over.
+Base of `grpc_connection`. The session checks the rules of one connection: the order of frames, the
+states of streams, the windows in both directions, limits. `receive` raises only `ProtocolError`,
+for any bytes from the peer; after it the connection is over.
 """
 
 from abc import ABC, abstractmethod
@@ -30,21 +30,21 @@ from kubedevices.wire.http2_output import Http2Output, S
 
 
 class Http2Session(Http2Output[S], ABC):
-    """One end of a connection."""
+    """One end of an HTTP/2 connection; subclasses implement the `on_…` methods."""
 
     def __init__(self, *, clock: Callable[[], float], limits: Limits) -> None:
         super().__init__(clock=clock, limits=limits)
         self._decoder = Decoder(MAX_HEADER_BLOCK)
-        # `_window`: what the peer may still send on the connection. `_unacknowledged`: what it has
-        # sent since our last WINDOW_UPDATE.
-        self._window, self._unacknowledged = limits.connection_window, 0
-        # What came and is not complete yet: the first words, a frame, a header block.
-        self._preface = b"" if self.is_client else PREFACE
+        # Of the connection, in bytes. `_unacknowledged` came since our last WINDOW_UPDATE.
+        self._receive_window, self._unacknowledged = limits.connection_window, 0
+        self._preface = b"" if self.is_client else PREFACE  # the part that has not come yet
+        # An incomplete frame, and how many bytes it needs.
         self._rest, self._wanted = bytearray(), 0
+        # A header block that CONTINUATION frames will complete.
         self._block, self._block_stream, self._block_flags = bytearray(), 0, 0
-        self._only: int | None = SETTINGS  # the one kind of frame that may come next
-        # The place in this tuple is the type of the frame (RFC 9113, section 6). Other types are
-        # skipped, as section 4.1 demands.
+        self._required_kind: int | None = SETTINGS  # the next frame must have this type
+        # The index in this tuple is the type of the frame (RFC 9113, section 6). Other types are
+        # ignored (section 4.1).
         self._readers = (
             self._read_data,
             self._read_headers,
@@ -60,72 +60,72 @@ class Http2Session(Http2Output[S], ABC):
 
     @property
     def buffered(self) -> int:
-        """Received bytes that are kept."""
+        """Received bytes of incomplete frames and header blocks."""
         return len(self._rest) + len(self._block)
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ implemented by subclasses
 
     @abstractmethod
     def new_stream(self) -> S:
-        """Return the stream that a client opens; called on servers."""
+        """Return the object for a stream that a client opens; called on servers."""
 
     @abstractmethod
     def on_headers(self, stream: S, block: HeaderBlock, *, is_end: bool) -> None:
-        """A request or a response begins, or is complete already."""
+        """Request or response headers came; `is_end`: the peer sends nothing more."""
 
     @abstractmethod
     def on_data(self, stream: S, data: bytes, size: int) -> None:
-        """Payload came; `size` is what it takes from the window, with padding."""
+        """Payload came; `size` is `data` with padding, as flow control counts it."""
 
     @abstractmethod
     def on_end(self, stream: S, trailers: HeaderBlock | None) -> None:
-        """The peer sends nothing more on a stream that had headers."""
+        """The peer sends nothing more on a stream whose headers came before."""
 
     @abstractmethod
-    def on_reset(self, stream: S, code: int, fault: str) -> None:
-        """A stream is over: by the peer, or by us for what the peer did (`fault`)."""
+    def on_reset(self, stream: S, code: int, error: str) -> None:
+        """The stream ended: the peer reset it, or we did because of an `error` of the peer."""
 
     @abstractmethod
-    def on_room(self, stream: S) -> None:
-        """More may be sent on a stream."""
+    def on_send_window(self, stream: S) -> None:
+        """The send window of the stream grew."""
 
     @abstractmethod
     def on_settings(self) -> None:
-        """The peer's settings came."""
+        """The peer's SETTINGS came."""
 
     @abstractmethod
     def on_pong(self) -> None:
-        """The peer answered a ping."""
+        """The peer answered a PING."""
 
     @abstractmethod
     def on_go_away(self, last_stream_id: int, reason: str) -> None:
-        """The peer takes no more streams, and does not look at those above the last."""
+        """The peer sent GOAWAY: it does not process streams above `last_stream_id`."""
 
     @abstractmethod
-    def on_failure(self, reason: str) -> None:
+    def on_connection_error(self, reason: str) -> None:
         """The peer broke the protocol, and the connection is over."""
 
     # ------------------------------------------------------------ in: frames
 
     def receive(self, data: bytes) -> None:
-        """Work through bytes of the peer; raises `ProtocolError` when it broke the rules."""
-        if self._failure is not None:
-            raise self._failure
+        """Handle bytes from the peer; raises `ProtocolError` if the peer broke the protocol."""
+        if self._connection_error is not None:
+            raise self._connection_error
         try:
             self._read_frames(data)
         except ProtocolError as error:
             text = str(error)[:200].encode()
-            # The peer is told why in the debug data of GOAWAY; section 6.8.
+            # The debug data of GOAWAY tells the peer the reason (section 6.8).
             self._output.append(frames.goaway(self._last_peer_id, error.code, text))
-            self._failure = error
-            self.on_failure(f"the peer broke the protocol: {error}")
+            self._connection_error = error
+            self.on_connection_error(f"the peer broke the protocol: {error}")
             raise
 
     def _read_frames(self, data: bytes) -> None:
         if self._preface:
             data = self._skip_preface(data)
-        # A frame that comes in many pieces is not looked at before it is complete, or each piece
-        # would cost a copy of all before it.
+        # Wait until a frame is complete: parsing after each small read would copy all earlier bytes
+        # of the frame each time.
         if self._rest:
             self._rest += data
             if len(self._rest) < self._wanted:
@@ -136,7 +136,7 @@ class Http2Session(Http2Output[S], ABC):
             high, low, kind, flags, stream_id = HEAD.unpack_from(data, at)
             size = high << 16 | low
             stream_id &= MAX_31
-            if self._only is not None:
+            if self._required_kind is not None:
                 self._check_order(kind, flags, stream_id)
             if size > MAX_FRAME_SIZE:
                 text = f"frame of {size} bytes, {MAX_FRAME_SIZE} are allowed"
@@ -147,8 +147,8 @@ class Http2Session(Http2Output[S], ABC):
                 break
             at = begin + size
             if size and not kind:
-                # Kind 0 is DATA. An empty DATA frame is work for nothing, like a PING.
-                self.guard.refund(FloodGuard.payload_earns)
+                # Kind 0 is DATA. An empty DATA frame carries nothing, so it costs like a PING.
+                self.guard.refund(FloodGuard.payload_refund)
             else:
                 self.guard.spend()
             if kind < len(self._readers):
@@ -166,14 +166,15 @@ class Http2Session(Http2Output[S], ABC):
         return data[count:]
 
     def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
-        if self._only == CONTINUATION and (kind, stream_id) != (CONTINUATION, self._block_stream):
+        required = self._required_kind
+        if required == CONTINUATION and (kind, stream_id) != (required, self._block_stream):
             raise ProtocolError("a header block is interrupted")
-        if self._only == SETTINGS:
+        if required == SETTINGS:
             if kind != SETTINGS or flags & ACK:
                 raise ProtocolError(
                     "the peer does not speak HTTP/2: its first frame is no SETTINGS"
                 )
-            self._only = None
+            self._required_kind = None
 
     # ------------------------------------------------------------ in: streams
 
@@ -184,16 +185,16 @@ class Http2Session(Http2Output[S], ABC):
             frames.check_priority(stream_id, payload[:5])
             payload = payload[5:]
         if flags & END_HEADERS:
-            self._take_block(stream_id, payload, bool(flags & END_STREAM))
+            self._read_block(stream_id, payload, bool(flags & END_STREAM))
         else:
             self._block += payload
-            # END_STREAM is a flag of HEADERS only, so it is kept until the last CONTINUATION
+            # Only HEADERS carries END_STREAM, so we store its flags until the last CONTINUATION
             # (section 6.10).
             self._block_stream, self._block_flags = stream_id, flags
-            self._only = CONTINUATION
+            self._required_kind = CONTINUATION
 
     def _read_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
-        if self._only is None:
+        if self._required_kind is None:
             raise ProtocolError("CONTINUATION of nothing")
         self._block += payload
         if len(self._block) > MAX_HEADER_BLOCK:
@@ -202,39 +203,40 @@ class Http2Session(Http2Output[S], ABC):
         if flags & END_HEADERS:
             block = bytes(self._block)
             self._block.clear()
-            self._only = None
-            self._take_block(stream_id, block, bool(self._block_flags & END_STREAM))
+            self._required_kind = None
+            self._read_block(stream_id, block, bool(self._block_flags & END_STREAM))
 
-    def _take_block(self, stream_id: int, data: bytes, is_end: bool) -> None:
-        block = self._decoder.decode(data)  # of any stream: the table changes with each
+    def _read_block(self, stream_id: int, data: bytes, is_end: bool) -> None:
+        # Decode also blocks of ended streams: each block may change the dynamic table.
+        block = self._decoder.decode(data)
         stream = self.streams.get(stream_id) or self._accept(stream_id)
         if stream is None:
             return
         part = HeaderKind.RESPONSE if self.is_client else HeaderKind.REQUEST
-        if stream.is_ended:
-            self._fault(stream, ErrorCode.STREAM_CLOSED, "headers after the end")
+        if stream.is_remote_closed:
+            self._stream_error(stream, ErrorCode.STREAM_CLOSED, "headers after the end")
         elif stream.has_headers and not is_end:
             raise ProtocolError("headers in the middle of a stream")
         elif block.problem or block.kind is not (
             HeaderKind.TRAILERS if stream.has_headers else part
         ):
             problem = block.problem or f"{block.kind.value} out of place"
-            self._fault(stream, ErrorCode.PROTOCOL, f"malformed headers: {problem}")
+            self._stream_error(stream, ErrorCode.PROTOCOL, f"malformed headers: {problem}")
         elif stream.has_headers:
-            self._note_end(stream)
+            self._close_remote(stream)
             self.on_end(stream, block)
         elif block.is_informational:
             if is_end:
                 raise ProtocolError("an informational response ends the stream")
         else:
             stream.has_headers = True
-            stream.promised = block.content_length
+            stream.content_left = block.content_length
             if is_end:
-                self._note_end(stream)
+                self._close_remote(stream)
             self.on_headers(stream, block, is_end=is_end)
 
     def _accept(self, stream_id: int) -> S | None:
-        """Return the new stream a client opens, None for headers that are to be left alone."""
+        """Return the stream that the client opens, None if its headers shall be ignored."""
         if self.is_client or stream_id <= self._last_peer_id or stream_id % 2 == 0:
             self._check_ended(stream_id)
             return None
@@ -242,8 +244,8 @@ class Http2Session(Http2Output[S], ABC):
         stream = self.new_stream()
         self._begin(stream, stream_id)
         if len(self.streams) > self.limits.max_streams:
-            # The client may have opened it before it saw our settings.
-            self.guard.spend(FloodGuard.reset_costs)
+            # Allowed: the client may have opened the stream before our SETTINGS arrived.
+            self.guard.spend(FloodGuard.reset_cost)
             self.reset(stream, ErrorCode.REFUSED_STREAM)
             return None
         return stream
@@ -254,65 +256,66 @@ class Http2Session(Http2Output[S], ABC):
             raise ProtocolError(f"stream {stream_id} is not open")
 
     def _check_ended(self, stream_id: int) -> None:
-        """Raise unless we left this stream, which the peer may not have known."""
+        """Raise unless we ended this stream: then late frames of the peer are allowed."""
         self._check_opened(stream_id)
-        # Frames may be on their way when we reset a stream; a peer that ended a stream itself and
-        # goes on breaks the rules (section 5.1).
-        is_forgiven = self._past.get(stream_id)
-        # A client that opens stream 7 gives up 1 to 5 if they were idle (section 5.1.1). Below
-        # `_oldest_past` we no longer know, and forgive.
-        if is_forgiven is None and stream_id > self._oldest_past:
+        # When we reset a stream, frames of the peer may be on their way. A peer that sent
+        # END_STREAM or RST_STREAM must not send more (section 5.1).
+        late_frames_allowed = self._ended_streams.get(stream_id)
+        # When a client opens stream 7, idle streams 1 to 5 become closed (section 5.1.1). Up to
+        # `_forgotten_up_to` we no longer know which streams were idle, and raise nothing.
+        if late_frames_allowed is None and stream_id > self._forgotten_up_to:
             raise ProtocolError(f"stream {stream_id} was left out")
-        if is_forgiven is False:
+        if late_frames_allowed is False:
             raise ProtocolError(f"stream {stream_id} has ended", ErrorCode.STREAM_CLOSED)
 
     def _read_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
         stream = self.streams.get(stream_id)
-        if size > self._window or (stream is not None and size > stream.window):
+        if size > self._receive_window or (stream is not None and size > stream.receive_window):
             raise ProtocolError("flow control: more than the window", ErrorCode.FLOW_CONTROL)
-        # A slow reader slows its own stream and nobody else's.
-        self._window -= size
+        # The window of the connection opens on arrival, not when the message is taken: a slow
+        # reader delays only its own stream.
+        self._receive_window -= size
         self._unacknowledged += size
-        # A quarter at a time: a WINDOW_UPDATE per frame would nearly double the number of frames.
+        # A quarter of the window at a time: one WINDOW_UPDATE per frame would be many frames more.
         if self._unacknowledged >= self.limits.connection_window // 4:
             self._output.append(frames.number(WINDOW_UPDATE, 0, self._unacknowledged))
-            self._window += self._unacknowledged
+            self._receive_window += self._unacknowledged
             self._unacknowledged = 0
         if flags & PADDED:
             payload = frames.without_padding(payload)
         if stream is None:
             self._check_ended(stream_id)
             return
-        if stream.is_ended:
-            self._fault(stream, ErrorCode.STREAM_CLOSED, "data after the end")
+        if stream.is_remote_closed:
+            self._stream_error(stream, ErrorCode.STREAM_CLOSED, "data after the end")
             return
         if not stream.has_headers:
             raise ProtocolError("data before headers")
-        stream.window -= size
-        # A mismatch with content-length makes a message malformed (section 8.1.1).
-        if stream.promised is not None:
-            stream.promised -= len(payload)
-            if stream.promised < 0:
+        stream.receive_window -= size
+        # A length other than content-length makes a message malformed (section 8.1.1).
+        if stream.content_left is not None:
+            stream.content_left -= len(payload)
+            if stream.content_left < 0:
                 raise ProtocolError("more data than content-length says")
         if flags & END_STREAM:
-            self._note_end(stream)
+            self._close_remote(stream)
         if size:
             self.on_data(stream, payload, size)
         if flags & END_STREAM:
             self.on_end(stream, None)
 
-    def _note_end(self, stream: S) -> None:
-        """Note that the peer sends nothing more."""
-        if stream.promised:
+    def _close_remote(self, stream: S) -> None:
+        """Record that the peer sends nothing more on the stream."""
+        if stream.content_left:
             raise ProtocolError("less data than content-length says")
-        stream.is_ended = True
-        if stream.is_closed:
-            self._drop(stream, is_forgiven=False)
+        stream.is_remote_closed = True
+        if stream.is_local_closed:
+            self._drop(stream, late_frames_allowed=False)
 
-    def _fault(self, stream: S, code: ErrorCode, text: str) -> None:
-        """End a stream for what the peer did on it."""
-        self.guard.spend(FloodGuard.reset_costs)
+    def _stream_error(self, stream: S, code: ErrorCode, text: str) -> None:
+        """Reset a stream on which the peer broke a rule (a stream error, section 5.4.2)."""
+        self.guard.spend(FloodGuard.reset_cost)
         self.reset(stream, code)
         self.on_reset(stream, code, text)
 
@@ -321,7 +324,7 @@ class Http2Session(Http2Output[S], ABC):
         self._check_opened(stream_id)
         stream = self.streams.get(stream_id)
         if stream is not None:
-            self._drop(stream, is_forgiven=False)
+            self._drop(stream, late_frames_allowed=False)
             self.on_reset(stream, int.from_bytes(payload, "big"), "")
 
     def _read_priority(self, _flags: int, stream_id: int, payload: bytes) -> None:
@@ -341,16 +344,16 @@ class Http2Session(Http2Output[S], ABC):
         self._output.append(frames.frame(SETTINGS, ACK, 0))
         self._peer_frame_size = values.get(frames.FRAME_SIZE, self._peer_frame_size)
         self.peer_max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self.peer_max_streams)
-        window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_window)
-        more, self._peer_window = window - self._peer_window, window
+        window = values.get(frames.INITIAL_WINDOW_SIZE, self._peer_initial_window)
+        more, self._peer_initial_window = window - self._peer_initial_window, window
         if more:
-            # The change is work for each open stream, all for one small frame.
+            # One small frame causes work for each open stream.
             self.guard.spend(len(self.streams) / 100)
         for stream in self.streams.values() if more else ():
-            # May be negative afterwards: the peer has taken back room that we used already (section
-            # 6.9.2).
-            stream.room += more
-            if stream.room > MAX_31:
+            # The window may become negative, if the peer takes back bytes that we already sent
+            # (section 6.9.2).
+            stream.send_window += more
+            if stream.send_window > MAX_31:
                 text = "INITIAL_WINDOW_SIZE makes a window overflow"
                 raise ProtocolError(text, ErrorCode.FLOW_CONTROL)
         self.on_settings()
@@ -372,18 +375,18 @@ class Http2Session(Http2Output[S], ABC):
         stream = self.streams.get(stream_id)
         if stream is None and stream_id:
             self._check_opened(stream_id)
-            return
-        # Updates of a stream that ended may still come for a while, and mean nothing (section 5.1).
-        room = size + (self.room if stream is None else stream.room)
-        if not size or room > MAX_31:
+            return  # updates of an ended stream may still come, and have no effect (section 5.1)
+        # `stream is None` from here on means: the window of the connection.
+        window = size + (self.send_window if stream is None else stream.send_window)
+        if not size or window > MAX_31:
             text = f"WINDOW_UPDATE of {size} bytes"
             code = ErrorCode.FLOW_CONTROL if size else ErrorCode.PROTOCOL
             if stream is None:
                 raise ProtocolError(text, code)
-            self._fault(stream, code, text)
+            self._stream_error(stream, code, text)
             return
         if stream is None:
-            self.room = room
+            self.send_window = window
         else:
-            stream.room = room
-            self.on_room(stream)
+            stream.send_window = window
+            self.on_send_window(stream)

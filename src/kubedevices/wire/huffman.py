@@ -1,6 +1,6 @@
-"""HPACK's Huffman code (RFC 7541, appendix B), read eight bits at a time.
+"""The Huffman code of HPACK (RFC 7541, appendix B), decoded eight bits at a time.
 
-Only `hpack` uses it. We never write it: bytes are cheap on a Unix socket, time is not.
+Only `hpack` uses it. Our encoder never does: on a Unix socket fewer bytes save no time.
 """
 
 from kubedevices.errors import ProtocolError
@@ -11,16 +11,19 @@ _LENGTHS = (
     "KABABABBBACCBBBABCBAABCCCCCKGJIXPRPPRRRSRSSSSSTSTTRSTSSSSQRSRSSTRQPRRSSQSRRTQRSSQQRQSRSSPRRRSRRS"
     "VVPORSRUVVVWWVTUOQVWWVWTQQVVXWWWPTPQRQQSRRUUTTVSVWVVWWWWWXWWWWWVZ"
 )
-"""The length of the code of each byte, and of the end of the string: A is 5 bits, Z is 30.
+"""The length of the code of each byte, then of EOS (end of string): A is 5 bits, Z is 30 bits.
 
-The code is canonical: shorter codes first, those of one length in the order of their bytes.
+The code is canonical: shorter codes come first, and codes of one length in the order of the bytes.
 """
 
 _LONGEST = 30
 _BYTES, _SIZES = bytearray(256), bytearray(256)
-"""For eight bits: the byte whose code they begin with, and the size of the code; 0: it is longer"""
+"""For each value of eight bits: the first byte they encode and the size of its code.
+
+Size 0: the code is longer than eight bits.
+"""
 _LONG: dict[tuple[int, int], int] = {}
-"""Size and code of the others → their byte."""
+"""(size, code) → byte, for codes of more than eight bits."""
 
 
 def _fill_tables() -> None:
@@ -40,7 +43,7 @@ _fill_tables()
 
 
 def decode(data: bytes) -> bytes:
-    """Return the text whose code is `data`; raises `ProtocolError`."""
+    """Return the decoded string; raises `ProtocolError`."""
     text = bytearray()
     bits = left = 0  # the bits that are not decoded yet, and their number
     for each in data:
@@ -60,17 +63,18 @@ def decode(data: bytes) -> bytes:
         text.append(_BYTES[begin])
         left -= size
         bits &= (1 << left) - 1
-    if left > 7 or bits + 1 != 1 << left:  # what is left must be the beginning of the end's code
+    # The padding is fewer than eight bits, all 1: the beginning of EOS (section 5.2).
+    if left > 7 or bits + 1 != 1 << left:
         raise ProtocolError("a Huffman code is cut off or padded wrong", ErrorCode.COMPRESSION)
     return bytes(text)
 
 
 def _long_code(bits: int, left: int) -> tuple[int, int]:
-    """Return size and byte of the code of more than eight bits, size 0 if it is not complete."""
+    """Return size and byte of a code of more than eight bits, size 0 if the code is incomplete."""
     for size in range(10, min(left, _LONGEST) + 1):
         byte = _LONG.get((size, bits >> (left - size)))
         if byte is not None:
             return size, byte
     if left >= _LONGEST:
-        raise ProtocolError("a string holds the code of its end", ErrorCode.COMPRESSION)
+        raise ProtocolError("a string contains the EOS code", ErrorCode.COMPRESSION)
     return 0, 0

@@ -1,4 +1,4 @@
-"""The answering end of a gRPC connection, without I/O; `unix_grpc.GrpcServer` gives it a socket."""
+"""The server's half of a gRPC connection, without I/O; `GrpcServer` connects it to a socket."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ from kubedevices.wire.http2_limits import FloodGuard, Limits
 
 
 class ServerConnection(GrpcConnection):
-    """Answers calls of one request message each with any number of messages and a status."""
+    """Answers calls. A call has one request message, any number of responses and a status."""
 
     is_client = False
 
@@ -29,33 +29,33 @@ class ServerConnection(GrpcConnection):
         self._refuses_calls = False
 
     def refuse_calls(self) -> None:
-        """Take no more calls; those that are open go on.
+        """Refuse new calls with UNAVAILABLE; open calls go on.
 
-        Without GOAWAY, after which grpclib's client drops its open calls.
+        This sends no GOAWAY, because grpclib's client drops its open calls after GOAWAY.
         """
         self._refuses_calls = True
 
     def send(self, call: Call, payload: bytes) -> None:
-        """Give one message to a client; wait for `Drained` while `call.pending` is not empty."""
+        """Send one message; while `call.pending` is not empty, the caller waits for `Drained`."""
         if call.ended:
             return
         if not call.headers_sent:
             self.send_headers(call, grpc_headers.RESPONSE_HEADERS)
             call.headers_sent = True
-        # A view: what was sent is cut off without a copy of the rest.
+        # A view, so that each DATA frame takes its part without a copy of the rest.
         call.pending = memoryview(frame(payload))
-        self._ready[call] = None
+        self._send_queue[call] = None
 
     def finish(self, call: Call, code: StatusCode = StatusCode.OK, message: str = "") -> None:
-        """End a call with a status; OK waits for what `send` still holds, an error does not."""
+        """End a call with a status. OK is sent after the pending message, an error at once."""
         if call.ended:
             return
         if call.pending and code is StatusCode.OK:
-            # `_on_drained` sends them behind the last piece of the message.
+            # `_on_drained` sends the trailers after the last part of the message.
             call.trailers = grpc_headers.trailers(code, message)
             return
-        if call.is_cut:
-            # A status after half a message would be a broken message for the client.
+        if call.is_partly_sent:
+            # A status after half a message would be a malformed response.
             self.reset(call, ErrorCode.CANCEL)
         elif call.headers_sent:
             self._send_last(call, grpc_headers.trailers(code, message))
@@ -65,10 +65,11 @@ class ServerConnection(GrpcConnection):
 
     def _send_last(self, call: Call, fields: Fields) -> None:
         self.send_headers(call, fields, is_end=True)
-        if not call.is_ended:
-            # The answer is complete; whatever the client still sends is of no interest.
+        if not call.is_remote_closed:
+            # The response is complete: the client need not send the rest of its request (RFC 9113,
+            # section 8.1).
             self.reset(call, ErrorCode.NO_ERROR)
-        self.guard.refund(FloodGuard.call_earns)
+        self.guard.refund(FloodGuard.call_refund)
 
     def _forget(self, call: Call) -> None:
         call.messages.clear()
@@ -77,11 +78,11 @@ class ServerConnection(GrpcConnection):
     # ------------------------------------------------------------ what the peer does
 
     def new_stream(self) -> Call:
-        """Return a call that has no headers yet."""
+        """Return a new call; `on_headers` sets its method."""
         return Call("", self.limits.max_receive)
 
     def on_headers(self, call: Call, block: HeaderBlock, *, is_end: bool) -> None:
-        """Report a call, or refuse it."""
+        """Report a new call with `CallOpened`, or refuse it."""
         request = grpc_headers.parse_request(block.named)
         if self._refuses_calls:
             text = "the server is stopping"
@@ -95,14 +96,14 @@ class ServerConnection(GrpcConnection):
                 self.on_end(call, None)
 
     def _on_message(self, call: Call, message: bytes) -> None:
-        # The one message of a unary or server-streaming call is complete; client streams are not
-        # offered.
+        # A unary or server-streaming call has exactly one request message. Client streaming is not
+        # supported.
         if call.messages:
             raise RpcError(StatusCode.UNIMPLEMENTED, "every method here takes one message")
         call.messages.append(message)
 
     def on_end(self, call: Call, trailers: HeaderBlock | None) -> None:
-        """Report the request; a client's trailers mean nothing."""
+        """Report the complete request; trailers of a client have no meaning in gRPC."""
         if call.ended:
             return
         if call.reader.buffered:
@@ -123,14 +124,14 @@ class ServerConnection(GrpcConnection):
             self._send_last(call, call.trailers)
             self._end(call, None)
 
-    def on_reset(self, call: Call, code: int, fault: str) -> None:
-        """End a call that was reported."""
-        if not fault:
-            self.guard.spend(FloodGuard.reset_costs)
+    def on_reset(self, call: Call, code: int, error: str) -> None:
+        """End the call if it was reported."""
+        if not error:
+            self.guard.spend(FloodGuard.reset_cost)
         if call.has_headers:
-            reason = fault or "the client cancelled the call"
+            reason = error or "the client cancelled the call"
             self._end(call, RpcError(StatusCode.CANCELLED, reason))
 
     def on_go_away(self, last_stream_id: int, reason: str) -> None:
-        """Report that the connection ends with the last open call."""
+        """Report that the client opens no more calls: the connection ends with the last call."""
         self._events.append(PeerGoesAway(reason))

@@ -1,7 +1,7 @@
-"""gRPC over Unix sockets with asyncio: listen, dial, stop. The two ends everybody else uses.
+"""gRPC over Unix sockets with asyncio: the names of `wire` that other packages import.
 
-`GrpcServer` offers `Methods` on a socket file, `GrpcChannel` calls them over one connection. Bytes
-in and out are all they see of a message; `kubelet_api` knows what the bytes mean.
+`GrpcServer` serves `Methods` on a socket file. `GrpcChannel` calls them over one connection. Both
+handle messages as bytes; `kubelet_api` encodes and decodes them.
 """
 
 from kubedevices.wire.grpc_channel import GrpcChannel

@@ -1,6 +1,7 @@
-"""Unix sockets as files: whose file is it, bind it, dial it. No protocol, no event loop.
+"""Unix sockets as files: identify, bind, rename, remove. No protocol, no event loop.
 
-`unix_grpc` calls this; so may whoever has to know whether a socket file is still the same one.
+For `grpc_server` and `grpc_channel`, and for other modules that must know whether a path still
+leads to the same socket file.
 """
 
 import errno
@@ -14,20 +15,20 @@ from typing import NamedTuple, Self
 from kubedevices.errors import CannotAsk, KubedevicesError, SocketInUse
 from kubedevices.socket_paths import check_socket_path
 
-# Connections that the kernel queues before they are accepted.
+# Connections that the kernel queues before we accept them.
 BACKLOG = 128
 
-# 28 bits of chance at least, in a name that is no longer than the one it stands for: a path that
-# fits the 107 bytes of a socket address fits with it too.
+# Length of a temporary name: 7 hex digits, 28 random bits. A longer name gets a temporary name of
+# the same length: if a path fits into the 107 bytes of a socket address, its temporary path fits.
 _SHORTEST_NAME = 8
 
 
 class FileIdentity:
-    """Which file a path leads to, whatever becomes of its mode, owner, labels and times.
+    """Identifies the file at a path, independent of its mode, owner, labels and times.
 
-    The file is held by an O_PATH descriptor, which needs no right to it: a file system gives an
-    inode number out again as soon as nobody holds the inode. So two are equal if and only if they
-    are of the same file, for as long as both live.
+    The object holds an O_PATH descriptor, which needs no permission on the file. Without it the
+    file system could give the inode number of a removed file to a new file. So two identities are
+    equal if and only if they are of the same file, as long as both objects exist.
     """
 
     __slots__ = ("_held", "_number", "_path", "is_socket")
@@ -39,21 +40,25 @@ class FileIdentity:
 
     @classmethod
     def of(cls, path: Path) -> Self | None:
-        """Return the identity of what is at `path` (a link itself, not its target), if anything."""
+        """Return the identity of the file at `path` (of a link, not its target), None if none."""
         try:
             held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
             return cls(path, os.fstat(held), held)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 return None
-        try:  # out of descriptors is no reason to give a socket up
+        # No descriptor is free: the inode number alone is less certain, but enough to go on.
+        try:
             return cls(path, os.lstat(path), None)
         except OSError:
             return None
 
     @property
-    def place(self) -> str:
-        """A path to this very file, even if another file has its name by now; needs /proc."""
+    def fd_path(self) -> str:
+        """A path to this file, even if another file now has its name; without /proc its old path.
+
+        A `/proc/self/fd` path of an O_PATH descriptor leads to the inode, not to the name.
+        """
         place = f"/proc/self/fd/{self._held}"
         return place if os.path.lexists(place) else str(self._path)
 
@@ -67,7 +72,7 @@ class FileIdentity:
         return "<FileIdentity device={} inode={}>".format(*self._number)
 
     def release(self) -> None:
-        """Hold the file no longer; from now on its number says nothing."""
+        """Close the descriptor; after that another file may get the same inode number."""
         held, self._held = self._held, None
         if held is not None:
             os.close(held)
@@ -77,40 +82,40 @@ class FileIdentity:
 
 
 class Listener(NamedTuple):
-    """A socket that listens and the file that leads to it."""
+    """A listening socket and the identity of its file."""
 
     socket: socket.socket
     identity: FileIdentity | None
 
 
 def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
-    """Bind and listen at `path`; with `by_rename` elsewhere first, so that it appears listening.
+    """Bind and listen at `path`; with `by_rename` the file appears only when the socket listens.
 
-    Removes a socket file that nobody listens on. Raises `SocketPathTooLong`, `SocketInUse`, and
-    `CannotAsk` for everything else that is in the way.
+    Removes a socket file that no process listens on. Raises `SocketPathTooLong`, `SocketInUse`, and
+    `CannotAsk` for any other obstacle.
     """
     check_socket_path(path)
     if by_rename:
-        _check_free(path)  # a rename replaces a stale file without a gap
+        _check_free(path)  # `move_into_place` replaces a stale file, without a gap
     else:
         _remove_stale(path)
-    first = unfinished_name(path) if by_rename else path
-    # A short name such as `a` gets a longer one until the rename.
+    first = temporary_name(path) if by_rename else path
+    # The temporary name of a short name such as `a` is longer.
     check_socket_path(first)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     identity = None
     try:
         listener.setblocking(False)
-        # The file is made with the mode of the socket, so nobody gets in before a chmod.
+        # bind creates the file with the mode of the socket: no other user can connect before a
+        # chmod.
         os.fchmod(listener.fileno(), mode)
         listener.bind(str(first))
-        # Of the file that bind just made; a stranger may have replaced it already, which
-        # `_set_mode` checks.
+        # Another process may have replaced the file since bind: `_set_mode` checks this.
         identity = FileIdentity.of(first)
         _set_mode(identity, mode)
         listener.listen(BACKLOG)
         if by_rename:
-            give_name(first, path)
+            move_into_place(first, path)
         return Listener(listener, identity)
     except OSError as error:
         listener.close()
@@ -120,14 +125,14 @@ def listen(path: Path, *, mode: int, by_rename: bool = False) -> Listener:
         raise CannotAsk(f"cannot listen on {path}: {error.strerror or error}") from error
 
 
-def give_name(first: Path, path: Path) -> None:
-    """Let the file `first` appear at `path`, as a bind does: file events tell of a new file.
+def move_into_place(first: Path, path: Path) -> None:
+    """Give the file `first` the name `path`, with the same inotify event as bind: IN_CREATE.
 
-    Where there is a stale file, or no file can have two names, it is replaced by a rename.
+    Renames if `path` exists, or if the file system does not allow two names for a file.
     """
     try:
-        # A link fails where the name is taken, and file events call it "created". A rename is
-        # "moved to", for which some plugins do not watch.
+        # A new hard link causes IN_CREATE. A rename causes IN_MOVED_TO, which some plugins do not
+        # watch. A hard link fails if the name exists.
         path.hardlink_to(first)
     except OSError:
         first.rename(path)
@@ -135,28 +140,28 @@ def give_name(first: Path, path: Path) -> None:
         first.unlink()
 
 
-def unfinished_name(path: Path) -> Path:
-    """Return a name beside `path` that nobody can guess, for a file that is renamed later.
+def temporary_name(path: Path) -> Path:
+    """Return a random path in the directory of `path`, for a file that is renamed later.
 
-    A name that is known could be taken by anybody who may write to the directory.
+    Any user who may write to the directory could create a file with a predictable name.
     """
     length = max(len(path.name), _SHORTEST_NAME) - 1
     return path.with_name("." + os.urandom(length).hex()[:length])
 
 
 def _set_mode(identity: FileIdentity | None, mode: int) -> None:
-    """Give back what the umask took away; to our socket only, not to what may have its name now."""
+    """Set the mode bits that the umask removed, on our socket and not on a file with its name."""
     if identity is None:
-        raise FileNotFoundError(errno.ENOENT, "it was removed at once")
+        raise FileNotFoundError(errno.ENOENT, "the new socket file was removed at once")
     if not identity.is_socket:
-        raise FileExistsError(errno.EEXIST, "something else took its name at once")
-    place = Path(identity.place)
+        raise FileExistsError(errno.EEXIST, "another file replaced the new socket file at once")
+    place = Path(identity.fd_path)
     if stat.S_IMODE(place.stat().st_mode) != mode:
         place.chmod(mode)
 
 
 def unlink_own(path: Path, identity: FileIdentity | None) -> bool:
-    """Remove the file at `path` if it is still `identity`; say whether it was."""
+    """Remove the file at `path` if it is still `identity`; return whether it was removed."""
     if identity is None or FileIdentity.of(path) != identity:
         return False
     try:
@@ -167,13 +172,14 @@ def unlink_own(path: Path, identity: FileIdentity | None) -> bool:
 
 
 def unlink_if_dead(path: Path, *, min_age: float) -> bool:
-    """Remove a socket that nobody listens on, if it was made `min_age` seconds ago or earlier.
+    """Remove a socket that no process listens on and that is at least `min_age` seconds old.
 
-    Between bind and listen a living one refuses too. Says whether it is gone.
+    A younger socket may be between bind and listen, when it refuses connections too. Returns
+    whether the socket was removed.
     """
     try:
         dead = _check_free(path)
-        # Wall clock, because a file's time is of the wall clock.
+        # The wall clock, because times of files come from it.
         if dead is None or time.time() - path.lstat().st_mtime < min_age:
             return False
     except (KubedevicesError, OSError):
@@ -182,12 +188,15 @@ def unlink_if_dead(path: Path, *, min_age: float) -> bool:
 
 
 def _remove_stale(path: Path) -> None:
-    """Make room at `path`: unlink a socket that refuses, raise if a socket answers."""
+    """Remove a socket at `path` that refuses connections; raises if `path` is in use."""
     unlink_own(path, _check_free(path))
 
 
 def _check_free(path: Path) -> FileIdentity | None:
-    """Return what lies at `path` when it is nothing or stale; raise `CannotAsk` otherwise."""
+    """Return a stale socket at `path`, None for no file.
+
+    Raises `SocketInUse` for a socket in use, `CannotAsk` for any other file.
+    """
     found = FileIdentity.of(path)
     if found is None:
         return None
@@ -197,10 +206,10 @@ def _check_free(path: Path) -> FileIdentity | None:
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        refusal = probe.connect_ex(found.place)
+        refusal = probe.connect_ex(found.fd_path)
     if refusal in (errno.ECONNREFUSED, errno.ENOENT):
         return found
     if refusal in (0, errno.EAGAIN, errno.EPROTOTYPE):
-        # EAGAIN: it listens, and its queue is full. EPROTOTYPE: a datagram socket, in use.
+        # EAGAIN: the socket listens and its queue is full. EPROTOTYPE: a datagram socket, in use.
         raise SocketInUse(str(path))
     raise CannotAsk(f"cannot listen on {path}: {os.strerror(refusal)}")

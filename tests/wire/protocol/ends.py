@@ -109,11 +109,11 @@ class _Recorder(Http2Session[Http2Stream]):
             self.facts.append(("headers", stream.stream_id, trailers.fields))
         self.facts.append(("end", stream.stream_id))
 
-    def on_reset(self, stream: Http2Stream, code: int, fault: str) -> None:
-        if not fault:
+    def on_reset(self, stream: Http2Stream, code: int, error: str) -> None:
+        if not error:
             self.facts.append(("reset", stream.stream_id, code))
 
-    def on_room(self, stream: Http2Stream) -> None: ...
+    def on_send_window(self, stream: Http2Stream) -> None: ...
 
     def on_settings(self) -> None: ...
 
@@ -122,7 +122,7 @@ class _Recorder(Http2Session[Http2Stream]):
     def on_go_away(self, last_stream_id: int, reason: str) -> None:
         self.facts.append(("goaway", last_stream_id))
 
-    def on_failure(self, reason: str) -> None: ...
+    def on_connection_error(self, reason: str) -> None: ...
 
 
 class Ours(End):
@@ -163,16 +163,16 @@ class Ours(End):
 
     def room(self, stream: int) -> int:
         """Return the smaller window."""
-        return min(self.session.streams[stream].room, self.session.room)
+        return min(self.session.streams[stream].send_window, self.session.send_window)
 
     def unfinished(self) -> list[int]:
         """Return the streams on which we may send."""
-        return [key for key, stream in self.session.streams.items() if not stream.is_closed]
+        return [key for key, stream in self.session.streams.items() if not stream.is_local_closed]
 
     def may(self, what: str, stream: int) -> bool:
         """Whether a stream can be finished or reset."""
         found = self.session.streams.get(stream)
-        return found is not None and (what == "reset" or not found.is_closed)
+        return found is not None and (what == "reset" or not found.is_local_closed)
 
     def state(self, stream: int) -> str:
         """Return the state of a stream as RFC 9113 names it, and whose it would be."""
@@ -184,13 +184,15 @@ class Ours(End):
                 (False, False): "open",
                 (True, False): "half-closed (remote)",
                 (False, True): "half-closed (local)",
-            }[found.is_ended, found.is_closed]
+            }[found.is_remote_closed, found.is_local_closed]
         if stream % 2 == 0:
             return "even"
         last = self.session._next_id - 2 if self.is_client else self.session._last_peer_id
         if stream > last:
             return "idle"
-        return {True: "left", False: "closed", None: "skipped"}[self.session._past.get(stream)]
+        return {True: "left", False: "closed", None: "skipped"}[
+            self.session._ended_streams.get(stream)
+        ]
 
 
 class H2(End):

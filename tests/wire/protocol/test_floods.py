@@ -16,7 +16,7 @@ PURSE = 1000
 @pytest.fixture(autouse=True)
 def _small_purse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a tenth of the frames do."""
-    monkeypatch.setattr(FloodGuard, "purse", float(PURSE))
+    monkeypatch.setattr(FloodGuard, "budget", float(PURSE))
 
 
 FLOODS = [(False, flood) for flood in TO_SERVERS] + [(True, flood) for flood in TO_CLIENTS]
