@@ -119,6 +119,6 @@ def test_a_list_that_cannot_be_read_changes_nothing() -> None:
     reader = DeviceListReader()
     good = wire(healthy(range(300)))
     before = at_once(reader.read(good))
-    with pytest.raises(ProtocolError, match="are no v1beta1"):
+    with pytest.raises(ProtocolError, match="are not a v1beta1"):
         at_once(reader.read(good[:-1]))
     assert at_once(reader.read(good)) is before

@@ -108,8 +108,8 @@ def test_fields_of_a_later_version_are_kept(
             "topology: nodes: ID: 9223372036854775808 has more than 64 bits",
         ),
         (convert.OPTIONS, {"preStartRequired": 1}, "preStartRequired: 1 is not true or false"),
-        (convert.OPTIONS, {"unknown": "%"}, "unknown: these are no fields"),
-        (convert.OPTIONS, {"unknown": "CA=="}, "unknown: these are no fields"),
+        (convert.OPTIONS, {"unknown": "%"}, "unknown: not the base64"),
+        (convert.OPTIONS, {"unknown": "CA=="}, "unknown: not the base64"),
         (
             convert.ALLOCATE_RESPONSE,
             {"containerResponses": [{"envs": {"A": 1}}]},

@@ -162,7 +162,7 @@ def test_numbers_are_read_as_protobuf_reads_them(data: bytes) -> None:
 
 def test_a_broken_message_is_named() -> None:
     """A string that is no UTF-8 is a broken message, and the error says of which type."""
-    with pytest.raises(ProtocolError, match=r"3 bytes are no v1beta1\.Device message"):
+    with pytest.raises(ProtocolError, match=r"3 bytes are not a v1beta1\.Device message"):
         convert.DEVICE.from_wire(b"\x0a\x01\xff")
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from kubedevices.device import Device, ForeignDevice, Health, ReportedDevice
 from kubedevices.kubelet_api.convert import device_to_wire, reported_to_wire
 from kubedevices.kubelet_api.device_lists import device_list_from_wire
-from kubedevices.kubelet_api.protobuf import carrying
+from kubedevices.kubelet_api.protobuf import with_unknown
 from kubedevices.middleware.replicas import replicas_of
 from kubedevices.proxy.foreign_list import ForeignList, Oddities, patch_list, read_list
 from tests.fake_plugin import healthy, unhealthy
@@ -71,7 +71,7 @@ def test_neighbours_that_are_read_again_stay_the_same_objects() -> None:
     before = read_list(healthy(*names), ForeignList())
     again = [
         *healthy(*names[:-2]),
-        carrying(healthy(names[-2])[0], NEW_FIELD),
+        with_unknown(healthy(names[-2])[0], NEW_FIELD),
         *unhealthy(names[-1]),
     ]
     patched = patch_list(again, before)
@@ -97,7 +97,7 @@ def test_a_twin_that_leaves_gives_its_word_back() -> None:
 
 def test_fields_of_a_later_api_stay_with_the_device() -> None:
     """Also when something else about it is changed, and the list is written anew."""
-    report = carrying(healthy("a")[0], NEW_FIELD)
+    report = with_unknown(healthy("a")[0], NEW_FIELD)
     device = read_list([report], ForeignList()).devices["a"]
     assert isinstance(device, ForeignDevice)
     assert device_to_wire(device) == reported_to_wire(report)
@@ -105,7 +105,7 @@ def test_fields_of_a_later_api_stay_with_the_device() -> None:
 
 def test_fields_of_a_later_api_stay_with_the_topology() -> None:
     """Of the topology and of its nodes; also in a replica, and when the health is another."""
-    nodes = carrying((carrying(1, NEW_FIELD), 0), NEW_FIELD)
+    nodes = with_unknown((with_unknown(1, NEW_FIELD), 0), NEW_FIELD)
     report = ReportedDevice("a", "Healthy", nodes)
     sent = reported_to_wire(report)
     assert sent.count(b"new") == 2

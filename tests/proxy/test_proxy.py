@@ -18,7 +18,7 @@ from kubedevices.allocation import (
 from kubedevices.device import Mount, ReportedDevice
 from kubedevices.errors import RpcError, StatusCode
 from kubedevices.kubelet_api import convert, services
-from kubedevices.kubelet_api.protobuf import carrying
+from kubedevices.kubelet_api.protobuf import with_unknown
 from kubedevices.proxy.plugin_calls import CallLimits
 from tests.fake_plugin import RESOURCE, FakePlugin, as_list, healthy, unhealthy
 from tests.proxy_rig import ask, first_list, proxied, ruled
@@ -55,7 +55,7 @@ async def test_fields_of_a_later_api_pass(short_dir: Path) -> None:
         plugin = await rig.plugin(*healthy("a"), pre_start=True)
         await rig.served(1)
         plugin.options = PluginOptions(pre_start_required=True, unknown=later)
-        message = as_list([*healthy("b"), carrying(healthy("a")[0], later)]) + later
+        message = as_list([*healthy("b"), with_unknown(healthy("a")[0], later)]) + later
         await plugin.send_bytes(message)
         await plugin.register()
         await until(lambda: rig.kubelet.accepted[-1].options.unknown == later)
@@ -65,7 +65,7 @@ async def test_fields_of_a_later_api_pass(short_dir: Path) -> None:
             [
                 ContainerAllocateResponse(
                     {"IDS": ids[0]},
-                    mounts=[carrying(Mount("m", "/m"), later)],
+                    mounts=[with_unknown(Mount("m", "/m"), later)],
                     unknown=later + extra,
                 )
                 for ids, extra in asked.containers

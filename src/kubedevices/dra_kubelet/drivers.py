@@ -19,8 +19,7 @@ from kubedevices.errors import (
     DynamicResourcesFailed,
     RegistrationError,
 )
-from kubedevices.kubelet_api.dra import DeviceHealth
-from kubedevices.kubelet_api.dra_client import PACKAGES
+from kubedevices.kubelet_api.dra import PACKAGES, DeviceHealth
 
 WIPE_DELAY = 30.0
 """Seconds that a driver has to come back."""

@@ -1,18 +1,18 @@
-"""The APIs of the kubelet: messages, services and clients; values on our side, bytes for `wire`.
+"""The kubelet's gRPC APIs: messages, services and clients. Python values ⇄ bytes for `wire`.
 
-Device plugins, their registration, podresources and DRA. The control service of our node and the
-state of our proxy are here, too: JSON instead of protobuf, in the same calls.
-From the calls down to the fields; each line uses only lines below it:
+The APIs are: device plugins, their registration, podresources and DRA. The control service of our
+node and the state service of our proxy are here too: they use JSON instead of protobuf.
+The list goes from calls down to fields:
 
-services         offer one of our objects as a gRPC service
-clients          call the other side: values in, values out
-proxy_client     asks a proxy of ours what is behind it
-kubelet_devices  what a kubelet says by podresources, as `kubedevices devices` shows it
-dra_client       call a DRA driver as a kubelet does
-dra              what a kubelet asks of a DRA driver
+services         makes gRPC services from objects that implement a Protocol
+clients          clients of device plugins, of registration and of our JSON services
+proxy_client     asks a `kubedevices proxy` for the plugins behind it
+kubelet_devices  the kubelet's podresources answers, as `kubedevices devices` shows them
+dra_client       calls a DRA driver, as the kubelet does
+dra              messages and service of a DRA driver
 pod_resources    the podresources API: values, messages, service and client
-message_json     the messages of device plugins ⇄ the JSON of protobuf
-convert          messages ⇄ our values
-device_lists     lists of devices from bytes, a few devices at a time
-protobuf         messages field by field, as bytes
+message_json     messages of the device plugin API ⇄ protobuf's JSON
+convert          messages of the device plugin API ⇄ values: the table of all fields
+device_lists     decodes ListAndWatch messages, a few devices at a time
+protobuf         the encoding of protobuf, field by field
 """

@@ -1,7 +1,7 @@
-"""Calls to the other side: values in, values out. Each client takes a dialled `GrpcChannel`.
+"""Clients of device plugins, of registration and of our JSON services: values in, values out.
 
-What cannot be read as the expected message raises `ProtocolError`; every other failure of a call is
-an `RpcError`.
+Each client takes a connected `GrpcChannel`. A response that cannot be decoded raises
+`ProtocolError`; any other failure of a call raises `RpcError`. Timeouts are in seconds.
 """
 
 from collections.abc import AsyncGenerator
@@ -26,23 +26,23 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 
 
 class DevicePluginClient:
-    """v1beta1.DevicePlugin, as a device manager calls it."""
+    """Client of v1beta1.DevicePlugin, for the kubelet's side."""
 
     def __init__(self, channel: GrpcChannel) -> None:
         self.channel = channel
 
     async def get_device_plugin_options(self, *, timeout: float) -> PluginOptions:
-        """Ask which of the optional calls are wanted."""
+        """Ask which optional calls the plugin wants."""
         method = services.GET_DEVICE_PLUGIN_OPTIONS
         answer = await self.channel.unary(method, convert.EMPTY, timeout=timeout)
         return convert.OPTIONS.from_wire(answer)
 
     def list_messages(self) -> AsyncGenerator[bytes, None]:
-        """Yield every list the plugin sends, for `device_lists`; `aclose` ends the call."""
+        """Yield each ListAndWatch message as bytes, for `device_lists`; `aclose` ends the call."""
         return self.channel.stream(services.LIST_AND_WATCH, convert.EMPTY)
 
     async def list_and_watch(self) -> AsyncGenerator[tuple[ReportedDevice, ...], None]:
-        """Do the same, with each list decoded in one step."""
+        """Yield each list of the plugin, decoded in one step; `aclose` ends the call."""
         async with aclosing(self.list_messages()) as lists:
             async for each in lists:
                 yield device_list_from_wire(each)
@@ -50,7 +50,7 @@ class DevicePluginClient:
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest, *, timeout: float
     ) -> PreferredAllocationResponse:
-        """Ask which devices the plugin would rather give."""
+        """Ask which devices the plugin prefers to allocate."""
         payload = convert.PREFERRED_REQUEST.to_wire(request)
         answer = await self.channel.unary(
             services.GET_PREFERRED_ALLOCATION, payload, timeout=timeout
@@ -58,7 +58,7 @@ class DevicePluginClient:
         return convert.PREFERRED_RESPONSE.from_wire(answer)
 
     async def allocate(self, request: AllocateRequest, *, timeout: float) -> AllocateResponse:
-        """Ask what containers get with their devices."""
+        """Ask for the environment, device files, mounts and so on of containers with devices."""
         payload = convert.ALLOCATE_REQUEST.to_wire(request)
         answer = await self.channel.unary(services.ALLOCATE, payload, timeout=timeout)
         return convert.ALLOCATE_RESPONSE.from_wire(answer)
@@ -73,39 +73,39 @@ class DevicePluginClient:
 
 
 class RegistrationClient:
-    """v1beta1.Registration, as a plugin calls it."""
+    """Client of v1beta1.Registration, for a plugin."""
 
     def __init__(self, channel: GrpcChannel) -> None:
         self.channel = channel
 
     async def register(self, request: RegisterRequest, *, timeout: float) -> None:
-        """Register at a kubelet; what it refuses with is an `RpcError`."""
+        """Register with a kubelet; raises `RpcError` if the kubelet refuses."""
         payload = convert.REGISTER_REQUEST.to_wire(request)
         await self.channel.unary(services.REGISTER, payload, timeout=timeout)
 
 
 class PluginRegistrationClient:
-    """pluginregistration.Registration, as a plugin watcher calls it."""
+    """Client of pluginregistration.Registration, for the kubelet's plugin watcher."""
 
     def __init__(self, channel: GrpcChannel) -> None:
         self.channel = channel
 
     async def get_info(self, *, timeout: float) -> PluginInfo:
-        """Ask what is served and where."""
+        """Ask for the plugin's type, name, socket and versions."""
         answer = await self.channel.unary(services.GET_INFO, convert.EMPTY, timeout=timeout)
         return convert.PLUGIN_INFO.from_wire(answer)
 
     async def notify_registration_status(
         self, *, registered: bool, error: str = "", timeout: float
     ) -> None:
-        """Tell the plugin how its registration went."""
+        """Tell the plugin whether its registration succeeded."""
         payload = convert.REGISTRATION_STATUS.to_wire(convert.RegistrationStatus(registered, error))
         method = services.NOTIFY_REGISTRATION_STATUS
         await self.channel.unary(method, payload, timeout=timeout)
 
 
 class JsonClient:
-    """A service of our own, made by `services.json_methods`."""
+    """Client of a JSON service of kubedevices (`services.json_methods`)."""
 
     def __init__(self, channel: GrpcChannel, service_name: str) -> None:
         self.channel, self.service_name = channel, service_name
@@ -113,7 +113,7 @@ class JsonClient:
     async def call(
         self, method: str, request: JsonObject | None = None, *, timeout: float
     ) -> JsonObject:
-        """Call and return the answer."""
+        """Call a unary method and return the response."""
         payload = services.json_to_wire(request or {})
         path = f"/{self.service_name}/{method}"
         return services.json_from_wire(await self.channel.unary(path, payload, timeout=timeout))
@@ -121,7 +121,7 @@ class JsonClient:
     async def stream(
         self, method: str, request: JsonObject | None = None
     ) -> AsyncGenerator[JsonObject, None]:
-        """Call and yield every answer; `aclose` ends the call."""
+        """Call a streaming method and yield each response; `aclose` ends the call."""
         payload = services.json_to_wire(request or {})
         path = f"/{self.service_name}/{method}"
         async with aclosing(self.channel.stream(path, payload)) as answers:

@@ -1,7 +1,7 @@
-"""Messages of the device plugin API ⇄ our values, as bytes on one side and values on the other.
+"""Messages of the device plugin API as bytes ⇄ Python values.
 
-One table: each message with its fields, and the value made of them. The numbers are those of
-`proto/`. `message_json` makes JSON by the same table.
+The module is one table: each message with its fields and the class of its value. The field numbers
+are from `proto/`. `message_json` uses the same table for JSON.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,33 +23,41 @@ from kubedevices.allocation import (
     RegisterRequest,
 )
 from kubedevices.device import Device, DeviceSpec, Mount, ReportedDevice
-from kubedevices.kubelet_api.protobuf import Field, Message, Plain, block, carried, carrying, text
+from kubedevices.kubelet_api.protobuf import (
+    Field,
+    Message,
+    Plain,
+    block,
+    text,
+    unknown_of,
+    with_unknown,
+)
 
 EMPTY = b""
-"""Empty, InfoRequest and their like: a message without fields is no bytes at all."""
+"""Empty, InfoRequest and other messages without fields are encoded as zero bytes."""
 
 
 # ---------------------------------------------------------------- the table
 
 
-def _carrying(kind: Callable[..., Plain]) -> Callable[..., Plain]:
-    """Return what makes a `kind` that keeps unknown fields although it has no place for them."""
-    return lambda *parts: carrying(kind(*parts[:-1]), parts[-1])
+def _keeping_unknown(kind: Callable[..., Plain]) -> Callable[..., Plain]:
+    """Return a constructor of `kind` that adds the unknown fields, see `with_unknown`."""
+    return lambda *parts: with_unknown(kind(*parts[:-1]), parts[-1])
 
 
 _NODE: Message[int] = Message(
-    "v1beta1.NUMANode", carrying, Field(1, "", "int64", "ID"), keeps_unknown=True
+    "v1beta1.NUMANode", with_unknown, Field(1, "", "int64", "ID"), keeps_unknown=True
 )
 
 
 class _Nodes(tuple[int, ...]):
-    """NUMA nodes of a TopologyInfo with unknown fields; `sent` is all of it."""
+    """NUMA nodes of a TopologyInfo with unknown fields; `sent` is the whole encoded message."""
 
     unknown = sent = b""
 
 
 def _nodes(nodes: tuple[int, ...], unknown: bytes) -> tuple[int, ...]:
-    if not unknown and not any(map(carried, nodes)):
+    if not unknown and not any(map(unknown_of, nodes)):
         return nodes
     found = _Nodes(nodes)
     found.unknown = unknown
@@ -62,7 +70,7 @@ TOPOLOGY: Message[tuple[int, ...]] = Message(
 )
 DEVICE = Message(
     "v1beta1.Device",
-    _carrying(ReportedDevice),
+    _keeping_unknown(ReportedDevice),
     Field(1, "id", "text", "ID"),
     Field(2, "health", "text", "health"),
     Field(3, "numa_nodes", "optional", "topology", TOPOLOGY),
@@ -100,7 +108,7 @@ ALLOCATE_REQUEST = Message(
 )
 _MOUNT = Message(
     "v1beta1.Mount",
-    _carrying(Mount),
+    _keeping_unknown(Mount),
     Field(2, "host_path", "text", "hostPath"),
     Field(1, "container_path", "text", "containerPath"),
     Field(3, "read_only", "flag", "readOnly"),
@@ -108,14 +116,14 @@ _MOUNT = Message(
 )
 _SPEC = Message(
     "v1beta1.DeviceSpec",
-    _carrying(DeviceSpec),
+    _keeping_unknown(DeviceSpec),
     Field(2, "host_path", "text", "hostPath"),
     Field(1, "container_path", "text", "containerPath"),
     Field(3, "permissions", "text", "permissions"),
     keeps_unknown=True,
 )
 _CDI_DEVICE = Message(
-    "v1beta1.CDIDevice", carrying, Field(1, "", "text", "name"), keeps_unknown=True
+    "v1beta1.CDIDevice", with_unknown, Field(1, "", "text", "name"), keeps_unknown=True
 )
 CONTAINER_RESPONSE = Message(
     "v1beta1.ContainerAllocateResponse",
@@ -129,7 +137,7 @@ CONTAINER_RESPONSE = Message(
     Field(5, "cdi_devices", "messages", "cdiDevices", _CDI_DEVICE),
     keeps_unknown=True,
 )
-"""Alone it is `AllocResp` of a kubelet's checkpoint."""
+"""The kubelet's checkpoint stores this message as `AllocResp`."""
 
 ALLOCATE_RESPONSE = Message(
     "v1beta1.AllocateResponse",
@@ -153,7 +161,7 @@ PREFERRED_REQUEST = Message(
 )
 _DEVICE_IDS = Message(
     "v1beta1.ContainerPreferredAllocationResponse",
-    carrying,
+    with_unknown,
     Field(1, "", "texts", "deviceIDs"),
     keeps_unknown=True,
 )
@@ -183,7 +191,7 @@ PLUGIN_INFO = Message(
 
 
 class RegistrationStatus(NamedTuple):
-    """Whether a registration went well, and the error if not."""
+    """Whether a registration succeeded, and the error if not."""
 
     is_registered: bool
     error: str = ""
@@ -201,10 +209,10 @@ REGISTRATION_STATUS = Message(
 
 
 def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
-    """Return `device` as one ready entry of a list: field tag, length and message.
+    """Return `device` as one encoded entry of a list: field tag, length and message.
 
-    Encoded once per device and kept by the caller: a list of any size is a join of these
-    (`device_list_to_wire`). No topology is sent without `numa_nodes`.
+    The caller encodes each device once and stores the entry: a list of any size is a join of
+    entries (`device_list_to_wire`). Without `numa_nodes` the entry has no topology.
     """
     device_id = device.id.encode()
     nodes = tuple(numa_nodes) or None
@@ -216,12 +224,12 @@ def device_to_wire(device: Device, numa_nodes: Iterable[int] = ()) -> bytes:
 
 
 def reported_to_wire(device: ReportedDevice) -> bytes:
-    """Return one list entry for exactly what `device` says, however odd; for tests and probes."""
+    """Return a list entry with exactly the fields of `device`, also invalid ones; for probes."""
     device_id = device.id.encode()
     nodes = device.numa_nodes or ()
-    if carried(device) or carried(nodes) or any(map(carried, nodes)):
+    if unknown_of(device) or unknown_of(nodes) or any(map(unknown_of, nodes)):
         topology = _topology(device.numa_nodes)
-        return _with_unknown(device_id, device.health, topology, carried(device))
+        return _with_unknown(device_id, device.health, topology, unknown_of(device))
     before, after = _around_an_id(len(device_id), device.health, device.numa_nodes)
     return before + device_id + after
 
@@ -235,7 +243,10 @@ def _with_unknown(device_id: bytes, health: str, topology: bytes, unknown: bytes
 def _around_an_id(
     length: int, health: str, numa_nodes: tuple[int, ...] | None
 ) -> tuple[bytes, bytes]:
-    """Return what entries have in common whose IDs have so many bytes: what is around the ID."""
+    """Return the bytes before and after the device ID in an entry, for IDs of `length` bytes.
+
+    Cached: most devices of a list differ only in their IDs.
+    """
     after = text(2, health) + _topology(numa_nodes)
     device_id = block(1, bytes(length)) if length else b""
     entry = block(1, device_id + after)
@@ -243,10 +254,10 @@ def _around_an_id(
 
 
 def _topology(numa_nodes: tuple[int, ...] | None) -> bytes:
-    """Return the field for a TopologyInfo; nothing for None, which is not the same as no nodes."""
+    """Return the encoded field `topology`; no bytes for None, which differs from no nodes."""
     return b"" if numa_nodes is None else block(3, TOPOLOGY.to_wire(numa_nodes))
 
 
 def device_list_to_wire(entries: Iterable[bytes]) -> bytes:
-    """Return the ListAndWatchResponse of encoded entries."""
+    """Return the ListAndWatchResponse that consists of encoded entries."""
     return b"".join(entries)

@@ -1,7 +1,7 @@
-"""Lists of devices from bytes, a few devices at a time: who reads on an event loop lets others in.
+"""Decodes ListAndWatch messages, a few devices at a time, so that the event loop is never blocked.
 
-The one message that comes with a hundred thousand parts. Entries are read here where they look as
-every library writes them, a third of the time, and field by field where they do not.
+A list may have a hundred thousand devices. An entry in the usual form, which every library writes,
+is decoded here in a third of the time; any other entry is decoded field by field by `protobuf`.
 """
 
 from collections.abc import Generator, Sequence
@@ -14,17 +14,18 @@ from kubedevices.kubelet_api.convert import DEVICE, TOPOLOGY
 from kubedevices.kubelet_api.protobuf import Field, Message, next_field
 
 DEVICES_AT_ONCE = 128
-"""In a block, and between two pauses: a few tenths of a millisecond."""
+"""Devices in a block, and between two pauses: a few tenths of a millisecond."""
 
 _BLOCK_BYTES = 2**16
-"""A block has no more: around a change it is looked for before every device."""
+"""Most bytes of a block. After a change we compare the next block's bytes before each device."""
 
 _FEW_BLOCKS = 16
+"""So many short blocks do not matter, even in a short list."""
 
-_DEVICES = 1 << 3 | 2
-"""The tag of a list's entries."""
+_DEVICES_TAG = 1 << 3 | 2
+"""The tag of a list's entries: field 1, length-delimited."""
 
-_Shared = tuple[str, tuple[int, ...] | None]
+_HealthAndNodes = tuple[str, tuple[int, ...] | None]
 
 _BEHIND_ID = Message(
     "v1beta1.Device",
@@ -36,14 +37,14 @@ _BEHIND_ID = Message(
 
 
 class _Block(NamedTuple):
-    """A part of a list that was cut between two devices, and the devices in it."""
+    """A part of a list, split between two devices, and its decoded devices."""
 
     data: bytes
     devices: Sequence[ReportedDevice]
 
 
 def device_list_from_wire(data: bytes) -> tuple[ReportedDevice, ...]:
-    """Return the devices of one ListAndWatchResponse, in the order they were sent."""
+    """Return the devices of one ListAndWatchResponse, in the order of the message."""
     reading = DeviceListReader().read(data)
     while True:
         try:
@@ -54,10 +55,10 @@ def device_list_from_wire(data: bytes) -> tuple[ReportedDevice, ...]:
 
 
 class DeviceListReader:
-    """Reads the lists of one stream, each of which is mostly the list before.
+    """Reads the lists of one stream; most lists differ little from the list before.
 
-    A list is kept as blocks. Bytes that are those of a block, where it was or where it has moved
-    to, are compared and not read: of 100,000 devices with one change, 128 are read.
+    The reader stores the last list as blocks. If the bytes of a block appear again, at the same or
+    at another offset, it does not decode them: of 100,000 devices with one change it decodes 128.
     """
 
     def __init__(self) -> None:
@@ -65,46 +66,49 @@ class DeviceListReader:
         self._devices: tuple[ReportedDevice, ...] = ()
 
     def read(self, data: bytes) -> Generator[None, None, tuple[ReportedDevice, ...]]:
-        """Return the devices in the order they were sent, yielding after every block.
+        """Return the devices in the order of the message; yield after each block.
 
-        Returns the very tuple of the list before if nothing changed. Raises `ProtocolError`.
+        Returns the same tuple object as for the list before if nothing changed. Raises
+        `ProtocolError`.
         """
         before, blocks = self._blocks, list[_Block]()
-        place, at = 0, 0  # the first block of `before` that may come now, and where
-        # By the bytes behind the ID: most devices of a list have one of a few healths and nodes.
-        known: dict[bytes, _Shared] = {}
+        next_block, at = 0, 0  # index in `before`, offset in `data`
+        # Decoded health and nodes by their bytes, which follow the ID: a list has few such pairs.
+        known: dict[bytes, _HealthAndNodes] = {}
         while at < len(data):
-            # Two, so that one block which changed or vanished does not put all after it out of
-            # step.
-            expected = before[place : place + 2]
+            # Compare two blocks: after one changed or removed block we find the next one again.
+            expected = before[next_block : next_block + 2]
             if expected and data.startswith(expected[0].data, at):
-                block, place = expected[0], place + 1
+                block, next_block = expected[0], next_block + 1
             elif len(expected) > 1 and data.startswith(expected[1].data, at):
-                block, place = expected[1], place + 2
+                block, next_block = expected[1], next_block + 2
             else:
                 try:
                     block, is_full = _read_block(data, at, [each.data for each in expected], known)
                 except (ValueError, IndexError) as error:
                     name = "v1beta1.ListAndWatchResponse"
-                    raise ProtocolError(
-                        f"{len(data)} bytes are no {name} message: {error}"
-                    ) from error
-                place += is_full
+                    text = f"{len(data)} bytes are not a {name} message: {error}"
+                    raise ProtocolError(text) from error
+                next_block += is_full
             blocks.append(block)
             at += len(block.data)
             yield
         if blocks != before:
             self._devices = tuple(chain.from_iterable([each.devices for each in blocks]))
-            # Devices that come and go leave short blocks behind: too many are made anew next time.
+            # Added and removed devices leave short blocks. With too many of these, forget all
+            # blocks: the next list is then decoded again in full blocks.
             most = _FEW_BLOCKS + 4 * (len(self._devices) // DEVICES_AT_ONCE + at // _BLOCK_BYTES)
             self._blocks = blocks if len(blocks) <= most else []
         return self._devices
 
 
 def _read_block(
-    data: bytes, start: int, expected: Sequence[bytes], known: dict[bytes, _Shared]
+    data: bytes, start: int, expected: Sequence[bytes], known: dict[bytes, _HealthAndNodes]
 ) -> tuple[_Block, bool]:
-    """Return a block that ends before `expected` bytes, and whether it is a full block instead."""
+    """Return the block at `start`, and whether it is a full block.
+
+    Otherwise the block ends earlier, where the bytes of an `expected` block begin.
+    """
     devices: list[ReportedDevice] = []
     at, size, ends = start, len(data), tuple(expected)
     for number in range(DEVICES_AT_ONCE):
@@ -114,7 +118,7 @@ def _read_block(
             return _Block(data[start:at], devices), False
         entry = _usual_entry(data, at, size, known)
         if entry is None:
-            device, at = _odd_field(data, at)
+            device, at = _unusual_entry(data, at)
             if device is not None:
                 devices.append(device)
         else:
@@ -124,9 +128,12 @@ def _read_block(
 
 
 def _usual_entry(
-    data: bytes, at: int, size: int, known: dict[bytes, _Shared]
+    data: bytes, at: int, size: int, known: dict[bytes, _HealthAndNodes]
 ) -> tuple[ReportedDevice, int] | None:
-    """Return a device whose ID comes first and is short, and where the next one begins."""
+    """Return a device and the offset of the next entry; None if the entry has an unusual form.
+
+    In the usual form the ID is the first field and shorter than 128 bytes.
+    """
     if at + 4 > size or data[at] != 0x0A:
         return None
     length, start = data[at + 1], at + 2
@@ -136,23 +143,23 @@ def _usual_entry(
     if end > size or length < 2 or data[start] != 0x0A or data[start - 1] > 127:
         return None
     name_end = start + 2 + data[start + 1]
-    # A length of more than one byte: left to the longer way.
+    # `_unusual_entry` reads IDs whose length has more than one byte.
     if data[start + 1] > 127 or name_end > end:
         return None
     rest = data[name_end:end]
     shared = known.get(rest)
     if shared is None:
-        *values, odd = _BEHIND_ID.value(rest)
-        if odd:
-            return None  # a second ID, even an empty one, counts; others have to be kept
+        *values, unknown = _BEHIND_ID.value(rest)
+        if unknown:
+            return None  # a second ID would replace the first; other fields must be stored
         shared = known[rest] = (values[0], values[1])
     return ReportedDevice(data[start + 2 : name_end].decode(), *shared), end
 
 
-def _odd_field(data: bytes, at: int) -> tuple[ReportedDevice | None, int]:
-    """Return the device at `at`, None for a field that no list has, and where the next one is."""
+def _unusual_entry(data: bytes, at: int) -> tuple[ReportedDevice | None, int]:
+    """Return the device at `at`, None for a field unknown to the API, and the next offset."""
     tag, value, at = next_field(data, at)
-    if tag != _DEVICES:
+    if tag != _DEVICES_TAG:
         return None, at
     assert isinstance(value, bytes)
     return DEVICE.value(value), at

@@ -1,7 +1,7 @@
-"""What a kubelet asks of a DRA driver, v1 and v1beta1, and the health it is told.
+"""Messages and service of a DRA driver: DRAPlugin v1 and v1beta1, and DRAResourceHealth.
 
-Of v1beta1 only the package has another name: `share_id` came later, and a kubelet skips what it
-does not know.
+In v1beta1 only the name of the protobuf package differs. `share_id` exists only in v1; an older
+kubelet ignores the unknown field.
 """
 
 import enum
@@ -14,18 +14,22 @@ from kubedevices.kubelet_api.protobuf import Field, Message
 from kubedevices.wire.unix_grpc import Methods, StreamMethod, UnaryMethod
 
 PLUGIN_TYPE = "DRAPlugin"
-PLUGIN_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
-HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""What GetInfo names as versions, the newest first."""
+PACKAGES = {
+    "v1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1",
+    "v1beta1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1beta1",
+}
+"""Version in GetInfo → protobuf package, the newest first."""
 
-_PACKAGES = ("k8s.io.kubelet.pkg.apis.dra.v1", "k8s.io.kubelet.pkg.apis.dra.v1beta1")
+PLUGIN_SERVICES = tuple(PACKAGES)
+HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""Versions of the health service in GetInfo, the newest first."""
 
 ClaimAnswer = tuple[ClaimDevice, ...] | str
-"""The devices of a claim, or why it has none."""
+"""The prepared devices of a claim, or an error text."""
 
 
 class HealthStatus(enum.IntEnum):
-    """The health of a device as its number on the wire."""
+    """The health of a device, as the number in the message."""
 
     UNKNOWN = 0
     HEALTHY = 1
@@ -35,7 +39,8 @@ class HealthStatus(enum.IntEnum):
 class DeviceHealth(NamedTuple):
     """The health of one device; `at` is the time of the check in whole seconds since 1970.
 
-    After `timeout` seconds without news it is unknown; 0 leaves it to the kubelet, which takes 30.
+    After `timeout` seconds without an update the kubelet takes the health as unknown; 0 means the
+    kubelet's default, 30 seconds.
     """
 
     pool: str
@@ -56,7 +61,7 @@ _CLAIM = Message(
 CLAIMS: Message[tuple[ClaimReference, ...]] = Message(
     "NodePrepareResourcesRequest", tuple, Field(1, "", "messages", of=_CLAIM)
 )
-"""What is to be prepared, or unprepared."""
+"""The claims to prepare; NodeUnprepareResourcesRequest has the same fields."""
 
 
 class _Prepared(NamedTuple):
@@ -136,20 +141,20 @@ HEALTH: Message[tuple[DeviceHealth, ...]] = Message(
 
 
 class DraService(Protocol):
-    """What a driver serves for a kubelet. Every claim that is asked for has its answer."""
+    """The calls of a kubelet to a DRA driver. An answer contains every claim of the request."""
 
     async def prepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, ClaimAnswer]:
-        """Make claims ready for a pod; return by UID their devices or an error."""
+        """Prepare claims for a pod; return UID → devices or an error text."""
 
     async def unprepare(self, claims: tuple[ClaimReference, ...]) -> Mapping[str, str]:
-        """Take claims back; return by UID the error, empty if there is none."""
+        """Unprepare claims; return UID → error text, empty without an error."""
 
     def watch_health(self) -> AsyncIterator[Iterable[DeviceHealth]]:
-        """Yield the health of all devices, again and again."""
+        """Yield the health of all devices, now, after each change and at intervals."""
 
 
 def dra_methods(service: DraService) -> Methods:
-    """DRAPlugin in both versions, and DRAResourceHealth in both versions."""
+    """Return the methods of DRAPlugin and DRAResourceHealth, both in two versions."""
 
     async def prepare(payload: bytes) -> bytes:
         return prepared_to_wire(await service.prepare(_claims(payload)))
@@ -163,7 +168,7 @@ def dra_methods(service: DraService) -> Methods:
             yield HEALTH.to_wire(devices)
 
     methods: dict[str, UnaryMethod | StreamMethod] = {}
-    for package in _PACKAGES:
+    for package in PACKAGES.values():
         methods[f"/{package}.DRAPlugin/NodePrepareResources"] = UnaryMethod(prepare)
         methods[f"/{package}.DRAPlugin/NodeUnprepareResources"] = UnaryMethod(unprepare)
     for name in HEALTH_SERVICES:
@@ -179,7 +184,7 @@ def _claims(payload: bytes) -> tuple[ClaimReference, ...]:
 
 
 def prepared_to_wire(answers: Mapping[str, ClaimAnswer]) -> bytes:
-    """NodePrepareResourcesResponse."""
+    """Return an encoded NodePrepareResourcesResponse."""
     entries = [
         _Entry(uid, _Prepared(error=each) if isinstance(each, str) else _Prepared(each))
         for uid, each in answers.items()

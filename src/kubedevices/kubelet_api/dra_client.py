@@ -1,6 +1,6 @@
-"""Call a DRA driver as a kubelet does: values in, values out.
+"""Client of a DRA driver, for the kubelet's side: values in, values out.
 
-Every failure of a call is an `RpcError`; an answer that is no message is a `ProtocolError`.
+A failed call raises `RpcError`. A response that cannot be decoded raises `ProtocolError`.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -10,6 +10,7 @@ from kubedevices.allocation import ClaimReference
 from kubedevices.kubelet_api.dra import (
     CLAIMS,
     HEALTH,
+    PACKAGES,
     PREPARED,
     UNPREPARED,
     ClaimAnswer,
@@ -17,15 +18,9 @@ from kubedevices.kubelet_api.dra import (
 )
 from kubedevices.wire.unix_grpc import GrpcChannel
 
-PACKAGES = {
-    "v1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1",
-    "v1beta1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1beta1",
-}
-"""The protobuf package of each version that a driver may name, the newest first."""
-
 
 class DraClient:
-    """The services of a driver; `version` is a key of `PACKAGES`."""
+    """Calls the services of a driver; `version` is a key of `dra.PACKAGES`."""
 
     def __init__(self, channel: GrpcChannel, version: str) -> None:
         self.channel = channel
@@ -34,14 +29,14 @@ class DraClient:
     async def prepare(
         self, claims: Iterable[ClaimReference], *, timeout: float
     ) -> Mapping[str, ClaimAnswer]:
-        """NodePrepareResources: return by UID the devices or the error, as the driver says."""
+        """NodePrepareResources: return UID → devices or an error text, as the driver answered."""
         method = f"{self._service}/NodePrepareResources"
         return PREPARED.from_wire(await self._ask(method, claims, timeout))
 
     async def unprepare(
         self, claims: Iterable[ClaimReference], *, timeout: float
     ) -> Mapping[str, str]:
-        """NodeUnprepareResources: return by UID the error, empty if there is none."""
+        """NodeUnprepareResources: return UID → error text, empty without an error."""
         method = f"{self._service}/NodeUnprepareResources"
         return UNPREPARED.from_wire(await self._ask(method, claims, timeout))
 
@@ -49,7 +44,7 @@ class DraClient:
         return await self.channel.unary(method, CLAIMS.to_wire(claims), timeout=timeout)
 
     async def watch_health(self, service: str) -> AsyncGenerator[tuple[DeviceHealth, ...], None]:
-        """NodeWatchResources of `service`, for example `v1alpha1.DRAResourceHealth`."""
+        """NodeWatchResources of `service`, a version such as `v1alpha1.DRAResourceHealth`."""
         method = f"/{service}/NodeWatchResources"
         async with aclosing(self.channel.stream(method)) as answers:
             async for each in answers:

@@ -1,8 +1,8 @@
-"""What a kubelet's podresources socket says, in the form of `kubedevices devices`.
+"""The kubelet's answers on its podresources socket, as a document of `kubedevices devices`.
 
-For that verb, for `explain` and for the metrics of a plugin. It tells less than a node of ours:
-healthy devices and held ones. A device that is held and not among the healthy is Unknown; capacity
-and the state of plugins are not told (null).
+For `kubedevices devices`, `kubedevices explain` and a plugin's metrics. The kubelet reports only
+healthy devices and held devices. So a held device that is not healthy has the health Unknown, and
+capacity and the state of plugins are null.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 
 DEADLINE = 10.0
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
-"""Seconds. A kubelet answers 100 calls per second, of all callers together, and refuses others."""
+"""Seconds. A kubelet answers 100 calls per second of all clients together, and refuses more."""
 
 _Answer = TypeVar("_Answer")
 
 
 async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, Any]:
-    """Return the document; raises `CannotAsk`, of which `KubeletSilent` if it does not answer.
+    """Return the document; raises `CannotAsk` (`KubeletSilent` if the kubelet does not answer).
 
-    `timeout` is for the connection and for each of two questions, in seconds.
+    `timeout` is in seconds, for the connection and for each of two calls.
     """
     try:
         async with await GrpcChannel.dial(socket, timeout=timeout) as channel:
             client = PodResourcesClient(channel)
-            allocatable = await _patiently(client.get_allocatable, timeout)
-            pods = await _patiently(client.list_pods, timeout)
+            allocatable = await _ask_with_retries(client.get_allocatable, timeout)
+            pods = await _ask_with_retries(client.list_pods, timeout)
             return describe_pod_resources(allocatable, pods)
     except DialError as error:
         if error.errno == errno.ETIMEDOUT:
@@ -54,14 +54,14 @@ async def ask_kubelet(socket: Path, *, timeout: float = DEADLINE) -> dict[str, A
         raise CannotAsk(f"the kubelet at {socket} did not answer: {error}") from error
 
 
-async def _patiently(question: Callable[..., Awaitable[_Answer]], timeout: float) -> _Answer:
-    """Ask again after a pause while the kubelet says that it is asked too often."""
+async def _ask_with_retries(question: Callable[..., Awaitable[_Answer]], timeout: float) -> _Answer:
+    """Call again after a pause while the kubelet refuses because of too many calls."""
     for pause in _PAUSES:
         try:
             return await question(timeout=timeout)
         except RpcError as error:
             if error.code is not StatusCode.RESOURCE_EXHAUSTED or "rate" not in error.message:
-                raise  # too long an answer has this code too
+                raise  # a response above the size limit has this code too
             await asyncio.sleep(pause)
     return await question(timeout=timeout)
 
@@ -69,26 +69,27 @@ async def _patiently(question: Callable[..., Awaitable[_Answer]], timeout: float
 def describe_pod_resources(
     allocatable: Iterable[DeviceEntry], pods: Iterable[PodEntry]
 ) -> dict[str, Any]:
-    """Put both answers together: an entry per device, its NUMA nodes united, its holders listed."""
+    """Merge both answers: one entry per device with the NUMA nodes and holders of all messages."""
     resources: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def note(entry: DeviceEntry, health: str) -> list[dict[str, Any]]:
+    def add(entry: DeviceEntry, health: str) -> list[dict[str, Any]]:
         devices = resources.setdefault(entry.resource, {})
-        noted = []
+        entries = []
         for device_id in entry.device_ids:
             new = {"id": device_id, "health": health, "numa_nodes": [], "held_by": []}
             device = devices.setdefault(device_id, new)
             nodes = {*device["numa_nodes"], *(entry.numa_nodes or ())}
             device["numa_nodes"] = sorted(nodes)
-            noted.append(device)
-        return noted
+            entries.append(device)
+        return entries
 
     for entry in allocatable:
-        note(entry, "Healthy")
+        add(entry, "Healthy")
     healthy = {resource: len(devices) for resource, devices in resources.items()}
     for pod in pods:
         for container in pod.containers:
-            # A node of ours names a pod by its uid, without a namespace, when it knows no more.
+            # After a restart, a node of ours may know only the UID of a pod: then it sends the UID
+            # as the name, without a namespace.
             name, uid = (pod.name, "") if pod.namespace else ("", pod.name)
             holder = {
                 "namespace": pod.namespace,
@@ -97,7 +98,7 @@ def describe_pod_resources(
                 "container": container.name,
             }
             for entry in container.devices:
-                for device in note(entry, "Unknown"):
+                for device in add(entry, "Unknown"):
                     if holder not in device["held_by"]:
                         device["held_by"].append(holder)
     return {

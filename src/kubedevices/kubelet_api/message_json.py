@@ -1,8 +1,8 @@
 """The messages of `convert`, from bytes to JSON and back.
 
-The JSON is the canonical JSON of protobuf (https://protobuf.dev/programming-guides/json/). What the
-API does not define is kept: the bytes of all unknown fields of a message, as base64 in the key
-`unknown`. So `to_bytes(kind, to_json(kind, data))` says all that `data` says.
+The JSON is protobuf's canonical JSON (https://protobuf.dev/programming-guides/json/). The bytes of
+all unknown fields of a message are in the key `unknown`, as base64. So `to_bytes(kind,
+to_json(kind, data))` has the same content as `data`.
 """
 
 import binascii
@@ -22,11 +22,11 @@ UNKNOWN = "unknown"
 
 
 def to_json(kind: Message[Any], data: bytes) -> Json:
-    """Return the message in `data`; raises `ProtocolError` for bytes that are no such message."""
+    """Return the message in `data` as JSON; raises `ProtocolError` if it cannot be decoded."""
     try:
         return _to_json(kind, data)
     except (ValueError, IndexError) as error:
-        raise ProtocolError(f"{len(data)} bytes are no such message: {error}") from error
+        raise ProtocolError(f"{len(data)} bytes are not a {kind.name} message: {error}") from error
 
 
 def _to_json(kind: Message[Any], *parts: bytes) -> Json:
@@ -35,7 +35,7 @@ def _to_json(kind: Message[Any], *parts: bytes) -> Json:
     for field in kind.by_number:
         if field.tag in known:
             value = _value(field, known[field.tag])
-            if value or field.of is not None:  # a message may be there and be empty
+            if value or field.of is not None:  # an empty message differs from an absent one
                 found[field.json] = value
     if unknown:
         found[UNKNOWN] = b64encode(unknown).decode()
@@ -57,9 +57,9 @@ def _value(field: Field, contents: list[Any]) -> Any:
 
 
 def to_bytes(kind: Message[Any], given: Any) -> bytes:
-    """Return the message that `given` is; raises `ValueError` that names the key.
+    """Return the JSON object `given` as a message; raises `ValueError` that names the key.
 
-    Keys that no message has are left out: a later version may have more of them.
+    Keys that the message does not have are ignored: a later version may define them.
     """
     given = _object(given)
     parts: list[bytes] = []
@@ -74,7 +74,7 @@ def to_bytes(kind: Message[Any], given: Any) -> bytes:
             parts.append(b64decode(_text(given[UNKNOWN]), validate=True))
             kind.split(parts[-1])
         except (binascii.Error, ValueError, IndexError):
-            raise ValueError(f"{UNKNOWN}: these are no fields of a message as base64") from None
+            raise ValueError(f"{UNKNOWN}: not the base64 of valid protobuf fields") from None
     return b"".join(parts)
 
 
@@ -100,7 +100,7 @@ def _list(value: Any) -> list[Any]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         _refuse(value, "text")
-    value.encode()  # half a character raises UnicodeEncodeError, a ValueError
+    value.encode()  # half a surrogate pair raises UnicodeEncodeError, a ValueError
     return value
 
 

@@ -1,7 +1,7 @@
 """The podresources API, v1 and v1alpha1: values, their messages, the service and a client.
 
-Which pod holds which device, as a kubelet tells its neighbours. `node.doors.pod_resources` serves
-it; `kubedevices devices` also asks a real kubelet.
+The kubelet reports on this API which pod holds which device. `node.doors.pod_resources` serves it
+for our node. `kubelet_devices` asks a real kubelet.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ LIST_V1ALPHA1 = "/v1alpha1.PodResourcesLister/List"
 
 
 class DeviceEntry(NamedTuple):
-    """One ContainerDevices message. `numa_nodes` is None without a topology object.
+    """A ContainerDevices message. `numa_nodes` is None if the message has no topology.
 
-    A kubelet sends one entry per device and NUMA node, so a device on two nodes comes twice.
+    A kubelet sends one entry per device and NUMA node, so a device on two NUMA nodes has two.
     """
 
     resource: str
@@ -67,7 +67,7 @@ POD = Message(
 POD_LIST: Message[tuple[PodEntry, ...]] = Message(
     "v1.ListPodResourcesResponse", tuple, Field(1, "", "messages", of=POD)
 )
-"""Of v1alpha1 as well, where devices have no NUMA nodes."""
+"""The same message as in v1alpha1, where devices have no NUMA nodes."""
 
 ALLOCATABLE: Message[tuple[DeviceEntry, ...]] = Message(
     "v1.AllocatableResourcesResponse", tuple, Field(1, "", "messages", of=_DEVICES)
@@ -79,30 +79,30 @@ GET_RESPONSE: Message[PodEntry] = Message(
 
 
 class PodResourcesService(Protocol):
-    """What is served; each method may raise `RpcError`."""
+    """The methods of the service; each may raise `RpcError`."""
 
     async def list_pods(self) -> Iterable[bytes]:
-        """Return every pod of v1.List, each as `pod_to_wire` makes it."""
+        """Return all pods of v1.List, each encoded by `pod_to_wire`."""
 
     async def get_pod(self, name: str, namespace: str) -> bytes:
-        """Return one pod as `pod_to_wire` makes it."""
+        """Return one pod, encoded by `pod_to_wire`."""
 
     async def get_allocatable(self) -> Sequence[DeviceEntry]:
-        """Return every device that could be held, held or not."""
+        """Return all allocatable devices, held or not."""
 
     async def list_pods_v1alpha1(self) -> Iterable[PodEntry]:
-        """Return every pod of v1alpha1.List."""
+        """Return all pods of v1alpha1.List."""
 
 
 def pod_resources_methods(service: PodResourcesService) -> Methods:
-    """v1.PodResourcesLister and v1alpha1.PodResourcesLister."""
+    """Return the methods of v1.PodResourcesLister and v1alpha1.PodResourcesLister."""
 
     async def list_pods(_payload: bytes) -> bytes:
         return b"".join(await service.list_pods())
 
     async def get_pod(payload: bytes) -> bytes:
         asked = GET_REQUEST.from_wire(payload)
-        # Field 1 of the answer is the pod, as it is of the list: the same bytes serve both.
+        # The pod is field 1 of the response, as in the list: an entry of a list is a response.
         return await service.get_pod(asked.name, asked.namespace)
 
     async def get_allocatable(_payload: bytes) -> bytes:
@@ -120,13 +120,13 @@ def pod_resources_methods(service: PodResourcesService) -> Methods:
 
 
 class PodResourcesClient:
-    """Asks a kubelet, or a node of ours."""
+    """Client for a kubelet or for our node; raises `RpcError`, `ProtocolError`."""
 
     def __init__(self, channel: GrpcChannel) -> None:
         self._channel = channel
 
     async def list_pods(self, *, timeout: float) -> tuple[PodEntry, ...]:
-        """v1.List; raises `RpcError`, `ProtocolError`."""
+        """v1.List."""
         answer = await self._channel.unary(LIST, b"", timeout=timeout)
         return POD_LIST.from_wire(answer)
 
@@ -150,12 +150,12 @@ class PodResourcesClient:
 
 
 def pod_to_wire(pod: PodEntry) -> bytes:
-    """Return `pod` as one ready entry of v1.List: a list is a join of these."""
+    """Return `pod` as one encoded entry of v1.List: a list is a join of entries."""
     return block(1, POD.to_wire(pod))
 
 
 def pods_v1alpha1_to_wire(pods: Iterable[PodEntry]) -> bytes:
-    """v1alpha1 ListPodResourcesResponse: that of v1, but without NUMA nodes."""
+    """Return a v1alpha1 ListPodResourcesResponse: like v1, but without NUMA nodes."""
     return POD_LIST.to_wire(map(_without_numa_nodes, pods))
 
 

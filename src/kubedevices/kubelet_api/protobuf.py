@@ -1,9 +1,9 @@
-"""Messages of protobuf as bytes: what the kubelet's APIs need of its wire format, and no more.
+"""Messages of protobuf as bytes: only the parts of the wire format that the kubelet's APIs need.
 
-Strings, integers, booleans, messages and maps of strings, with field numbers up to 15. Each field
-is written as every library writes it: in the order of the numbers, and not at all with the value
-that is the default. Reading is as lenient and as strict as theirs: unknown fields do no harm, the
-last of two counts, two of one message are merged; tests compare with protobuf itself.
+These are strings, integers, booleans, messages and maps of strings, with field numbers up to 15.
+Fields are written in the order of their numbers, and default values are not written. Reading
+accepts what protobuf's own libraries accept: unknown fields are allowed, the last of repeated
+scalar values counts, repeated values of a message field are merged. Tests compare with protobuf.
 Format: https://protobuf.dev/programming-guides/encoding/.
 """
 
@@ -15,7 +15,7 @@ from kubedevices.errors import ProtocolError
 
 _VARINT, _FIXED64, _BLOCK, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _TAG_BYTES, _VARINT_BYTES = 5, 10
-"""How long a number may be: as a tag or a size, and as a value."""
+"""Most bytes of a varint: as a tag or a size, and as a value."""
 
 T = TypeVar("T")
 Plain = TypeVar("Plain", bound=str | int | tuple[Any, ...])
@@ -25,7 +25,7 @@ Plain = TypeVar("Plain", bound=str | int | tuple[Any, ...])
 
 
 def block(number: int, content: bytes) -> bytes:
-    """Return a field of any content: a message, also an empty one, or an element of a list."""
+    """Return a length-delimited field, also with empty content: a message, a text of a list."""
     size = len(content)
     if size < 128:
         return bytes((number << 3 | _BLOCK, size)) + content
@@ -33,22 +33,22 @@ def block(number: int, content: bytes) -> bytes:
 
 
 def text(number: int, value: str) -> bytes:
-    """Return a string field; nothing for an empty one."""
+    """Return a string field; no bytes for an empty string, the default."""
     return block(number, value.encode()) if value else b""
 
 
 def texts(number: int, values: Iterable[str]) -> bytes:
-    """Return a repeated string field, empty ones included."""
+    """Return a repeated string field; empty strings are elements too."""
     return b"".join([block(number, value.encode()) for value in values])
 
 
 def integer(number: int, value: int) -> bytes:
-    """Return an int32, int64 or bool field; nothing for 0."""
+    """Return an int32, int64 or bool field; no bytes for 0, the default."""
     return bytes((number << 3 | _VARINT,)) + varint(value & 2**64 - 1) if value else b""
 
 
 def text_map(number: int, values: Mapping[str, str]) -> bytes:
-    """Return a map of strings, keys in order, so that equal maps are equal bytes."""
+    """Return a map of strings with sorted keys, so that equal maps give equal bytes."""
     if not values:
         return b""
     entries = [(key.encode(), value.encode()) for key, value in sorted(values.items())]
@@ -56,7 +56,7 @@ def text_map(number: int, values: Mapping[str, str]) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a number from 0, seven bits to a byte, the lowest first."""
+    """Return a non-negative number as varint: seven bits in each byte, the lowest bits first."""
     written = bytearray()
     while value > 127:
         written.append(value & 127 | 128)
@@ -69,10 +69,10 @@ def varint(value: int) -> bytes:
 
 
 class Field:
-    """A field of a message. `attribute` of the value has its content; "" is the value itself.
+    """A field of a message. Its content is the `attribute` of the value; "": the value itself.
 
-    Of the kinds, `message` is there even if nobody sent it, `optional` is None then. `json` is its
-    name in the JSON of protobuf, `of` the kind of its messages.
+    If the bytes do not have the field, kind `message` gives an empty message, kind `optional` gives
+    None. `json` is the name in protobuf's JSON. `of` describes the message of a message field.
     """
 
     __slots__ = ("attribute", "json", "kind", "number", "of", "read", "tag", "write")
@@ -91,21 +91,21 @@ class Field:
         self.tag = number << 3 | (_VARINT if kind in ("flag", "int32", "int64") else _BLOCK)
         how = _PLAIN[kind] if of is None else _of_messages(kind, of)
         self.read: Callable[[Sequence[Any]], Any] = how[0]
-        """Makes the value of what came: bytes or numbers, in their order."""
+        """Returns the value for all occurrences of the field: bytes or numbers, in their order."""
 
         self.write: Callable[[int, Any], bytes] = how[1]
 
     @property
     def is_repeated(self) -> bool:
-        """Whether there may be several."""
+        """Whether the field is a list."""
         return self.kind in ("texts", "messages")
 
 
 class Message(Generic[T]):
-    """A kind of message. `make` makes a value of what the fields say, in the order given here.
+    """A message type. `make` returns the value for the contents of `fields`, in their order.
 
-    With `keeps_unknown` it gets the bytes of all unknown fields as well, behind the others, and the
-    value has them as `unknown`: who passes the message on sends them, as every library does.
+    With `keeps_unknown` its last argument is the bytes of all unknown fields, and the value has
+    them as `unknown`. A program that passes the message on sends them too, as protobuf does.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Message(Generic[T]):
     ) -> None:
         self.name, self.fields, self._make, self._keeps_unknown = name, fields, make, keeps_unknown
         self.by_number = sorted(fields, key=lambda field: field.number)
-        # What is empty is not written, but for a message: without content it is a message, too.
+        # Empty content is not written, except for a message: an empty message is not an absent one.
         self._writers = [
             (each.number, each.attribute, each.write, each.kind not in ("message", "optional"))
             for each in self.by_number
@@ -125,26 +125,26 @@ class Message(Generic[T]):
         self._blocks = frozenset([tag for tag in self._tags if tag & 7 == _BLOCK and tag < 128])
 
     def to_wire(self, value: Any) -> bytes:
-        """Return the message that says `value`."""
+        """Return `value` as an encoded message."""
         written = []
         for number, attribute, write, leaves_empty_out in self._writers:
             content = getattr(value, attribute) if attribute else value
             if content or not leaves_empty_out:
                 written.append(write(number, content))
-        if self._keeps_unknown and (unknown := carried(value)):
+        if self._keeps_unknown and (unknown := unknown_of(value)):
             written.append(unknown)
         return b"".join(written)
 
     def from_wire(self, data: bytes) -> T:
-        """Return what a message says; raises `ProtocolError` for bytes that are none."""
+        """Return the value of an encoded message; raises `ProtocolError`."""
         try:
             return self.value(data)
-        except (ValueError, IndexError) as error:  # IndexError: a number that is cut off
-            text = f"{len(data)} bytes are no {self.name} message: {error}"
+        except (ValueError, IndexError) as error:  # IndexError: the bytes end in a varint
+            text = f"{len(data)} bytes are not a {self.name} message: {error}"
             raise ProtocolError(text) from error
 
     def value(self, *parts: bytes) -> T:
-        """Return what messages say together; raises `ValueError` or `IndexError`."""
+        """Return the value of encoded messages, merged; raises `ValueError` or `IndexError`."""
         places = self._places if len(parts) == 1 else None
         if places is not None and (quick := self._short_texts(parts[0], places)) is not None:
             return self._make(*quick, b"") if self._keeps_unknown else self._make(*quick)
@@ -154,7 +154,7 @@ class Message(Generic[T]):
         return self._make(*values, unknown) if self._keeps_unknown else self._make(*values)
 
     def _short_texts(self, data: bytes, places: Mapping[int, int]) -> list[str] | None:
-        """Return the texts of a message of short texts; None for any other message."""
+        """Return the fields of a message of short texts only; None for any other message."""
         values = [""] * len(places)
         at, end = 0, len(data)
         while at < end:
@@ -166,7 +166,7 @@ class Message(Generic[T]):
         return values
 
     def split(self, *parts: bytes) -> tuple[dict[int, list[Any]], bytes]:
-        """Return by tag the content of the known fields, and the bytes of the others."""
+        """Return tag → contents of the known fields, and the bytes of the unknown fields."""
         found: dict[int, list[Any]] = {}
         unknown = b""
         tags, blocks = self._tags, self._blocks
@@ -174,7 +174,8 @@ class Message(Generic[T]):
             at, end = 0, len(data)
             while at < end:
                 start = at
-                if data[at] in blocks and data[at + 1] < 128:  # as most are: not one call more
+                # Hot path: most fields are short. `next_field` would cost a call for each.
+                if data[at] in blocks and data[at + 1] < 128:
                     tag, size = data[at], data[at + 1]
                     at += 2 + size
                     if at > end:
@@ -226,7 +227,7 @@ _PLAIN: dict[str, tuple[Callable[[Any], Any], Callable[[int, Any], bytes]]] = {
     "int64": (_whole(64), integer),
     "map": (_text_map, text_map),
 }
-"""How a field of each kind is read and written."""
+"""Kind of a field → functions that read and write it."""
 
 
 def _of_messages(
@@ -260,11 +261,11 @@ def _kind_with_unknown(kind: type) -> type:
     return type(kind.__name__, (kind,), {"unknown": b""})
 
 
-def carrying(value: Plain, unknown: bytes) -> Plain:
-    """Return an equal `value` that has the attribute `unknown`, if there are unknown fields.
+def with_unknown(value: Plain, unknown: bytes) -> Plain:
+    """Return an equal `value` with the attribute `unknown`, if there are unknown fields.
 
-    For the small parts of messages that are tuples, texts or numbers: without unknown fields, which
-    is always, they stay as small as they are.
+    For small parts of messages that are tuples, texts or numbers. They have no place for unknown
+    fields, which are rare: so normal values take no memory for them.
     """
     if not unknown:
         return value
@@ -275,19 +276,20 @@ def carrying(value: Plain, unknown: bytes) -> Plain:
     return cast("Plain", made)
 
 
-def carried(value: object) -> bytes:
-    """Return the unknown fields of `value`, see `carrying`."""
+def unknown_of(value: object) -> bytes:
+    """Return the unknown fields of `value`, see `with_unknown`; empty if it has none."""
     found: bytes = getattr(value, "unknown", b"")
     return found
 
 
 def next_field(data: bytes, at: int) -> tuple[int, bytes | int, int]:
-    """Return tag and value of the field at `at`, and where the next one is.
+    """Return tag and value of the field at `at`, and the offset of the next field.
 
-    The tag is the number times 8 plus the type, the value that of a block or a varint, or b"".
+    The tag is the field number times 8 plus the wire type. The value is the number of a varint, the
+    bytes of a length-delimited field, else b"".
     """
     tag = data[at]
-    if 8 <= tag < 128 and tag & 7 == _BLOCK and data[at + 1] < 128:  # as most are: short
+    if 8 <= tag < 128 and tag & 7 == _BLOCK and data[at + 1] < 128:  # most fields: short
         start = at + 2
         at = start + data[at + 1]
         if at > len(data):
@@ -295,7 +297,7 @@ def next_field(data: bytes, at: int) -> tuple[int, bytes | int, int]:
         return tag, data[start:at], at
     tag, at = _read_varint(data, at, _TAG_BYTES)
     if not 8 <= tag < 2**32:
-        raise ValueError(f"no field has the tag {tag}")
+        raise ValueError(f"{tag} is not a valid tag")
     kind, value = tag & 7, b""
     if kind == _VARINT:
         number, at = _read_varint(data, at, _VARINT_BYTES)
@@ -311,14 +313,17 @@ def next_field(data: bytes, at: int) -> tuple[int, bytes | int, int]:
     elif kind == _GROUP:
         at = _skip_group(data, at, tag)
     else:
-        raise ValueError(f"no field is of the type {kind}")
+        raise ValueError(f"{kind} is not a valid wire type")
     if at > len(data):
         raise ValueError("the last field is cut off")
     return tag, value, at
 
 
 def _skip_group(data: bytes, at: int, tag: int) -> int:
-    """Return where the group ends that began with `tag`: an old form of messages, not in ours."""
+    """Return the offset after the group that began with `tag`.
+
+    Groups are an old form of messages. The kubelet's APIs do not use them.
+    """
     open_groups = [tag >> 3]
     while open_groups:
         tag, after = _read_varint(data, at, _TAG_BYTES)
@@ -327,7 +332,7 @@ def _skip_group(data: bytes, at: int, tag: int) -> int:
         elif tag & 7 != _GROUP_END:
             after = next_field(data, at)[2]
         elif open_groups.pop() != tag >> 3:
-            raise ValueError("a group ends that did not begin")
+            raise ValueError("the end of a group without its begin")
         at = after
     return at
 
@@ -342,4 +347,4 @@ def _read_varint(data: bytes, at: int, most_bytes: int) -> tuple[int, int]:
         value |= (byte & 127) << 7 * position
         if byte < 128:
             return value, at + position + 1
-    raise ValueError(f"a number of more than {most_bytes} bytes")
+    raise ValueError(f"a varint of more than {most_bytes} bytes")

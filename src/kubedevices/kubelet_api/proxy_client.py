@@ -1,6 +1,6 @@
-"""Asks a `kubedevices proxy` what is behind it; for `kubedevices devices` and `explain`.
+"""Asks a `kubedevices proxy` for the plugins behind it; for `kubedevices devices` and `explain`.
 
-The proxy answers on `proxy.sock` in its state directory, for its owner only.
+The proxy listens on `proxy.sock` in its state directory. Only its own user may connect.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 SERVICE = "kubedevices.proxy.v1.Control"
 METHOD = "Plugins"
 DEADLINE = 5.0
-"""Seconds for the whole question: a proxy that does not answer must not delay what others say."""
+"""Seconds for connection and answer: a stuck proxy must not delay the rest of the output."""
 
 _ANSWER_LIMIT = 4 * 1024 * 1024
 
@@ -22,8 +22,8 @@ _ANSWER_LIMIT = 4 * 1024 * 1024
 async def ask_proxy(socket: Path) -> tuple[ProxiedPlugin, ...]:
     """Return the plugins behind the proxy at `socket`.
 
-    There are none where no proxy listens, where it does not answer within `DEADLINE`, where the
-    caller may not ask, and where the answer makes no sense.
+    The result is empty if no proxy listens, if it does not answer within `DEADLINE`, if the caller
+    has no permission, or if the answer is invalid.
     """
     try:
         async with (

@@ -1,6 +1,6 @@
-"""Our objects as gRPC services: a Protocol with values per service, and the methods made of it.
+"""gRPC services from objects: a Protocol for each service, and a function that makes its `Methods`.
 
-Both halves call the `*_methods` functions and give the result to `unix_grpc.GrpcServer`.
+Plugins and the node call the `*_methods` functions and pass the result to `GrpcServer`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -33,17 +33,17 @@ NOTIFY_REGISTRATION_STATUS = "/pluginregistration.Registration/NotifyRegistratio
 T = TypeVar("T")
 JsonObject = dict[str, Any]
 JsonAnswer = JsonObject | bytes
-"""An object, or its JSON where whoever answers has encoded a long one already."""
+"""An object, or its encoded JSON: a handler encodes a long answer itself."""
 
 
 class DevicePluginService(Protocol):
-    """What a plugin serves for one resource."""
+    """The methods of v1beta1.DevicePlugin, which a plugin serves for one resource."""
 
     async def get_device_plugin_options(self) -> PluginOptions:
-        """Say which of the optional calls are wanted."""
+        """Return which optional calls the plugin wants."""
 
     def list_and_watch(self) -> AsyncIterator[bytes]:
-        """Yield the whole list, now and after every change, as `device_list_to_wire` makes it."""
+        """Yield the whole list, now and after each change, encoded by `device_list_to_wire`."""
 
     async def get_preferred_allocation(
         self, request: PreferredAllocationRequest
@@ -51,29 +51,29 @@ class DevicePluginService(Protocol):
         """Choose among available devices."""
 
     async def allocate(self, request: AllocateRequest) -> AllocateResponse:
-        """Say what containers get with their devices."""
+        """Return environment, device files, mounts and so on for containers with devices."""
 
     async def pre_start_container(
         self, request: PreStartContainerRequest
     ) -> PreStartContainerResponse | None:
-        """Prepare devices right before their container starts; None is an empty answer."""
+        """Prepare devices before their container starts; None means an empty response."""
 
 
 class RegistrationService(Protocol):
-    """What a device manager serves on kubelet.sock."""
+    """The method of v1beta1.Registration, which the kubelet serves on kubelet.sock."""
 
     async def register(self, request: RegisterRequest) -> None:
-        """Take a plugin in, or raise what is wrong with it."""
+        """Register a plugin; raises an error to refuse it."""
 
 
 class PluginInfoService(Protocol):
-    """What a plugin serves that is found in the plugin registry directory."""
+    """The methods of pluginregistration.Registration, which the plugin watcher calls."""
 
     async def get_info(self) -> PluginInfo:
-        """Say what is served and where."""
+        """Return the plugin's type, name, socket and versions."""
 
     async def notify_registration_status(self, registered: bool, error: str) -> None:
-        """Learn whether the registration went well."""
+        """Handle the result of the registration."""
 
 
 def _decode(decoder: Callable[[bytes], T], payload: bytes) -> T:
@@ -87,7 +87,10 @@ def device_plugin_methods(
     service: DevicePluginService,
     allocate_at_once: Callable[[AllocateRequest], AllocateResponse | None] = lambda _request: None,
 ) -> Methods:
-    """v1beta1.DevicePlugin; `allocate_at_once` is asked first, for an answer that need not wait."""
+    """Return the methods of v1beta1.DevicePlugin.
+
+    `allocate_at_once` is called first: it returns a response if that needs no await, else None.
+    """
 
     async def options(_payload: bytes) -> bytes:
         return convert.OPTIONS.to_wire(await service.get_device_plugin_options())
@@ -124,7 +127,7 @@ def device_plugin_methods(
 
 
 def registration_methods(service: RegistrationService) -> Methods:
-    """v1beta1.Registration."""
+    """Return the method of v1beta1.Registration."""
 
     async def register(payload: bytes) -> bytes:
         await service.register(_decode(convert.REGISTER_REQUEST.from_wire, payload))
@@ -134,7 +137,7 @@ def registration_methods(service: RegistrationService) -> Methods:
 
 
 def plugin_registration_methods(service: PluginInfoService) -> Methods:
-    """pluginregistration.Registration."""
+    """Return the methods of pluginregistration.Registration."""
 
     async def get_info(_payload: bytes) -> bytes:
         return convert.PLUGIN_INFO.to_wire(await service.get_info())
@@ -151,16 +154,16 @@ def plugin_registration_methods(service: PluginInfoService) -> Methods:
 
 
 def json_to_wire(value: JsonAnswer) -> bytes:
-    """Return a JSON object as one message of our own services."""
+    """Return a JSON object as one message of a JSON service."""
     if isinstance(value, bytes):
         return value
-    from json import dumps  # noqa: PLC0415 - a plugin needs it only beside another instance
+    from json import dumps  # noqa: PLC0415 - a plugin needs it only beside a second instance
 
     return dumps(value, separators=(",", ":")).encode()
 
 
 def json_from_wire(payload: bytes) -> JsonObject:
-    """Return the JSON object in `payload`; raises `ProtocolError`. No bytes are an empty object."""
+    """Return the JSON object in `payload`, {} for no bytes; raises `ProtocolError`."""
     from json import loads  # noqa: PLC0415 - see above
 
     try:
@@ -168,7 +171,7 @@ def json_from_wire(payload: bytes) -> JsonObject:
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"{len(payload)} bytes are not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ProtocolError(f"a JSON object is expected, not {type(value).__name__}")
+        raise ProtocolError(f"expected a JSON object, not {type(value).__name__}")
     return value
 
 
@@ -177,7 +180,7 @@ def json_methods(
     unary: Mapping[str, Callable[[JsonObject], Awaitable[JsonAnswer]]],
     streams: Mapping[str, Callable[[JsonObject], AsyncIterator[JsonAnswer]]],
 ) -> Methods:
-    """Make a service of our own, with JSON objects as messages."""
+    """Return the methods of a service whose messages are JSON objects."""
 
     def unary_method(handler: Callable[[JsonObject], Awaitable[JsonAnswer]]) -> UnaryMethod:
         async def answer(payload: bytes) -> bytes:
