@@ -141,7 +141,7 @@ def test_a_foreign_definition_is_never_touched(
     assert not found.overridden
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert [each.getMessage() for each in warnings] == [
-        f"{KIND}=w0 is defined in {theirs}, which is not ours: left alone"
+        f"{KIND}=w0 is defined in {theirs}, which is not ours: left out of our file"
     ]
 
 
@@ -196,11 +196,12 @@ def test_each_change_of_a_file_is_one_line_of_the_log(
     for devices in ([a_device("w0")], [a_device("w0")], [], []):
         inventory.publish({KIND: devices})
     inventory.remove_dead({"example.com"})
+    old = run / "kubedevices_example.com-old.json"
     assert [each.getMessage() for each in caplog.records] == [
-        f"removed {left}, left behind by a writer that died",
+        f"removed {left}, an unfinished file of a dead process",
         f"wrote the CDI file {run / FILE}",
         f"removed the CDI file {run / FILE}: its devices are gone",
-        f"removed the CDI file {run}/kubedevices_example.com-old.json: no device of today is in it",
+        f"removed the CDI file {old}: none of its devices exists now",
     ]
 
 

@@ -16,6 +16,8 @@ from kubedevices.cdi import CdiDevice, CdiSpec, ContainerEdits, DeviceNode
 from kubedevices.errors import CannotAsk, CdiWriteFailed, InvalidCdiSpec
 from kubedevices.host import cdi_specs
 from kubedevices.host.cdi_specs import read_registry, read_spec_file, write_spec
+from kubedevices.manifests import deployment
+from kubedevices.plugin import cdi_files
 
 EDITS: dict[str, Any] = {"env": ["A=1"]}
 
@@ -111,7 +113,7 @@ def test_the_same_name_in_two_files_of_a_directory_is_dropped(tmp_path: Path) ->
         ("", "it must be an object, not null"),
         ("[1]", "it must be an object, not a list"),
         ("a: b: c", "it is not YAML: mapping values"),
-        ("kind: a/b\nkind: c/d\n", "it is not YAML: a key is there twice"),
+        ("kind: a/b\nkind: c/d\n", "it is not YAML: duplicate key"),
         ('{"kind": "a/b", "kind": "c/d"}', "it is not JSON: the key 'kind' is there twice"),
         ("\x00", "it is not YAML"),
     ],
@@ -370,3 +372,9 @@ def test_a_file_system_without_locks_will_do(
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert write_spec(tmp_path, "x.json", a_spec("d"))
     assert set(read_registry([tmp_path]).devices) == {"v.com/c=d"}
+
+
+def test_copies_of_the_default_directory_are_equal() -> None:
+    """Two packages do not import `cdi_specs`: one saves memory, the other must stay pure."""
+    assert cdi_files.CDI_DIR == cdi_specs.GENERATED_DIRECTORY
+    assert str(cdi_specs.GENERATED_DIRECTORY) == deployment.CDI_DIR

@@ -322,7 +322,7 @@ async def test_without_inotify_the_slow_looks_go_on(
     (record,) = caplog.records
     assert record.getMessage() == (
         "file events are not available ([Errno 24] Too many open files): "
-        "looking every 0.01 s instead"
+        "checking every 0.01 s instead"
     )
     with watch.subscribe(short_dir / "file"):
         await until(lambda: watch.has_events)
@@ -347,7 +347,7 @@ async def test_a_directory_that_cannot_be_watched_is_looked_at(
             change(short_dir / "file")
             await heard(subscription)
     assert [record.getMessage() for record in caplog.records] == [
-        f"cannot watch {short_dir} (No space left on device): looking every 0.01 s instead"
+        f"cannot watch {short_dir} (No space left on device): checking every 0.01 s instead"
     ]
 
 
@@ -379,7 +379,7 @@ async def test_an_idle_watch_wakes_up_for_its_looks_only(
     loop = asyncio.get_running_loop()
     enough = loop.create_future()
     looks = turns = 0
-    look, turn = FileWatch._look_slowly, loop._run_once  # type: ignore[attr-defined]
+    look, turn = FileWatch._poll, loop._run_once  # type: ignore[attr-defined]
 
     def count_look(watch: FileWatch) -> None:
         nonlocal looks
@@ -393,7 +393,7 @@ async def test_an_idle_watch_wakes_up_for_its_looks_only(
         turns += 1
         turn()
 
-    monkeypatch.setattr(FileWatch, "_look_slowly", count_look)
+    monkeypatch.setattr(FileWatch, "_poll", count_look)
     monkeypatch.setattr(loop, "_run_once", count_turn)
     with FileWatch(interval=0.05) as watch, watch.subscribe(short_dir / "file"):
         await enough

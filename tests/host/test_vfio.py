@@ -48,7 +48,7 @@ def test_without_an_iommu_the_file_has_another_name(sys: Path, dev: Path) -> Non
 @pytest.mark.parametrize(
     ("address", "reason"),
     [
-        ("0000:ff:00.0", "there is no such device"),
+        ("0000:ff:00.0", "this device does not exist"),
         ("0000:01:00.0", "in no IOMMU group"),
         (ADDRESS, "bind every function of the group to vfio-pci: 0000:3b:10.0, 0000:3b:10.1"),
     ],

@@ -47,18 +47,18 @@ def apply_edits(config: dict[str, Any], edits: ContainerEdits, look: Look) -> di
     for node in edits.device_nodes:
         _add_device(result, node, look)
     for device in edits.net_devices:
-        names = _under(result, "linux", "netDevices", {})
+        names = _member(result, "linux", "netDevices", {})
         names[device.host_interface_name] = {"name": device.name}
     for mount in edits.mounts:
         _add_mount(result, mount)
     if edits.mounts:
         result["mounts"].sort(key=lambda each: _depth(each["destination"]))
     for hook in edits.hooks:
-        _under(result, "hooks", hook.hook_name, []).append(_hook_to_oci(hook))
+        _member(result, "hooks", hook.hook_name, []).append(_hook_to_oci(hook))
     if edits.intel_rdt is not None:
-        _part(result, "linux")["intelRdt"] = _rdt_to_oci(edits.intel_rdt)
+        _object(result, "linux")["intelRdt"] = _rdt_to_oci(edits.intel_rdt)
     for gid in edits.additional_gids:
-        gids = _under(_part(result, "process"), "user", "additionalGids", [])
+        gids = _member(_object(result, "process"), "user", "additionalGids", [])
         if gid and gid not in gids:
             gids.append(gid)
     return result
@@ -66,7 +66,7 @@ def apply_edits(config: dict[str, Any], edits: ContainerEdits, look: Look) -> di
 
 def set_env(config: dict[str, Any], text: str) -> None:
     """Put `NAME=value` in the place of an older value of NAME, or at the end."""
-    env = _under(config, "process", "env", [])
+    env = _member(config, "process", "env", [])
     name = text.partition("=")[0] + "="
     places = [i for i, old in enumerate(env) if old.startswith(name)]
     if not places:
@@ -83,7 +83,7 @@ def _add_device(config: dict[str, Any], node: DeviceNode, look: Look) -> None:
     for key in ("uid", "gid"):
         if key not in device and user.get(key, 0) > 0:
             device[key] = user[key]
-    devices = _under(config, "linux", "devices", [])
+    devices = _member(config, "linux", "devices", [])
     devices[:] = [old for old in devices if old["path"] != node.path]
     devices.append(device)
     if device["type"] in ("b", "c"):
@@ -94,11 +94,11 @@ def _add_device(config: dict[str, Any], node: DeviceNode, look: Look) -> None:
             "minor": device["minor"],
             "access": node.permissions or "rwm",
         }
-        _under(_part(config, "linux"), "resources", "devices", []).append(rule)
+        _member(_object(config, "linux"), "resources", "devices", []).append(rule)
 
 
 def _device_to_oci(node: DeviceNode, look: Look) -> dict[str, Any]:
-    seen = _look(node, look)
+    seen = _host_file(node, look)
     device: dict[str, Any] = {"path": node.path, "type": node.type or (seen.type if seen else "")}
     if device["type"] != "p":
         use_host = seen is not None and not node.major
@@ -109,7 +109,7 @@ def _device_to_oci(node: DeviceNode, look: Look) -> dict[str, Any]:
     return device | {key: value for key, value in optional.items() if value is not None}
 
 
-def _look(node: DeviceNode, look: Look) -> DeviceFile | None:
+def _host_file(node: DeviceNode, look: Look) -> DeviceFile | None:
     """Ask the host; it must answer unless the edit says everything by itself."""
     says_everything = bool(node.type) and (bool(node.major) or node.type == "p")
     path = node.host_path or node.path
@@ -161,7 +161,7 @@ def _rdt_to_oci(rdt: IntelRdt) -> dict[str, Any]:
     }
 
 
-def _part(config: dict[str, Any], key: str) -> dict[str, Any]:
+def _object(config: dict[str, Any], key: str) -> dict[str, Any]:
     """Return the object under `key`, made where it is absent or null."""
     if config.get(key) is None:
         config[key] = {}
@@ -169,9 +169,9 @@ def _part(config: dict[str, Any], key: str) -> dict[str, Any]:
     return part
 
 
-def _under(config: dict[str, Any], outer: str, inner: str, empty: Any) -> Any:
+def _member(config: dict[str, Any], outer: str, inner: str, empty: Any) -> Any:
     """Return `config[outer][inner]`, made of `empty` where it is absent or null."""
-    above = _part(config, outer)
+    above = _object(config, outer)
     if above.get(inner) is None:
         above[inner] = empty
     return above[inner]

@@ -31,7 +31,7 @@ def from_dict(data: Any, *, file: str = "", strict: bool = True) -> CdiSpec:
 
     `strict=False` passes over unknown keys: for showing what a newer file means.
     """
-    reader = _Reader(strict)
+    reader = _SpecReader(strict)
     spec = reader.value(CdiSpec, data, "")
     if reader.problems:
         raise InvalidCdiSpec(file, reader.problems)
@@ -65,7 +65,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-class _Reader:
+class _SpecReader:
     """Collects problems while it walks, so that one look shows all of them."""
 
     def __init__(self, strict: bool) -> None:
@@ -75,7 +75,7 @@ class _Reader:
     def value(self, cls: type, data: Any, pointer: str) -> Any:
         """Return an instance of `cls`; what cannot be read keeps its default."""
         if not isinstance(data, dict):
-            self._complain(pointer, f"it must be an object, not {_name_of(data)}")
+            self._add_problem(pointer, f"it must be an object, not {_name_of(data)}")
             return cls()
         known = {each.key: each for each in json_fields(cls)}
         given: dict[str, Any] = {}
@@ -91,9 +91,9 @@ class _Reader:
         if not self._strict:
             return
         if key in _DROPPED:
-            self._complain(place, "CDI 1.1.0 dropped this key, its readers refuse the file")
+            self._add_problem(place, "CDI 1.1.0 dropped this key, its readers refuse the file")
             return
-        self._complain(place, f"unknown key{did_you_mean(str(key), known)}")
+        self._add_problem(place, f"unknown key{did_you_mean(str(key), known)}")
 
     def _content(self, each: JsonField, content: Any, place: str) -> Any:
         shape, of = each.shape, each.of
@@ -106,17 +106,17 @@ class _Reader:
         item_shape = _ITEMS.get(shape)
         if item_shape and isinstance(content, list):
             return tuple(
-                self._one(item_shape, item, f"{place}/{i}") for i, item in enumerate(content)
+                self._scalar(item_shape, item, f"{place}/{i}") for i, item in enumerate(content)
             )
-        return self._one(shape, content, place)
+        return self._scalar(shape, content, place)
 
     def _texts_by_key(self, content: dict[Any, Any], place: str) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (str(key), self._one(JsonType.TEXT, text, f"{place}/{_escape(str(key))}"))
+            (str(key), self._scalar(JsonType.TEXT, text, f"{place}/{_escape(str(key))}"))
             for key, text in content.items()
         )
 
-    def _one(self, shape: JsonType, content: Any, place: str) -> Any:
+    def _scalar(self, shape: JsonType, content: Any, place: str) -> Any:
         number = isinstance(content, int) and not isinstance(content, bool)
         if (
             (shape is JsonType.TEXT and isinstance(content, str))
@@ -125,10 +125,10 @@ class _Reader:
             or (shape is JsonType.UNSIGNED and number and 0 <= content < _UINT32)
         ):
             return content
-        self._complain(place, f"it must be {shape.value}, not {_name_of(content)}")
+        self._add_problem(place, f"it must be {shape.value}, not {_name_of(content)}")
         return _EMPTY.get(shape)
 
-    def _complain(self, pointer: str, problem: str) -> None:
+    def _add_problem(self, pointer: str, problem: str) -> None:
         self.problems.append(CdiProblem(pointer, problem))
 
 

@@ -72,7 +72,7 @@ def _json_field(attribute: str, annotation: Any) -> JsonField:
     return JsonField(attribute, key, JsonType.OBJECT, inner[0] if inner else annotation)
 
 
-class _Value:
+class _CdiValue:
     """Lists given by a caller become tuples, so that values are frozen throughout."""
 
     __slots__ = ()
@@ -88,7 +88,7 @@ class _Value:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceNode(_Value):
+class DeviceNode(_CdiValue):
     """A device file; `path` is the container's, `host_path` the host's where it differs."""
 
     path: str = ""
@@ -103,7 +103,7 @@ class DeviceNode(_Value):
 
 
 @dataclass(frozen=True, slots=True)
-class NetDevice(_Value):
+class NetDevice(_CdiValue):
     """A network interface of the host, and what the container calls it."""
 
     host_interface_name: str = ""
@@ -111,7 +111,7 @@ class NetDevice(_Value):
 
 
 @dataclass(frozen=True, slots=True)
-class CdiMount(_Value):
+class CdiMount(_CdiValue):
     """A mount; `options` must say `bind` or `rbind`, or a runtime looks for a file system."""
 
     host_path: str = ""
@@ -121,7 +121,7 @@ class CdiMount(_Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Hook(_Value):
+class Hook(_CdiValue):
     """A program that the runtime starts at one of the six stages of a container."""
 
     hook_name: str = ""
@@ -132,7 +132,7 @@ class Hook(_Value):
 
 
 @dataclass(frozen=True, slots=True)
-class IntelRdt(_Value):
+class IntelRdt(_CdiValue):
     """Cache and memory bandwidth shares, as runc takes them."""
 
     clos_id: str = ""
@@ -143,7 +143,7 @@ class IntelRdt(_Value):
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerEdits(_Value):
+class ContainerEdits(_CdiValue):
     """What is added to a container."""
 
     env: Texts = ()
@@ -173,7 +173,7 @@ class ContainerEdits(_Value):
 
 
 @dataclass(frozen=True, slots=True)
-class CdiDevice(_Value):
+class CdiDevice(_CdiValue):
     """One device of a kind and what a container that asks for it gets."""
 
     name: str = ""
@@ -182,7 +182,7 @@ class CdiDevice(_Value):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CdiSpec(_Value):
+class CdiSpec(_CdiValue):
     """The content of one CDI file; an empty `version` becomes the lowest possible when written."""
 
     version: str = ""
@@ -216,7 +216,7 @@ def to_dict(value: Any) -> dict[str, Any]:
     return result
 
 
-class _HasNode(Protocol):
+class _DeviceSpecLike(Protocol):
     """A device file as the device plugin API describes it."""
 
     @property
@@ -227,7 +227,7 @@ class _HasNode(Protocol):
     def permissions(self) -> str: ...
 
 
-class _HasMount(Protocol):
+class _MountLike(Protocol):
     """A mount as the device plugin API describes it."""
 
     @property
@@ -241,8 +241,8 @@ class _HasMount(Protocol):
 def edits_of(
     *,
     env: Iterable[tuple[str, str]] = (),
-    devices: Iterable[_HasNode] = (),
-    mounts: Iterable[_HasMount] = (),
+    devices: Iterable[_DeviceSpecLike] = (),
+    mounts: Iterable[_MountLike] = (),
 ) -> ContainerEdits:
     """Say in CDI what a device plugin's answer says; annotations have no place there.
 
@@ -257,7 +257,7 @@ def edits_of(
     )
 
 
-def _node(device: _HasNode) -> DeviceNode:
+def _node(device: _DeviceSpecLike) -> DeviceNode:
     path = device.container_path or device.host_path
     host_path = "" if device.host_path == path else device.host_path
     return DeviceNode(path, host_path, permissions=device.permissions)

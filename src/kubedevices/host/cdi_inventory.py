@@ -1,9 +1,9 @@
-"""The CDI files of a plugin: one per kind, always saying what the device tree says. Blocking.
+"""Keeps the CDI files of a plugin equal to its device tree: one file per kind. Blocking.
 
-The plugin framework calls `publish` with every new device tree before it reports the list,
-`remove_dead` once after the first complete scan, and `ensure` before an Allocate answer that names
-CDI devices. There is nothing to call at the end: containers that run, or are started again, still
-refer to the names, so files stay when a plugin stops.
+`cdi_specs.file_name` defines the names of the files. The plugin framework calls `publish` with each
+new device tree before it reports the list, `remove_dead` once after the first complete scan, and
+`ensure` before an Allocate response that names CDI devices. The files stay when a plugin stops,
+because containers that run, or that start again, still refer to their devices.
 
 All methods may be called from several threads.
 """
@@ -28,23 +28,24 @@ _Identity = tuple[int, int, int]
 
 
 @dataclass
-class _Kind:
-    """The state of one kind, and its file."""
+class _KindFile:
+    """Our file of one CDI kind (`vendor/class`) and its wanted content."""
 
     path: Path
     devices: tuple[CdiDevice, ...] = ()
-    foreign: frozenset[str] = frozenset()
-    text: str = ""  # empty: there is nothing of ours to say
-    identity: _Identity | None = None
-    claim: int | None = None  # our open file, locked for as long as we live
+    foreign: frozenset[str] = frozenset()  # names of devices that another program's file defines
+    text: str = ""  # empty: the file must not exist
+    identity: _Identity | None = None  # of the file that we wrote last
+    lock: int | None = None  # descriptor with a lock that shows that this process is alive
     failure: CdiWriteFailed | None = None
 
 
 class CdiInventory:
-    """Keeps our files in `directory`; definitions of others there and in `read_also` win.
+    """Writes our files into `directory`.
 
-    `on_error="log"` lets a container start without its CDI devices when a file cannot be written;
-    the default refuses to allocate.
+    Definitions in files of other programs win, there and in `read_also`: we leave these devices out
+    of our file. If a file cannot be written, `ensure` raises an error, so that Allocate fails. With
+    `on_error="log"` the container starts without its CDI devices.
     """
 
     def __init__(
@@ -57,30 +58,29 @@ class CdiInventory:
         self._directory = directory
         self._directories = tuple(dict.fromkeys((*read_also, directory)))
         self._on_error = on_error
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds: dict[str, _KindFile] = {}
         self._foreign_files: dict[Path, tuple[_Identity, SpecFile]] = {}
         self._warned: set[str] = set()
-        self._is_clean = False
+        self._leftovers_removed = False
         self._lock = threading.Lock()
 
     @property
     def failures(self) -> Mapping[str, CdiWriteFailed]:
-        """By kind, why its file could not be written last time."""
+        """Kind → the error of the last try to write its file."""
         with self._lock:
             return {name: kind.failure for name, kind in self._kinds.items() if kind.failure}
 
     def publish(self, devices: Mapping[str, Iterable[CdiDevice]]) -> None:
-        """Make the files say that these are our devices, by kind; a kind left out is withdrawn.
+        """Write the files for `devices`, which maps kind → devices; remove files of other kinds.
 
-        Raises `InvalidCdiSpec` for devices that no reader would take, before anything is written.
-        A file that cannot be written is logged and tried again by `ensure`.
+        Raises `InvalidCdiSpec` for devices that runtimes would refuse, before it writes anything.
+        If a file cannot be written, logs it; `ensure` tries again.
         """
         wanted = {
             kind: tuple(sorted(members, key=lambda each: natural_key(each.name)))
             for kind, members in devices.items()
         }
-        # Made before the lock is taken: an Allocate that waits in `ensure` must not wait for long
-        # lists.
+        # Encoded before we take the lock: an Allocate in `ensure` must not wait for long lists.
         texts = {
             kind: cdi_specs.text_of(CdiSpec(kind=kind, devices=members), kind)
             for kind, members in wanted.items()
@@ -96,7 +96,7 @@ class CdiInventory:
                     del self._kinds[kind]
 
     def defined(self, kind: str) -> tuple[CdiDevice, ...]:
-        """Return what was published last of `kind`, be it in an earlier life."""
+        """Return the devices of `kind` that were published last, also by an earlier process."""
         with self._lock:
             known = self._kinds.get(kind)
             path = self._choose_path(kind) if known is None else known.path
@@ -106,10 +106,10 @@ class CdiInventory:
         return spec.devices if spec is not None and spec.kind == kind else ()
 
     def ensure(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Make sure that our files define `names` now; return those a container may be given.
+        """Make sure that our files define `names`; return the names that a container may get.
 
-        Names of kinds that are not ours pass unchecked. Raises `CdiWriteFailed` or, with
-        `on_error="log"`, leaves out the names that could not be written.
+        Names of other kinds are returned unchecked. If a file cannot be written, raises
+        `CdiWriteFailed` or, with `on_error="log"`, leaves out its names.
         """
         wanted = tuple(names)
         kinds = {name: CdiName.parse(name).kind for name in wanted}
@@ -127,10 +127,10 @@ class CdiInventory:
             return tuple(name for name in wanted if kinds[name] not in failed or name in foreign)
 
     def remove_dead(self, vendors: Collection[str]) -> tuple[Path, ...]:
-        """Remove files of ours from an earlier life that define no device of today.
+        """Remove our files that an earlier process wrote and that define no published device.
 
-        Only kinds of `vendors` are looked at, the domains this process serves. What another
-        process that lives has published is not dead: it holds a lock on its file.
+        Only for kinds of `vendors`, the domains that this process serves. A file of another
+        running process stays: that process holds a lock on it.
         """
         with self._lock:
             live = {kind.path for kind in self._kinds.values()}
@@ -139,15 +139,15 @@ class CdiInventory:
                 for path in cdi_specs.our_files(self._directory)
                 if path not in live
                 and _belongs_to(path, vendors)
-                and not untrusted_files.is_claimed(path)
+                and not untrusted_files.is_locked(path)
             ]
             return tuple(path for path in dead if self._remove(path))
 
     def close(self) -> None:
-        """Give up the locks; the files stay."""
+        """Release the locks; the files stay."""
         with self._lock:
             for kind in self._kinds.values():
-                _release(kind)
+                _unlock_file(kind)
 
     # ------------------------------------------------------------ one kind
 
@@ -158,12 +158,12 @@ class CdiInventory:
         foreign: Mapping[str, str],
         text_of_all: str = "",
     ) -> None:
-        """Bring the file of one kind up to date; `text_of_all` spares making it, if it is known."""
+        """Update the file of one kind; `text_of_all` is the text for all `devices`, if known."""
         kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[name] = _Kind(self._choose_path(name))
+            kind = self._kinds[name] = _KindFile(self._choose_path(name))
         theirs = frozenset(each.name for each in devices if f"{name}={each.name}" in foreign)
-        self._warn_of(name, theirs, foreign)
+        self._warn_of_foreign(name, theirs, foreign)
         if (devices, theirs) != (kind.devices, kind.foreign):
             ours = tuple(each for each in devices if each.name not in theirs)
             known = text_of_all if ours == devices else ""
@@ -171,7 +171,7 @@ class CdiInventory:
             kind.text = known or (cdi_specs.text_of(spec, str(kind.path)) if ours else "")
             kind.devices, kind.foreign, kind.identity = devices, theirs, None
         try:
-            self._bring_to_disk(kind)
+            self._write_or_remove(kind)
         except CdiWriteFailed as error:
             if str(error) != str(kind.failure):
                 _log.error("%s", error)
@@ -179,20 +179,20 @@ class CdiInventory:
         else:
             kind.failure = None
 
-    def _bring_to_disk(self, kind: _Kind) -> None:
+    def _write_or_remove(self, kind: _KindFile) -> None:
         if not kind.text:
-            _release(kind)
+            _unlock_file(kind)
             if cdi_specs.remove_file(kind.path):
                 _log.info("removed the CDI file %s: its devices are gone", kind.path)
-        # Looked at each time: the directory is mostly a tmpfs, and others may clear it.
+        # Checked each time: the directory is usually a tmpfs, and another program may clear it.
         elif kind.identity is None or _identity_of(kind.path, follow=False) != kind.identity:
             if cdi_specs.write_text(kind.path, kind.text):
                 _log.info("wrote the CDI file %s", kind.path)
             kind.identity = _identity_of(kind.path, follow=False)
-            _claim(kind)
+            _lock_file(kind)
 
     def _choose_path(self, kind: str) -> Path:
-        """Return the file of `kind`; another name if the usual file is about another kind."""
+        """Return the path for `kind`: the second name if another kind uses the first one."""
         plain, other = (self._directory / name for name in cdi_specs.permanent_names(kind))
         taken = {each.path for each in self._kinds.values()}
         if other.exists() or plain in taken:
@@ -201,10 +201,10 @@ class CdiInventory:
         return other if holds not in ("", kind) else plain
 
     def _remove_leftovers(self) -> None:
-        if not self._is_clean:
-            self._is_clean = True
+        if not self._leftovers_removed:
+            self._leftovers_removed = True
             for path in cdi_specs.remove_leftovers(self._directory):
-                _log.info("removed %s, left behind by a writer that died", path)
+                _log.info("removed %s, an unfinished file of a dead process", path)
 
     def _remove(self, path: Path) -> bool:
         try:
@@ -213,13 +213,13 @@ class CdiInventory:
             _log.warning("%s", error)
             return False
         if removed:
-            _log.info("removed the CDI file %s: no device of today is in it", path)
+            _log.info("removed the CDI file %s: none of its devices exists now", path)
         return removed
 
-    # ------------------------------------------------------------ definitions of others
+    # ------------------------------------------------------------ files of other programs
 
     def _foreign_names(self) -> dict[str, str]:
-        """Return the names that files of others define, with the path of one of them."""
+        """Return name → path for all devices that files of other programs define."""
         names: dict[str, str] = {}
         seen: dict[Path, tuple[_Identity, SpecFile]] = {}
         for path in self._foreign_paths():
@@ -241,22 +241,26 @@ class CdiInventory:
         return [
             path
             for directory in self._directories
-            for path in _list(directory)
+            for path in _entries(directory)
             if path.suffix in (".json", ".yaml") and not path.name.startswith(cdi_specs.PREFIX)
         ]
 
-    def _warn_of(self, kind: str, devices: Collection[str], foreign: Mapping[str, str]) -> None:
+    def _warn_of_foreign(
+        self, kind: str, devices: Collection[str], foreign: Mapping[str, str]
+    ) -> None:
         for device in sorted(devices, key=natural_key):
             name = f"{kind}={device}"
             if name not in self._warned:
                 self._warned.add(name)
                 _log.warning(
-                    "%s is defined in %s, which is not ours: left alone", name, foreign[name]
+                    "%s is defined in %s, which is not ours: left out of our file",
+                    name,
+                    foreign[name],
                 )
 
 
 def _belongs_to(path: Path, vendors: Collection[str]) -> bool:
-    """Whether a file is about a kind of these vendors; a broken file is judged by its name."""
+    """Whether a file is of a kind of these vendors; for an invalid file its name decides."""
     kind = cdi_specs.read_spec_file(path).kind
     if not kind:
         return any(path.name.startswith(f"{cdi_specs.PREFIX}{vendor}-") for vendor in vendors)
@@ -264,25 +268,25 @@ def _belongs_to(path: Path, vendors: Collection[str]) -> bool:
     return vendor in vendors and path.name in cdi_specs.permanent_names(kind)
 
 
-def _claim(kind: _Kind) -> None:
-    """Hold a lock on the file until we write another one or die; readers do not notice it."""
-    _release(kind)
+def _lock_file(kind: _KindFile) -> None:
+    """Hold a lock on the file until we replace it or the process ends; readers do not notice it."""
+    _unlock_file(kind)
     try:
-        kind.claim = untrusted_files.open_regular(kind.path)
-        # Shared, so that two processes with one kind can both hold it; `is_claimed` tries an
+        kind.lock = untrusted_files.open_regular(kind.path)
+        # Shared, so that two processes with the same kind can both hold it. `is_locked` tries an
         # exclusive lock.
-        fcntl.flock(kind.claim, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(kind.lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        _release(kind)  # a file system without locks: then every file looks dead to others
+        _unlock_file(kind)  # a file system without locks: other processes take the file for dead
 
 
-def _release(kind: _Kind) -> None:
-    if kind.claim is not None:
-        os.close(kind.claim)
-        kind.claim = None
+def _unlock_file(kind: _KindFile) -> None:
+    if kind.lock is not None:
+        os.close(kind.lock)
+        kind.lock = None
 
 
-def _list(directory: Path) -> list[Path]:
+def _entries(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
     except OSError:
@@ -290,7 +294,7 @@ def _list(directory: Path) -> list[Path]:
 
 
 def _identity_of(path: Path, *, follow: bool = True) -> _Identity | None:
-    """Return what changes with every replacement: inodes alone are used again at once."""
+    """Return device, inode and change time; a file system may reuse the inode number alone."""
     try:
         status = path.stat(follow_symlinks=follow)
     except OSError:

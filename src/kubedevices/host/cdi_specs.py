@@ -1,7 +1,7 @@
-"""CDI files on this host: read all of them, write one safely. Blocking file access.
+"""The CDI files of this host: read all of them, write one safely. Blocking file access.
 
-What the files mean is decided in `kubedevices.cdi`; who keeps ours up to date is
-`host.cdi_inventory`. The directories must be the host's: a plugin in a container mounts them.
+`kubedevices.cdi` interprets the content. `host.cdi_inventory` keeps our files up to date. The
+directories must be the host's: a plugin in a container mounts them.
 """
 
 import contextlib
@@ -29,20 +29,23 @@ from kubedevices.host import untrusted_files
 STATIC_DIRECTORY = Path("/etc/cdi")
 GENERATED_DIRECTORY = Path("/var/run/cdi")
 DIRECTORIES = (STATIC_DIRECTORY, GENERATED_DIRECTORY)
-"""Where runtimes look by default; a later directory overrides an earlier one."""
+"""Where runtimes look by default; a later directory overrides an earlier one.
+
+`plugin.cdi_files` and `manifests.deployment` have a copy: they do not import this module.
+"""
 
 PREFIX = "kubedevices_"
-"""Files that begin so are ours; nobody else's file is ever touched."""
+"""Our file names begin with this. We never change a file with another name."""
 
 _SIZE_LIMIT = 64 * 2**20
-_NAME_LIMIT = 200  # of the 255 bytes a file name may have: room for an ID and a temporary ending
+_NAME_LIMIT = 200  # of 255 bytes: `untrusted_files.replace` adds to the name
 
 
 # ---------------------------------------------------------------- reading
 
 
 def read_registry(directories: Sequence[Path] = DIRECTORIES) -> CdiRegistry:
-    """Read the directories as runtimes do: later ones override, a bad file harms only itself."""
+    """Read the directories as runtimes do: later ones override; an invalid file is left out."""
     files: list[SpecFile] = []
     ignored: list[str] = []
     errors: dict[str, str] = {}
@@ -51,7 +54,7 @@ def read_registry(directories: Sequence[Path] = DIRECTORIES) -> CdiRegistry:
             entries = _entries(directory)
         except OSError as error:
             errors[str(directory)] = error.strerror or str(error)
-            break  # as the runtimes' library: directories behind a broken one are not read
+            break  # as the runtimes' library does: it does not read the directories after it
         for path in entries:
             if path.suffix in (".json", ".yaml"):
                 files.append(read_spec_file(path, priority))
@@ -61,10 +64,10 @@ def read_registry(directories: Sequence[Path] = DIRECTORIES) -> CdiRegistry:
 
 
 def _entries(directory: Path) -> list[Path]:
-    """Return the files in `directory`, none when it is missing."""
+    """Return the files in `directory`, none if it does not exist."""
     try:
         if directory.is_symlink():
-            # The library walks the tree without following links, so it sees a single file here.
+            # The library does not follow links when it walks the tree: it sees a file here.
             raise OSError(errno.ENOTDIR, "a symbolic link, which runtimes do not follow")
         return sorted(path for path in directory.iterdir() if not _is_directory(path))
     except FileNotFoundError:
@@ -76,12 +79,12 @@ def _is_directory(path: Path) -> bool:
 
 
 def read_spec_file(path: Path, priority: int = 0) -> SpecFile:
-    """Read one file; what is wrong with it is in the result."""
+    """Read one file; the result contains the problems of an invalid file."""
     mode, kind = None, ""
     problems: tuple[CdiProblem, ...]
     try:
         mode = path.stat().st_mode
-        # Links are followed, as runtimes do.
+        # Follow links, as runtimes do.
         content = untrusted_files.read_bytes(path, limit=_SIZE_LIMIT, follow_links=True)
         data = load_text(content.decode(), str(path))
         kind = _kind_claimed_by(data)
@@ -104,7 +107,7 @@ def _kind_claimed_by(data: Any) -> str:
 
 
 def load_text(text: str, file: str = "") -> Any:
-    """Return the data of a file: every reader takes JSON and YAML under either ending."""
+    """Return the data of a JSON or YAML text; runtimes read both, under `.json` and `.yaml`."""
     if not text.lstrip().startswith("{"):
         return _load_yaml(text, file)
     try:
@@ -112,22 +115,22 @@ def load_text(text: str, file: str = "") -> Any:
     except InvalidCdiSpec as error:
         with contextlib.suppress(InvalidCdiSpec):
             return _load_yaml(text, file)
-        raise error from None  # it looked like JSON: its message helps more
+        raise error from None  # the text began like JSON: the error of JSON helps more
 
 
 def _load_yaml(text: str, file: str) -> Any:
-    import yaml  # noqa: PLC0415  # 2 MB that only readers of foreign files need
+    import yaml  # noqa: PLC0415  # takes 2 MB; our own files are JSON
 
     try:
         return yaml.load(text, _strict_loader())  # a safe loader
-    except Exception as error:  # the parser stumbles over `0x_` and `!!bool perhaps` in its own way
+    except Exception as error:  # for `0x_` or `!!bool perhaps` not a YAMLError, but ValueError etc.
         problem = " ".join(str(error).split()) or type(error).__name__
         raise InvalidCdiSpec(file, [CdiProblem("", f"it is not YAML: {problem}")]) from None
 
 
 @cache
 def _strict_loader() -> Any:
-    """Make a loader that refuses a key twice and leaves dates the texts they are in JSON."""
+    """Return a loader that refuses duplicate keys and reads dates as texts, as JSON has them."""
     import yaml  # noqa: PLC0415
 
     parent: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -137,7 +140,7 @@ def _strict_loader() -> Any:
             mapping = super().construct_mapping(node, deep=deep)
             if len(mapping) != len(node.value):
                 raise yaml.constructor.ConstructorError(
-                    None, None, "a key is there twice", node.start_mark
+                    None, None, "duplicate key", node.start_mark
                 )
             return mapping
 
@@ -152,9 +155,10 @@ def _strict_loader() -> Any:
 
 
 def file_name(kind: str, transient_id: str = "") -> str:
-    """Return the name of our file of `kind`; with an ID that of a file with a shorter life.
+    """Return the name of our CDI file of `kind`, `kubedevices_<vendor>-<class>.json`.
 
-    Readers give no meaning to names. A name that would be too long is cut and gets a hash.
+    With `transient_id`: of a file for one claim, `kubedevices_<vendor>-<class>_<id>.json`. For
+    readers the name has no meaning. A name that would be too long is cut and gets a hash.
     """
     name = PREFIX + kind.replace("/", "-")
     if transient_id:
@@ -165,9 +169,9 @@ def file_name(kind: str, transient_id: str = "") -> str:
 
 
 def permanent_names(kind: str) -> tuple[str, str]:
-    """Return the file name for the devices of `kind`, and the one to use where it is taken.
+    """Return the file name for the devices of `kind`, and the name to use if the first is taken.
 
-    `a-b/c` and `a/b-c` would share the first.
+    The kinds `a-b/c` and `a/b-c` have the same first name.
     """
     name = file_name(kind)
     return name, f"{name.removesuffix('.json')}-{_short_hash(kind)}.json"
@@ -178,24 +182,25 @@ def _short_hash(text: str) -> str:
 
 
 def text_of(spec: CdiSpec, file: str = "") -> str:
-    """Return the text to write: strictly valid, in the lowest version that can say it."""
+    """Return the text of a file with the lowest possible version; raises `InvalidCdiSpec`."""
     spec = with_minimum_version(spec)
     validate(spec, strict=True, file=file)
     return to_json(spec)
 
 
 def write_spec(directory: Path, name: str, spec: CdiSpec, *, overwrite: bool = True) -> bool:
-    """Write `spec` so that readers see the old file or the new one; False if it was the same.
+    """Write `spec`; readers see the old or the new file. Return False if the content was equal.
 
-    Equal content is not written again, since every write wakes every reader of the host. Raises
-    `InvalidCdiSpec`, or `CdiWriteFailed`, also when the file is there and must not be replaced.
+    Equal content is not written again, because a write makes every runtime read the directory
+    again. Raises `InvalidCdiSpec`, or `CdiWriteFailed`, also if the file exists and `overwrite` is
+    False.
     """
     path = directory / name
     return write_text(path, text_of(spec, str(path)), overwrite=overwrite)
 
 
 def write_text(path: Path, text: str, *, overwrite: bool = True) -> bool:
-    """Do the same with text that was made by `text_of`."""
+    """Do the same as `write_spec` with a text from `text_of`."""
     data = text.encode()
     try:
         if overwrite and _has_content(path, data):
@@ -203,7 +208,7 @@ def write_text(path: Path, text: str, *, overwrite: bool = True) -> bool:
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             _open_to_all(path.parent)
-        # Engines without root read it too.
+        # Readable for all: engines without root read it too.
         untrusted_files.replace(path, data, mode=0o644, overwrite=overwrite)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
@@ -211,18 +216,18 @@ def write_text(path: Path, text: str, *, overwrite: bool = True) -> bool:
 
 
 def _open_to_all(directory: Path) -> None:
-    """Let engines without root enter, whatever our umask is."""
-    made = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    """Let engines without root enter the new directory, for any umask."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        os.fchmod(made, 0o755)
+        os.fchmod(opened, 0o755)
     finally:
-        os.close(made)
+        os.close(opened)
 
 
 def _has_content(path: Path, data: bytes) -> bool:
     try:
         return untrusted_files.read_bytes(path, limit=len(data)) == data
-    except OSError:  # whatever it is, it is not ours
+    except OSError:  # no file, larger, or not a regular file
         return False
 
 
@@ -230,7 +235,7 @@ def _has_content(path: Path, data: bytes) -> bool:
 
 
 def remove_file(path: Path) -> bool:
-    """Remove one of our files; False if it was not there. Raises `CdiWriteFailed`."""
+    """Remove one of our files; return False if it did not exist. Raises `CdiWriteFailed`."""
     try:
         path.unlink()
     except FileNotFoundError:
@@ -241,20 +246,20 @@ def remove_file(path: Path) -> bool:
 
 
 def our_files(directory: Path) -> Iterator[Path]:
-    """Give every CDI file of ours in `directory`."""
+    """Yield all our CDI files in `directory`."""
     with contextlib.suppress(FileNotFoundError):
         yield from sorted(directory.glob(f"{PREFIX}*.json"))
 
 
 def remove_leftovers(directory: Path) -> tuple[Path, ...]:
-    """Remove temporary files of a writer of ours that died between write and rename."""
+    """Remove our temporary files whose process died between write and rename; return them."""
     return untrusted_files.remove_leftovers(directory, PREFIX)
 
 
 def remove_transient(directory: Path, kind: str, keep: Collection[str] = ()) -> tuple[Path, ...]:
-    """Remove our transient files of `kind` whose IDs are not among `keep`.
+    """Remove our transient files of `kind` whose IDs are not in `keep`; return them.
 
-    A file belongs to a kind by its content: names alone are ambiguous.
+    The content of a file says its kind, because file names are ambiguous.
     """
     kept = {*permanent_names(kind), *(file_name(kind, each) for each in keep)}
     return tuple(

@@ -1,8 +1,7 @@
-"""Device files: their numbers, their links in /dev/char, and those below a directory of /sys.
+"""Device files: their numbers, their links in /dev/char, and all device files of one device.
 
-Blocking file access. Paths are the host's (`/dev/...`); `dev_root` says where that directory is for
-us, so that a test or a container with the host's /dev elsewhere can look. Not for NUMA nodes, which
-`host.sysfs` finds.
+Blocking file access. Paths are the host's (`/dev/...`). `dev_root` is where we see the host's /dev:
+elsewhere in a test, or in a container that mounts it. `host.sysfs` finds NUMA nodes.
 """
 
 import os
@@ -22,8 +21,8 @@ def read_device_file(
 ) -> DeviceFile:
     """Return type, numbers, mode and owner; raises `NotADeviceFile`.
 
-    `follow=False` refuses a symbolic link: so engines read the host paths of CDI files, while they
-    follow the links that a device plugin names.
+    `follow=False` refuses a symbolic link. Container engines refuse links in the host paths of CDI
+    files, but follow the links in a device plugin's response.
     """
     place = place_of(path, dev_root=dev_root)
     try:
@@ -44,7 +43,7 @@ def read_device_file(
 
 
 def read_device_files(paths: Iterable[str], *, dev_root: Path = DEV_ROOT) -> dict[str, DeviceFile]:
-    """Return what each path is, links followed: what `runtimes.oci` asks for."""
+    """Return path → device file for `runtimes.oci`; follows links. Raises `NotADeviceFile`."""
     return {path: read_device_file(path, dev_root=dev_root) for path in paths}
 
 
@@ -52,7 +51,7 @@ def char_link(path: str | Path, *, dev_root: Path = DEV_ROOT) -> str | None:
     """Return `/dev/char/x:y` (or `/dev/block/x:y`) of a device file, if that link leads to it.
 
     Some user-space drivers open a device by its number, and newer runc versions with systemd look
-    the number up there. None where the link is missing or leads to another device.
+    the number up there. None if the link is missing or leads to another device.
     """
     device = read_device_file(path, dev_root=dev_root)
     folder = {"c": "char", "b": "block"}.get(device.type)
@@ -70,9 +69,9 @@ def char_link(path: str | Path, *, dev_root: Path = DEV_ROOT) -> str | None:
 def device_files_below(directory: Path, *, dev_root: Path = DEV_ROOT) -> tuple[str, ...]:
     """Return the host paths of all device files that belong to a device's directory in /sys.
 
-    A GPU has several (`dri/card0`, `dri/renderD128`), a serial adapter one some levels below its
-    USB directory. Other devices behind this one, as behind a hub or a bridge, are left out. A
-    driver's file that is not there yet is left out too.
+    A GPU has several (`dri/card0`, `dri/renderD128`). A serial adapter has one, some levels below
+    its USB directory. Device files of other devices behind this one, as behind a hub or a bridge,
+    are left out, and also files that the driver has not created yet.
     """
     found: list[str] = []
     for place in _belonging_directories(directory):
@@ -87,14 +86,14 @@ def device_files_below(directory: Path, *, dev_root: Path = DEV_ROOT) -> tuple[s
 def _belonging_directories(directory: Path) -> Iterable[Path]:
     yield directory
     for entry in list_entries(directory):
-        # Links lead up to the bus or across to the driver; only real directories are inside.
+        # Links lead to the bus, the driver and so on; only real directories belong to the device.
         if entry.is_symlink() or not entry.is_dir() or _is_another_device(entry):
             continue
         yield from _belonging_directories(entry)
 
 
 def _is_another_device(entry: Path) -> bool:
-    """Whether this is a PCI function or USB device of its own; USB interfaces are not."""
+    """Whether the directory is of another PCI function or USB device; USB interfaces are not."""
     return (entry / "idVendor").exists() or (
         (entry / "vendor").exists() and (entry / "class").exists()
     )
@@ -106,7 +105,7 @@ def _uevent(place: Path) -> dict[str, str]:
 
 
 def place_of(path: str | Path, *, dev_root: Path = DEV_ROOT) -> Path:
-    """Return where the host's `path` is for us."""
+    """Return the path where we see the host's `path`."""
     path = Path(path)
     if dev_root != DEV_ROOT and path.is_relative_to(DEV_ROOT):
         return dev_root / path.relative_to(DEV_ROOT)

@@ -1,4 +1,4 @@
-"""Device files behind symbolic links, as container engines want them in a CDI file. Blocking."""
+"""Replaces symbolic links by device files: engines refuse links in a CDI file. Blocking."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,12 +11,12 @@ from kubedevices.host.sysfs import DEV_ROOT
 def without_links(
     specs: Iterable[DeviceSpec], *, dev_root: Path = DEV_ROOT
 ) -> tuple[DeviceSpec, ...]:
-    """Return `specs`, each with the real device file as its host path."""
+    """Return `specs` with the real device files as host paths."""
     return tuple(spec._replace(host_path=_target(spec.host_path, dev_root)) for spec in specs)
 
 
 def with_real_files(device: Device, dev_root: Path = DEV_ROOT) -> Device:
-    """Return `device` with real device files; what its author says in CDI stays as it is."""
+    """Return `device` with real device files; the `cdi` of a plugin author stays unchanged."""
     if device.cdi is not None:
         return device
     specs = without_links(device.all_specs, dev_root=dev_root)

@@ -1,9 +1,9 @@
-"""Tells when files appear, vanish, are replaced or rewritten. Not for recursive trees.
+"""Tells when files appear, disappear, are replaced or rewritten. Not for recursive trees.
 
-File events (inotify) are the fast signal. Behind them stands a slow look at every watched path,
-because events may not be available (limits, odd file systems, swapped bind mounts) and because
-the directory itself may not be there yet. A consumer gets a reason to look, never a verdict: it
-compares for itself what it cares about. The registrar watches its own socket and kubelet.sock.
+File events (inotify) are the fast signal. In addition a timer checks every watched path, because
+events may be unavailable (limits, some file systems, replaced bind mounts), and because the
+directory may not exist yet. A consumer learns that something may have changed; it must check the
+files itself. The registrar watches its own socket and kubelet.sock.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from kubedevices.host import inotify
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL = 1.0
-"""Seconds between two looks that happen without any event."""
+"""Seconds between two checks by the timer."""
 
 
 class _Signature(NamedTuple):
-    """The numbers that tell two states of a file apart: the inode alone may be reused at once."""
+    """Numbers that differ between two states of a file; an inode number alone may be reused."""
 
     device: int
     inode: int
@@ -40,8 +40,8 @@ class _Signature(NamedTuple):
         return cls(found.st_dev, found.st_ino, found.st_ctime_ns, found.st_mtime_ns, found.st_size)
 
 
-class _Watched(NamedTuple):
-    """A directory or file under watch, and its identity when the watch was added."""
+class _WatchedPath(NamedTuple):
+    """The inotify watch of a directory or file, and its identity when the watch was added."""
 
     watch: int
     mask: int
@@ -49,7 +49,7 @@ class _Watched(NamedTuple):
 
 
 class Subscription:
-    """The paths of one consumer, and its event; made by `FileWatch.subscribe`."""
+    """The paths and the event of one consumer; `FileWatch.subscribe` creates it."""
 
     def __init__(self, paths: tuple[Path, ...], event: asyncio.Event) -> None:
         self.paths = paths
@@ -57,7 +57,7 @@ class Subscription:
         self._event = event
 
     async def changed(self) -> None:
-        """Return once something happened since the last call; at once if it already did."""
+        """Wait for a change; return at once if one happened since the last call."""
         await self._event.wait()
         self._event.clear()
 
@@ -67,7 +67,7 @@ class Subscription:
         return self._event.is_set()
 
     def look(self) -> None:
-        """Compare every path with its last state; called by the watch, and by who made a file."""
+        """Compare each path with its last state; for `FileWatch`, and after an own change."""
         for path, before in self._signatures.items():
             now = _Signature.of(path)
             if now != before:
@@ -75,19 +75,20 @@ class Subscription:
                 self._event.set()
 
     def take_event(self, path: Path) -> None:
-        """Note an event that names `path`: it counts even when the file looks the same by now."""
+        """Record an event of `path`: it counts even if the file looks unchanged now."""
         if path in self._signatures:
             self._event.set()
 
 
 class FileWatch:
-    """One per process or directory; any number of subscriptions share its events and its timer.
+    """One inotify instance and one timer for any number of subscriptions.
 
-    `interval` is the time between two slow looks. `use_events=False` leaves only these. With
-    `names_only` events tell of names that come and go, not of what is written to a file or happens
-    behind a link. Then a neighbour that is replaced all the time, as a kubelet's checkpoint, costs
-    nothing while all the names are there: a file under watch tells itself when it loses its name.
-    Start and close it on the loop that reads the subscriptions.
+    `interval` is the number of seconds between two checks by the timer. `use_events=False` disables
+    inotify. With `names_only`, events report only names that appear or disappear, not writes to a
+    file or changes behind a link. Then frequent changes of another file in the directory, such as
+    the kubelet's checkpoint, wake us only while a watched name is missing: while all files exist,
+    we watch the files instead of the names in the directory. Call `start` and `close` on the event
+    loop that reads the subscriptions.
     """
 
     def __init__(
@@ -100,24 +101,24 @@ class FileWatch:
         self._interval = interval
         self._wants_events, self._names_only = use_events, names_only
         self._inotify: inotify.Inotify | None = None
-        self._watched: dict[Path, _Watched] = {}
-        self._names: dict[int, set[bytes]] = {}  # by watch, those that somebody waits for
+        self._watched: dict[Path, _WatchedPath] = {}
+        self._names: dict[int, set[bytes]] = {}  # watch → names in the directory that we wait for
         self._subscriptions: set[Subscription] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failure = ""
 
     @property
     def has_events(self) -> bool:
-        """Whether file events are available; without them only the slow looks work."""
+        """Whether file events are available; without them only the timer checks the paths."""
         return self._inotify is not None
 
     def start(self) -> None:
-        """Begin to watch; paths come with `subscribe`."""
+        """Start the events and the timer; `subscribe` adds paths."""
         self._open_events()
         self._schedule()
 
     def close(self) -> None:
-        """Stop watching; subscriptions hear nothing any more."""
+        """Stop; subscriptions get no more events."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -133,12 +134,12 @@ class FileWatch:
 
     @contextlib.contextmanager
     def subscribe(self, *paths: Path, event: asyncio.Event | None = None) -> Iterator[Subscription]:
-        """Watch `paths` while the context lasts; each change from now on is heard of.
+        """Watch `paths` while the context lasts; no change from now on is lost.
 
-        `event` is set at each change; a consumer gives its own one to wait for other things too.
+        `event` is set at each change; a consumer that waits for other things too passes its own.
         """
-        # The signatures are taken first, the watches added after that: `_update_watches` looks once
-        # more.
+        # Read the signatures first, then add the watches: `_update_watches` compares once more, so
+        # a change between the two is found.
         subscription = Subscription(paths, event or asyncio.Event())
         self._subscriptions.add(subscription)
         try:
@@ -148,12 +149,12 @@ class FileWatch:
             self._subscriptions.discard(subscription)
             self._update_watches()
 
-    # ------------------------------------------------------------ slow looks
+    # ------------------------------------------------------------ the timer
 
     def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval, self._look_slowly)
+        self._timer = asyncio.get_running_loop().call_later(self._interval, self._poll)
 
-    def _look_slowly(self) -> None:
+    def _poll(self) -> None:
         self._schedule()
         if self._inotify is None:
             self._open_events()
@@ -172,7 +173,7 @@ class FileWatch:
         try:
             self._inotify = inotify.Inotify()
         except OSError as error:
-            self._tell(f"file events are not available ({error})")
+            self._log_problem(f"file events are not available ({error})")
             return
         asyncio.get_running_loop().add_reader(self._inotify.fd, self._read_events)
 
@@ -184,10 +185,10 @@ class FileWatch:
         self._watched.clear()
         self._names.clear()
 
-    def _tell(self, problem: str) -> None:
-        """Log a new problem once, and once that it is over (an empty `problem`)."""
+    def _log_problem(self, problem: str) -> None:
+        """Log a new problem once, and its end (an empty `problem`) once."""
         if problem and problem != self._failure:
-            logger.warning("%s: looking every %g s instead", problem, self._interval)
+            logger.warning("%s: checking every %g s instead", problem, self._interval)
         elif self._failure and not problem:
             logger.info("file events work again")
         self._failure = problem
@@ -198,19 +199,19 @@ class FileWatch:
         try:
             for watch, mask, name in self._inotify.read():
                 if mask & inotify.IGNORED:
-                    self._forget(watch)  # the directory is gone; one like it may be there again
+                    self._forget(watch)  # the directory was deleted; a new one may exist already
                 # When the kernel's queue overflows, an event without a name comes: it counts as
-                # news, and the look below finds what was lost.
+                # news, and `_look` below finds the changes of the lost events.
                 if name and name not in self._names.get(watch, ()):
-                    continue  # a neighbour
+                    continue  # another file in the directory
                 has_news = True
                 self._take_event(watch, name)
         except OSError as error:
-            self._tell(f"file events failed ({error})")
+            self._log_problem(f"file events failed ({error})")
             self._close_events()
             return
         if has_news:
-            self._update_watches()  # one of them may have come, gone or been replaced
+            self._update_watches()  # a directory may have appeared, disappeared or been replaced
             self._look()
 
     def _take_event(self, watch: int, name: bytes) -> None:
@@ -222,7 +223,7 @@ class FileWatch:
     # ------------------------------------------------------------ which directories and files
 
     def _update_watches(self) -> None:
-        """Bring the inotify watches in line with the subscriptions and with what exists."""
+        """Add and remove inotify watches for the subscriptions and the existing directories."""
         if self._inotify is None:
             return
         wanted: dict[Path, set[bytes]] = {}
@@ -231,12 +232,12 @@ class FileWatch:
                 directory = _nearest_existing(path.parent)
                 name = path.relative_to(directory).parts[0]
                 wanted.setdefault(directory, set()).add(os.fsencode(name))
-        # A path whose directory is missing is watched at the nearest ancestor that exists.
+        # If the directory of a path is missing, `wanted` has the nearest ancestor that exists.
         before, kept, self._names = dict(self._watched), set[Path](), {}
         for directory, names in wanted.items():
             mask, held = inotify.OF_CONTENTS, set[Path]()
             if self._names_only:
-                # Files first: one that goes after that will say so itself.
+                # Watch the files first: if one disappears after that, its own watch reports it.
                 files = {directory / os.fsdecode(name) for name in names}
                 held = {path for path in files - wanted.keys() if self._watch_file(path)}
                 mask = inotify.OF_ITSELF if held == files else inotify.OF_NAMES
@@ -248,13 +249,13 @@ class FileWatch:
         for path in self._watched.keys() - kept:
             self._unwatch(path)
         if self._watched != before:
-            self._look()  # something may have happened before a watch was added
+            self._look()  # a change may have happened before a watch was added
 
     def _watch_file(self, path: Path) -> bool:
         return not os.path.isdir(path) and self._watch(path, inotify.OF_A_FILE)  # noqa: PTH112 - never raises
 
     def _watch(self, path: Path, mask: int) -> bool:
-        """Say whether `path` is under watch now; log why a directory that is there is not."""
+        """Watch `path`; return whether that worked. Log why an existing directory fails."""
         assert self._inotify is not None
         identity, known = _identity(path), self._watched.get(path)
         if known is not None and known[1:] == (mask, identity):
@@ -263,22 +264,22 @@ class FileWatch:
         try:
             watch = self._inotify.add(path, mask)
         except OSError as error:
-            if identity is not None and not is_file:  # not only a directory that vanished meanwhile
-                self._tell(f"cannot watch {path} ({error.strerror})")
+            if identity is not None and not is_file:  # else the directory just disappeared
+                self._log_problem(f"cannot watch {path} ({error.strerror})")
             return False
-        # inotify gives the same number for the same inode, so only another file has another watch.
+        # inotify returns the same number for the same inode: another number means another file.
         if known is not None and known.watch != watch:
             self._unwatch(path)
-        self._watched[path] = _Watched(watch, mask, identity)
+        self._watched[path] = _WatchedPath(watch, mask, identity)
         if not is_file:
-            self._tell("")
+            self._log_problem("")
         return True
 
     def _unwatch(self, path: Path) -> None:
         assert self._inotify is not None
         watch = self._watched.pop(path).watch
         if all(each.watch != watch for each in self._watched.values()):
-            with contextlib.suppress(OSError):  # the kernel drops the watch of what was deleted
+            with contextlib.suppress(OSError):  # the kernel removed the watch of a deleted file
                 self._inotify.remove(watch)
 
     def _forget(self, watch: int) -> None:
@@ -296,7 +297,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _nearest_existing(path: Path) -> Path:
-    """Return `path`, or the closest ancestor that exists: there it will begin to appear."""
+    """Return `path`, or the nearest ancestor that exists: `path` will appear below it."""
     while _identity(path) is None and path != path.parent:
         path = path.parent
     return path

@@ -1,20 +1,20 @@
-"""What the C library does with memory that is free. For plugins, which run for months."""
+"""Makes glibc return large free blocks to the system. For plugins, which run for months."""
 
 import contextlib
 
 _M_MMAP_THRESHOLD = -3  # malloc.h of glibc
 LARGE_BLOCK = 2**20
-"""Bytes. Smaller blocks are cheaper to keep: an update of 10,000 devices takes a few of 300 KB, and
-fresh pages for them take half as long again as the rest of the update."""
+"""Bytes. We keep smaller blocks: an update of 10,000 devices needs some blocks of 300 KB, and new
+pages for these take half as long as the rest of the update."""
 
 
 def give_large_blocks_back() -> None:
-    """Let large blocks of memory go back to the system when they are freed, as glibc does at first.
+    """Make glibc return blocks of `LARGE_BLOCK` and more to the system as soon as they are freed.
 
-    By default it stops that with the first of them that is freed, up to 32 MiB: a plugin of 100,000
-    devices then keeps 27 MB that it no longer uses. Without glibc or ctypes nothing happens.
+    By default glibc raises its limit to the size of each freed block, up to 32 MiB: a plugin with
+    100,000 devices then keeps 27 MB that it does not use. Does nothing without glibc or ctypes.
     """
     with contextlib.suppress(ImportError, AttributeError):
-        import ctypes  # noqa: PLC0415 - not for who only asks what is in this package
+        import ctypes  # noqa: PLC0415 - costs memory: only programs that call this load it
 
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)

@@ -1,7 +1,7 @@
-"""inotify, as little of it as watching names in directories takes. For `file_watch`.
+"""The part of inotify that watching names in directories needs. For `file_watch`.
 
-Events are read as they come from the kernel: others may write to a directory all the time, and a
-program that waits for one name has to read the events of all names.
+Events are read without much work for each: other programs may write to a directory all the time,
+and a program that waits for one name must read the events of all names.
 """
 
 import os
@@ -15,23 +15,23 @@ _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
 _ONLYDIR, _DONT_FOLLOW = 0x1000000, 0x2000000
 
 IGNORED = 0x8000
-"""In an event: the watch is over, because what it watched is deleted, or we removed it."""
+"""In an event: the watch ended, because its file was deleted, or because we removed the watch."""
 
 OF_ITSELF = _DELETE_SELF | _MOVE_SELF | _ONLYDIR
 OF_NAMES = OF_ITSELF | _CREATE | _DELETE | _MOVED_FROM | _MOVED_TO
 OF_CONTENTS = OF_NAMES | _CLOSE_WRITE
-"""What to tell of a directory: that it goes, also the names in it, also what is written there."""
+"""Masks for a directory: its own removal; also changes of names in it; also writes to its files."""
 
 OF_A_FILE = _ATTRIB | _MOVE_SELF | _DELETE_SELF | _DONT_FOLLOW
-"""What to tell of a file that must not lose its name: the number of its links is an attribute."""
+"""Mask for a file that may lose its name; IN_ATTRIB reports a changed number of links."""
 
 _HEAD = struct.Struct("iIII")
-# Hundreds of events. A read that has no room for one event fails with EINVAL.
+# Bytes, for hundreds of events. If the next event does not fit, read fails with EINVAL.
 _READ_SIZE = 65536
 
 
 class FileEvent(NamedTuple):
-    """What happened: `watch` is -1 when events were lost, `name` empty for the directory itself."""
+    """One event: `watch` is -1 when events were lost, `name` is empty for the directory itself."""
 
     watch: int
     mask: int
@@ -39,14 +39,14 @@ class FileEvent(NamedTuple):
 
 
 class Inotify:
-    """One queue of events; raises `OSError` where the system has none."""
+    """One inotify instance; raises `OSError` if the system has no inotify."""
 
     def __init__(self) -> None:
         try:
-            # Not for platforms, and not in the memory, of those who look instead of watching.
+            # Imported here: it costs memory, and not every platform has it.
             import ctypes  # noqa: PLC0415
 
-            # Python has no inotify of its own; the C library that is loaded already has.
+            # Python has no inotify module, but the loaded C library has the functions.
             libc = ctypes.CDLL(None, use_errno=True)
             self._errno = ctypes.get_errno
             self._add, self._remove = libc.inotify_add_watch, libc.inotify_rm_watch
@@ -55,15 +55,15 @@ class Inotify:
             raise OSError(f"no inotify here: {error}") from error
 
     def add(self, path: Path, mask: int) -> int:
-        """Watch `path`; return the number of the watch, the old number if it is watched already."""
+        """Watch `path`; return the watch's number, the same number for the same inode."""
         return self._checked(self._add(self.fd, os.fsencode(path), mask))
 
     def remove(self, watch: int) -> None:
-        """Watch no more; what was deleted is not watched any more already."""
+        """Remove a watch; raises `OSError` if its file was deleted, which removed the watch."""
         self._checked(self._remove(self.fd, watch))
 
     def read(self) -> Iterator[FileEvent]:
-        """Give what has happened up to now, without waiting."""
+        """Yield the events up to now, without waiting."""
         try:
             data = os.read(self.fd, _READ_SIZE)
         except BlockingIOError:
@@ -75,7 +75,7 @@ class Inotify:
             yield FileEvent(watch, mask, data[at - length : at].rstrip(b"\0"))
 
     def close(self) -> None:
-        """Give the queue up, and every watch."""
+        """Close the instance and all its watches."""
         os.close(self.fd)
 
     def _checked(self, result: int) -> int:

@@ -1,4 +1,4 @@
-"""The NUMA nodes of this machine and how far they are from each other. Blocking file access."""
+"""The NUMA nodes of this machine and their distances. Blocking file access."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,16 +8,16 @@ from kubedevices.numa import BadNumaNodes, parse_numa_nodes
 
 
 class MachineNuma(NamedTuple):
-    """`distances` has per node the distances to all `nodes`, in their order."""
+    """`distances` maps a NUMA node to its distances to all `nodes`, in the order of `nodes`."""
 
     nodes: tuple[int, ...]
     distances: dict[int, tuple[int, ...]]
 
 
 def read_machine_numa(sysfs_root: Path = SYSFS_ROOT) -> MachineNuma:
-    """Return the online NUMA nodes; a kernel without NUMA has node 0 only.
+    """Return the online NUMA nodes; a kernel without NUMA has NUMA node 0 only.
 
-    A node whose distances cannot be read has none; only who needs them must mind.
+    `distances` lacks a NUMA node whose distances cannot be read.
     """
     directory = sysfs_root / "devices" / "system" / "node"
     try:

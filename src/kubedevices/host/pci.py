@@ -1,7 +1,7 @@
-"""PCI functions of this host, chosen by what /sys says of them. Blocking file access.
+"""PCI functions of this host, selected by their attributes in /sys. Blocking file access.
 
-For scanners: `pci.devices(vendor="8086", driver="vfio-pci")`. The device files of a function are
-found by `device_files.device_files_below(function.directory)`, those of vfio by `host.vfio`.
+For scanners: `pci.devices(vendor="8086", driver="vfio-pci")`. To find the device files of a
+function, call `device_files.device_files_below(function.directory)`; for vfio see `host.vfio`.
 """
 
 import re
@@ -21,15 +21,16 @@ from kubedevices.host.sysfs import (
 )
 
 Sriov = Literal["pf", "vf", "undivided"]
-"""`pf`: can be divided into virtual functions; `vf`: is one; `undivided`: has none at work.
+"""`pf`: a physical function, which can have virtual functions. `vf`: a virtual function.
+`undivided`: no virtual functions are enabled.
 
-A physical function whose virtual ones are handed out must not be handed out itself.
+A plugin must not offer a physical function together with its virtual functions.
 """
 
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 Wanted = str | Collection[str] | None
-"""One word or several of which one must fit; None fits everything. `*` and `?` are wildcards."""
+"""One pattern, or several of which one must match; None matches all. `*` and `?` are wildcards."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class PciDevice:
     virtual_functions: tuple[str, ...] = ()
 
     def is_sriov(self, kind: Sriov) -> bool:
-        """Whether the function plays this part in SR-IOV."""
+        """Whether the function is of this kind."""
         if kind == "pf":
             return self.total_vfs > 0
         if kind == "vf":
@@ -70,10 +71,11 @@ def devices(
     sriov: Sriov | None = None,
     sysfs_root: Path = SYSFS_ROOT,
 ) -> tuple[PciDevice, ...]:
-    """Return the functions that fit everything given, by address.
+    """Return the functions that match all arguments, sorted by address.
 
-    `device_class` may be the beginning of a class: `03` is every display controller. An empty
-    `driver` is a function without one. A function that goes while we look is left out.
+    `device_class` may be the beginning of a class: `03` matches all display controllers. An empty
+    `driver` matches functions without a driver. A function that disappears during the call is left
+    out.
     """
     places = list_entries(sysfs_root / "bus/pci/devices")
     found = [each for place in places if (each := _read(place)) is not None]
@@ -89,15 +91,15 @@ def devices(
 
 
 def find(address: str, *, sysfs_root: Path = SYSFS_ROOT) -> PciDevice | None:
-    """Return the function at `address`, None when there is none."""
+    """Return the function at `address`, None if it does not exist."""
     return _read(sysfs_root / "bus/pci/devices" / address)
 
 
 class PciPlace(NamedTuple):
-    """Where a device file is among PCI functions.
+    """The place of a device file among the PCI functions.
 
-    `address`: the nearest function above it. `root`: its PCI root, such as `pci0000:3a`, if there
-    is one. `is_behind_bus`: the file belongs to a device on another bus there, as a USB stick does.
+    `address`: the nearest function above the device. `root`: its PCI root, such as `pci0000:3a`, if
+    any. `is_behind_bus`: the device is on another bus behind the function, such as a USB stick.
     """
 
     address: str
@@ -112,9 +114,9 @@ def place_of_file(
     dev_root: Path = DEV_ROOT,
     stat_device: Callable[[Path], DeviceNumber | None] = own_device_number,
 ) -> PciPlace | None:
-    """Return where a device file is, None where no PCI function is above it.
+    """Return the place of a device file, None if no PCI function is above its device.
 
-    Of an IOMMU group of vfio it is the first function.
+    For the file of a vfio group, returns the place of the group's first function.
     """
     place = Path(path)
     if place.is_relative_to(DEV_ROOT):
@@ -131,18 +133,18 @@ def place_of_file(
             if each.name and (known / each.name).exists():
                 return PciPlace(each.name, _root_of(each.resolve()), is_behind)
             is_behind = is_behind or _is_on_another_bus(each)
-    except (OSError, RuntimeError):  # gone, or a loop of links
+    except (OSError, RuntimeError):  # the device disappeared, or a loop of links
         pass
     return None
 
 
 def _root_of(directory: Path) -> str | None:
-    """Return the root that a function is below: the outermost, for one behind a VMD has two."""
+    """Return the PCI root of a function: the outermost, since a function behind a VMD has two."""
     return next(filter(_ROOT.fullmatch, directory.parts), None)
 
 
 def _is_on_another_bus(directory: Path) -> bool:
-    """Whether a device is on a bus of its own; virtio is how the functions of a VM are driven."""
+    """Whether a device is on a bus other than PCI; virtio devices of a VM are PCI functions."""
     try:
         subsystem = (directory / "subsystem").readlink()
     except OSError:
@@ -151,12 +153,12 @@ def _is_on_another_bus(directory: Path) -> bool:
 
 
 def fits(text: str, wanted: Wanted) -> bool:
-    """Whether `text` is what is wanted."""
+    """Whether `text` matches `wanted`."""
     return wanted is None or any(fnmatchcase(text, each) for each in _words(wanted))
 
 
 def fits_hex(text: str, wanted: Wanted, *, prefix: bool = False) -> bool:
-    """Whether a hexadecimal ID is what is wanted, however that is spelled."""
+    """Whether a hexadecimal ID matches `wanted`, which may have upper case letters and 0x."""
     if wanted is None:
         return True
     patterns = [each.lower().removeprefix("0x") for each in _words(wanted)]
@@ -190,17 +192,17 @@ def _read(place: Path) -> PciDevice | None:
             physical_function=target_name(directory / "physfn"),
             virtual_functions=tuple(each.readlink().name for each in virtual),
         )
-    except OSError:  # unplugged while we looked
+    except OSError:  # unplugged during the call
         return None
 
 
 def read_hex(path: Path) -> str:
-    """Return a hexadecimal attribute in lower case without 0x, empty where there is none."""
+    """Return a hexadecimal attribute in lower case without 0x, empty if it does not exist."""
     return (read_attribute(path) or "").lower().removeprefix("0x")
 
 
 def target_name(link: Path) -> str | None:
-    """Return the last part of where a link of /sys leads, None where there is no link."""
+    """Return the last part of the target of a link in /sys, None if there is no link."""
     try:
         return link.readlink().name
     except (FileNotFoundError, NotADirectoryError):

@@ -1,8 +1,8 @@
-"""A file that grows to a bound and then makes room for the next: `FILE`, `FILE.1`, `FILE.2` …
+"""A log file of limited size with older files beside it: `FILE`, `FILE.1`, `FILE.2` …
 
-Its directory may be one where strangers write. So the directory is held open, every file is new
-under its name (`O_EXCL`), and whatever had the name is renamed, never opened. Blocks as the disk
-does: not for an event loop.
+Other users may write to the directory. So we hold the directory open, create each file new
+(`O_EXCL`), and rename an existing file of that name without opening it. Blocking: not for an event
+loop.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from kubedevices.host import untrusted_files
 
 
 class RotatedFile:
-    """Keeps `files` files, with this one; each is only for its owner."""
+    """Keeps at most `files` files, this one included, with mode 0600."""
 
     def __init__(self, path: Path, *, files: int) -> None:
         self.path = path.absolute()
@@ -30,11 +30,11 @@ class RotatedFile:
         return self._file >= 0
 
     def begin(self) -> None:
-        """Put the file aside that has the name, and make the next; raises `OSError`.
+        """Rename the existing files by one number and create a new file; raises `OSError`.
 
-        EBUSY: another process writes it. The oldest file goes.
+        The oldest file is removed. EBUSY: another process writes the file.
         """
-        if not self.is_open and untrusted_files.is_claimed(self.path):
+        if not self.is_open and untrusted_files.is_locked(self.path):
             raise OSError(errno.EBUSY, "another process writes this file")
         self.close()
         how = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -44,6 +44,7 @@ class RotatedFile:
             if stat.S_ISDIR(os.stat(name, dir_fd=where, follow_symlinks=False).st_mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             names = [name, *(f"{name}.{number}" for number in range(1, self._files))]
+            # The oldest first: each rename overwrites the next older file.
             for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(newer, older, src_dir_fd=where, dst_dir_fd=where)
@@ -56,20 +57,20 @@ class RotatedFile:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> None:
-        """Add all of `data`, or nothing of it and raise `OSError`."""
+        """Append all of `data`; raises `OSError` and then has written nothing of it."""
         rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError:
-            # Else the next line would begin in the middle of this one.
+            # Remove the written part: otherwise the next line would follow half a line.
             os.ftruncate(self._file, self.size)
             os.lseek(self._file, self.size, os.SEEK_SET)
             raise
         self.size += len(data)
 
     def close(self) -> None:
-        """Write no more; `begin` makes another file."""
+        """Close the file; `begin` creates another one."""
         for descriptor in (self._file, self._directory):
             if descriptor >= 0:
                 with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Tells the service manager how far we are, by the protocol of systemd's sd_notify(3).
+"""Reports our state to the service manager, by the protocol of systemd's sd_notify(3).
 
-A datagram to the socket that $NOTIFY_SOCKET names; a name that begins with @ is an abstract one.
-Where nobody set it, nobody is told.
+That is a datagram to the socket in $NOTIFY_SOCKET; a name that begins with @ is an abstract socket.
+Without this variable nothing is sent.
 """
 
 import asyncio
@@ -14,21 +14,21 @@ from collections.abc import AsyncIterator, Callable
 READY, STOPPING = "READY=1", "STOPPING=1"
 
 _VARIABLE = "NOTIFY_SOCKET"
-_SEND_TIMEOUT = 0.5
-_LOOK_AGAIN = 0.01
+_SEND_TIMEOUT = 0.5  # seconds
+_POLL_INTERVAL = 0.01  # seconds
 
 _log = logging.getLogger(__name__)
 
 
 def is_listening() -> bool:
-    """Whether a service manager started us and wants to be told."""
+    """Whether a service manager started us and waits for reports."""
     return bool(os.environ.get(_VARIABLE))
 
 
 def notify(state: str) -> None:
-    """Tell the service manager `state`, lines such as `READY=1`; a manager that is gone is logged.
+    """Send `state` to the service manager, lines such as `READY=1`. Logs a failure.
 
-    Waits half a second at most, should its queue be full.
+    Waits at most half a second if the queue of the socket is full.
     """
     name = os.environ.get(_VARIABLE, "")
     if not name:
@@ -36,7 +36,7 @@ def notify(state: str) -> None:
     address = "\0" + name[1:] if name.startswith("@") else name
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            # A manager that hangs must not keep us from serving.
+            # A service manager that hangs must not stop us from serving.
             sender.settimeout(_SEND_TIMEOUT)
             sender.sendto(state.encode(), address)
     except OSError as error:
@@ -45,14 +45,14 @@ def notify(state: str) -> None:
 
 @contextlib.asynccontextmanager
 async def announced(has_started: Callable[[], bool]) -> AsyncIterator[None]:
-    """Tell the service manager, if there is one, when we have started, and that we stop.
+    """Report to the service manager, if any, when we have started and when we stop.
 
-    `has_started` is asked every 10 ms until it says so: what a socket's file says has no event.
+    Calls `has_started` every 10 ms until it returns True, because no event reports this.
     """
 
     async def announce() -> None:
         while not has_started():  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_POLL_INTERVAL)
         notify(READY)
 
     if not is_listening():

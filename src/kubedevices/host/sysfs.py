@@ -1,8 +1,8 @@
-"""Attributes in /sys, and which NUMA nodes a device file belongs to. Blocking file access.
+"""Attributes in /sys, and the NUMA nodes of device files. Blocking file access.
 
-The kernel says the latter in `numa_node` and `local_cpulist` of the device or of one of the buses
-above it, and often only half of it; the rules for making sense of that are those of Intel's device
-plugins, with four differences (`NumaReader`). Both roots are arguments and hold for every access.
+The kernel reports NUMA nodes in `numa_node` and `local_cpulist` of the device or of a bus above it,
+and often only one of the two. We follow the rules of Intel's device plugins, with four differences
+(`NumaReader`). The arguments `sysfs_root` and `dev_root` replace /sys and /dev, for tests.
 """
 
 import logging
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 def read_attribute(path: Path) -> str | None:
-    """Return the text of a sysfs file without white space around it, None where there is none.
+    """Return the text of a sysfs file without white space around it, None if it does not exist.
 
-    Raises `OSError` for a file that is there and cannot be read.
+    Raises `OSError` if the file exists and cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
@@ -32,7 +32,7 @@ def read_attribute(path: Path) -> str | None:
 
 
 def list_entries(directory: Path) -> tuple[Path, ...]:
-    """Return what is in `directory`, naturally sorted; nothing where it is missing."""
+    """Return the entries of `directory` in natural order; none if it does not exist."""
     try:
         return tuple(sorted(directory.iterdir(), key=lambda path: natural_key(path.name)))
     except (FileNotFoundError, NotADirectoryError):
@@ -40,7 +40,7 @@ def list_entries(directory: Path) -> tuple[Path, ...]:
 
 
 class DeviceNumber(NamedTuple):
-    """How the kernel names a device: `char` or `block`, and two numbers."""
+    """The kernel's identifier of a device: `char` or `block`, and two numbers."""
 
     kind: str
     major: int
@@ -60,7 +60,7 @@ def _own_number(status: os.stat_result) -> DeviceNumber | None:
 
 
 def device_number(path: Path) -> DeviceNumber:
-    """Return the number of a device file, or of the disk that any other file lives on."""
+    """Return the number of a device file; for any other file that of the disk it is on."""
     status = path.stat()
     if (number := _own_number(status)) is not None:
         return number
@@ -83,8 +83,11 @@ def numa_nodes_of(
     return reader.nodes_of(paths)
 
 
-class _Hint(NamedTuple):
-    """What one directory of /sys says. A lone number without CPUs counts as one of a socket."""
+class _NumaInfo(NamedTuple):
+    """What one directory of /sys says about NUMA.
+
+    `is_socket`: it has a number but no CPUs, so the number may be a CPU socket, not a NUMA node.
+    """
 
     has_cpus: bool
     nodes: frozenset[int]
@@ -95,11 +98,12 @@ class _Hint(NamedTuple):
 
 
 class NumaReader:
-    """Looks up NUMA nodes; remembers only which warnings it gave.
+    """Looks up NUMA nodes; remembers only which warnings it logged.
 
-    Where the reference makes less of the same files: a file that fails costs only its own nodes,
-    not those of the whole device; a directory that names CPUs and no NUMA node does not end the
-    search; nodes that are not online are left out; every negative number means unknown.
+    The four differences from Intel's code: (1) If one device file fails, the device keeps the NUMA
+    nodes of its other files. (2) A directory with CPUs and without a NUMA node does not end the
+    search. (3) NUMA nodes that are not online are left out. (4) Every negative number means
+    unknown.
     """
 
     def __init__(
@@ -124,8 +128,8 @@ class NumaReader:
         return tuple(sorted(self._online_of(nodes)))
 
     def _nodes_of_file(self, path: Path) -> set[int]:
-        hints = self._hints(self._find_directory(path), is_second_opinion=False)
-        return {node for hint in hints.values() for node in hint.nodes}
+        infos = self._infos(self._find_directory(path), cpus_suffice=False)
+        return {node for info in infos.values() for node in info.nodes}
 
     def _find_directory(self, path: Path) -> Path:
         """Return the directory of /sys that describes a device file."""
@@ -136,22 +140,25 @@ class NumaReader:
             raise ValueError("it is a virtual device node")
         return self._sysfs / "dev" / number.kind / f"{number.major}:{number.minor}"
 
-    def _hints(self, directory: Path, *, is_second_opinion: bool) -> dict[Path, _Hint]:
-        """Return what `directory`, those above it and those it is made of say."""
+    def _infos(self, directory: Path, *, cpus_suffice: bool) -> dict[Path, _NumaInfo]:
+        """Return the infos of `directory`, the directories above it and its components.
+
+        The search upwards ends at a directory with a NUMA node, or with `cpus_suffice` at the first
+        directory with any information.
+        """
         directory = directory.resolve(strict=True)
-        hints: dict[Path, _Hint] = {}
-        for place in self._upwards(directory):
-            hint = self._hint_of(place)
-            if not hint:
+        infos: dict[Path, _NumaInfo] = {}
+        for each in self._upwards(directory):
+            info = self._info_of(each)
+            if not info:
                 continue
-            hints[place] = hint
-            # Whoever asks for a second opinion knows a node already and lacks only the CPUs.
-            if is_second_opinion or hint.nodes or hint.is_socket:
+            infos[each] = info
+            if cpus_suffice or info.nodes or info.is_socket:
                 break
-        for part in self._parts_of(directory):
-            found = self._hints(part, is_second_opinion=is_second_opinion)
-            hints = found | hints  # the first hint per directory wins
-        return hints
+        for part in self._components_of(directory):
+            found = self._infos(part, cpus_suffice=cpus_suffice)
+            infos = found | infos  # the first info per directory wins
+        return infos
 
     def _upwards(self, directory: Path) -> Iterator[Path]:
         devices = self._sysfs / "devices"
@@ -159,35 +166,35 @@ class NumaReader:
             yield directory
             directory = directory.parent
 
-    def _parts_of(self, directory: Path) -> tuple[Path, ...]:
-        """Return the disks below a dm or md device, or the PCI devices of a vfio group."""
+    def _components_of(self, directory: Path) -> tuple[Path, ...]:
+        """Return the disks of a dm or md device, or the PCI functions of a vfio group."""
         parts = list_entries(directory / "slaves")
         if directory.parent == self._sysfs / "devices/virtual/vfio":
             groups = self._sysfs / "kernel/iommu_groups"
             parts += list_entries(groups / directory.name / "devices")
         return parts
 
-    def _hint_of(self, place: Path) -> _Hint:
-        has_cpus = bool(read_attribute(place / "local_cpulist"))
-        nodes = _parse_nodes(read_attribute(place / "numa_node") or "")
+    def _info_of(self, directory: Path) -> _NumaInfo:
+        has_cpus = bool(read_attribute(directory / "local_cpulist"))
+        nodes = _parse_nodes(read_attribute(directory / "numa_node") or "")
         if not nodes or has_cpus:
-            return _Hint(has_cpus, nodes, is_socket=False)
-        # Firmware that reports a socket as NUMA node: does anything above know better?
-        above = self._ask_above(place)
-        nodes = frozenset[int]().union(*(hint.nodes for hint in above)) or nodes
-        if any(hint.has_cpus for hint in above):
-            return _Hint(has_cpus=True, nodes=nodes, is_socket=False)
-        return _Hint(has_cpus=False, nodes=frozenset(), is_socket=True)
+            return _NumaInfo(has_cpus, nodes, is_socket=False)
+        # Some firmware reports a CPU socket as NUMA node: a directory above may know more.
+        above = self._infos_above(directory)
+        nodes = frozenset[int]().union(*(info.nodes for info in above)) or nodes
+        if any(info.has_cpus for info in above):
+            return _NumaInfo(has_cpus=True, nodes=nodes, is_socket=False)
+        return _NumaInfo(has_cpus=False, nodes=frozenset(), is_socket=True)
 
-    def _ask_above(self, place: Path) -> list[_Hint]:
+    def _infos_above(self, directory: Path) -> list[_NumaInfo]:
         try:
-            return list(self._hints(place.parent, is_second_opinion=True).values())
+            return list(self._infos(directory.parent, cpus_suffice=True).values())
         except (OSError, RuntimeError, ValueError) as error:
-            _log.debug("nothing to be learned above %s: %s", place, error)
+            _log.debug("no NUMA information above %s: %s", directory, error)
             return []
 
     def _online_of(self, nodes: set[int]) -> set[int]:
-        """Drop node numbers that this machine does not have: they have crashed consumers."""
+        """Remove NUMA nodes that are not online: their numbers have crashed other programs."""
         path = self._sysfs / "devices/system/node/online"
         try:
             text = read_attribute(path) if nodes else None
@@ -204,7 +211,7 @@ class NumaReader:
 
 
 def _parse_nodes(text: str) -> frozenset[int]:
-    """Return the numbers of a comma list; a negative one, mostly -1, means unknown."""
+    """Return the numbers of a list with commas; a negative number, usually -1, means unknown."""
     return frozenset(node for part in text.split(",") if part and (node := int(part)) >= 0)
 
 

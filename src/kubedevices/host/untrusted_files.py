@@ -1,10 +1,10 @@
-"""Files in directories where strangers write too: read and replaced without being led astray.
+"""Reads and replaces files in directories where other users may write, without following traps.
 
-Every plugin pod mounts the plugin directory, and many write CDI files. Behind any name there may be
-a link to a file of the host's, a named pipe that nobody writes to, a device that acts when it is
-opened, or a file somebody holds a lock on; and it may be swapped between two calls. So a file is
-looked at before it is opened, by the same descriptor, and written under a name nobody can guess.
-Blocks for no longer than the disk takes. Sockets are for `wire.unix_socket`.
+Every plugin pod mounts the plugin directory, and many write CDI files. A name may lead to another
+file of the host (a link), to a named pipe without a writer, to a device that acts when it is
+opened, or to a locked file. It may change between two calls. So we check the type of a file through
+the same descriptor before we open it, and write new files under random names. Calls block only for
+the disk. For sockets see `wire.unix_socket`.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ _KINDS = {
 
 
 def read_bytes(path: Path, *, limit: int, follow_links: bool = False) -> bytes:
-    """Return what the regular file `path` holds, up to `limit` bytes.
+    """Return the content of the regular file `path`, at most `limit` bytes.
 
-    Raises `OSError`: EINVAL, with the kind, for what is not a regular file, EFBIG for more bytes.
+    Raises `OSError`: EINVAL if it is not a regular file, EFBIG if it has more bytes.
     """
     file = open_regular(path, follow_links=follow_links)
     try:
         with open(file, "rb", closefd=False) as stream:
-            data = stream.read(limit + 1) or b""  # None: nothing to read now
+            data = stream.read(limit + 1) or b""  # None: a non-blocking read found no data
     finally:
         os.close(file)
     if len(data) > limit:
@@ -50,9 +50,9 @@ def read_bytes(path: Path, *, limit: int, follow_links: bool = False) -> bytes:
 def read_note(
     path: Path, parse: Callable[[Any], T], default: T, *, limit: int, level: int = logging.WARNING
 ) -> T:
-    """Return what `parse` makes of the JSON in `path`; `default` if there is no such file.
+    """Return `parse` of the JSON in `path`; `default` if the file does not exist.
 
-    Any other file is worth a line in the log of that `level`, and also gives `default`.
+    If the file cannot be read or parsed, logs this with `level` and returns `default`.
     """
     try:
         return parse(json.loads(read_bytes(path, limit=limit)))
@@ -69,12 +69,12 @@ def open_regular(path: Path, *, follow_links: bool = False) -> int:
     held = os.open(path, os.O_PATH | os.O_CLOEXEC | follow)
     try:
         _check(held)
-        # Not by its name again, which may lead elsewhere by now. Without waiting: who has a lease
-        # on the file could delay it.
+        # Open the checked inode, not the name, which may lead to another file now. O_NONBLOCK:
+        # another process could delay us with a lease on the file.
         how = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             return os.open(f"/proc/self/fd/{held}", how)
-        except FileNotFoundError:  # no /proc here
+        except FileNotFoundError:  # /proc is not mounted
             file = os.open(path, how | follow)
     finally:
         os.close(held)
@@ -93,13 +93,14 @@ def _check(file: int) -> None:
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = True) -> None:
-    """Let `path` hold `data`, the old content or the new one at any moment; raises `OSError`.
+    """Write `data` to `path` in one step: readers see the old or the new content.
 
-    A file of that name is replaced, a directory is not; without `overwrite` no file is replaced.
-    Returns when it would survive a power cut. `remove_leftovers` knows what a killed writer leaves.
+    Replaces a file of that name, if `overwrite`; never a directory. After the return, the file
+    survives a power failure. If the process dies before, `remove_leftovers` removes the temporary
+    file. Raises `OSError`.
     """
-    # The lock below says that the writer lives: `remove_leftovers` of another process spares the
-    # file.
+    # The lock below shows that the writer is alive: then `remove_leftovers` of another process does
+    # not remove the file.
     temporary = f"{path}.{os.urandom(8).hex()}{_ENDING}"
     file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -107,13 +108,13 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with open(file, "wb", closefd=False) as stream:
             stream.write(data)
-        # The umask may have taken bits away; and nobody reads the file before it is complete.
+        # Here, not in os.open: the umask would remove bits, and no one shall read half a file.
         os.fchmod(file, mode)
         os.fsync(file)
         if overwrite:
             os.rename(temporary, path)  # noqa: PTH104
         else:
-            # Fails if the name is taken, which a rename would overwrite.
+            # Fails if the name exists; a rename would overwrite the file.
             os.link(temporary, path, follow_symlinks=False)
             os.unlink(temporary)  # noqa: PTH108
     except BaseException:
@@ -122,7 +123,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
         raise
     finally:
         os.close(file)
-    # The content is on disk by now, the name only after this: rename itself is not durable.
+    # The content is on disk already. The new name is on disk only after this.
     sync_directory(path.parent)
 
 
@@ -130,13 +131,13 @@ _ENDING = ".tmp"
 
 
 def remove_leftovers(directory: Path, prefix: str) -> tuple[Path, ...]:
-    """Remove unfinished files of writers that died, by the `prefix` of the name; return them."""
+    """Remove temporary files of dead writers whose names begin with `prefix`; return them."""
     found = sorted(directory.glob(f"{prefix}*{_ENDING}"))
-    return tuple(path for path in found if _remove_unless_claimed(path))
+    return tuple(path for path in found if _remove_unless_locked(path))
 
 
-def _remove_unless_claimed(path: Path) -> bool:
-    if is_claimed(path) is not False:
+def _remove_unless_locked(path: Path) -> bool:
+    if is_locked(path) is not False:
         return False
     with contextlib.suppress(OSError):
         path.unlink()
@@ -144,8 +145,8 @@ def _remove_unless_claimed(path: Path) -> bool:
     return False
 
 
-def is_claimed(path: Path) -> bool | None:
-    """Whether a process that lives has a lock on the file; None for what is not a regular file."""
+def is_locked(path: Path) -> bool | None:
+    """Whether a running process holds a lock on the file; None if it is not a regular file."""
     try:
         file = open_regular(path)
     except OSError:
@@ -162,12 +163,12 @@ def is_claimed(path: Path) -> bool | None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` last, after a rename; raises `OSError`."""
+    """Write the names in `directory` to disk, after a rename; raises `OSError`."""
     file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # what file systems say that cannot do it
+        if error.errno != errno.EINVAL:  # EINVAL: the file system does not support this
             raise
     finally:
         os.close(file)

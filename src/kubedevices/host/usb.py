@@ -1,8 +1,8 @@
-"""USB devices of this host, chosen by what /sys says of them. Blocking file access.
+"""USB devices of this host, selected by their attributes in /sys. Blocking file access.
 
-For scanners: `usb.devices(vendor="0403", serial="A*")`. A device has a file of its own below
-/dev/bus/usb, and mostly others made by drivers, such as /dev/ttyUSB0:
-`device_files.device_files_below(device.directory)` finds all.
+For scanners: `usb.devices(vendor="0403", serial="A*")`. A device has a device file below
+/dev/bus/usb, and usually more device files of its drivers, such as /dev/ttyUSB0:
+`device_files.device_files_below(device.directory)` finds all of them.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from kubedevices.host.sysfs import SYSFS_ROOT, list_entries, read_attribute
 
 @dataclass(frozen=True)
 class UsbDevice:
-    """One USB device; `port` is where it is plugged in (`1-1.4`), which survives a re-plug.
+    """One USB device; `port` is its place (`1-1.4`), which stays the same after a re-plug.
 
-    `file` is its host path below /dev/bus/usb, whose number changes with every re-plug.
+    `file` is its host path below /dev/bus/usb; the number in it changes with each re-plug.
     """
 
     port: str
@@ -36,10 +36,10 @@ def devices(
     serial: Wanted = None,
     sysfs_root: Path = SYSFS_ROOT,
 ) -> tuple[UsbDevice, ...]:
-    """Return the devices that fit everything given, by port.
+    """Return the devices that match all arguments, sorted by port. Root hubs are devices too.
 
-    Without `serial` and with `*` a device without a serial number fits too. Root hubs are devices
-    like others. One that is unplugged while we look is left out.
+    A device without a serial number matches no `serial` except `*`. A device that is unplugged
+    during the call is left out.
     """
     places = list_entries(sysfs_root / "bus/usb/devices")
     found = [each for place in places if (each := _read(place)) is not None]
@@ -53,7 +53,7 @@ def devices(
 
 
 def _read(place: Path) -> UsbDevice | None:
-    """Return the device; interfaces, which stand beside the devices, have no vendor."""
+    """Return the device; None for USB interfaces, which /sys lists too: they have no vendor."""
     try:
         directory = place.resolve(strict=True)
         vendor = read_hex(directory / "idVendor")
@@ -70,5 +70,5 @@ def _read(place: Path) -> UsbDevice | None:
             manufacturer=read_attribute(directory / "manufacturer") or None,
             product_name=read_attribute(directory / "product") or None,
         )
-    except OSError:  # unplugged while we looked
+    except OSError:  # unplugged during the call
         return None

@@ -1,7 +1,7 @@
 """The device files through which vfio gives a PCI function to a container or virtual machine.
 
-Blocking file access. Isolation ends at the IOMMU group: whoever gets the group's file gets every
-function in it, so `members` is to be looked at before one is handed out.
+Blocking file access. vfio isolates IOMMU groups, not single functions: a container with the group's
+file can use all functions in the group. So check `members` before a device is offered.
 """
 
 from pathlib import Path
@@ -17,9 +17,9 @@ CONTROL_FILE = "/dev/vfio/vfio"
 def nodes(
     pci_address: str, *, sysfs_root: Path = SYSFS_ROOT, dev_root: Path = DEV_ROOT
 ) -> tuple[DeviceSpec, ...]:
-    """Return the file of the function's group and vfio's own; raises `NoVfioGroup`.
+    """Return the device file of the function's group and /dev/vfio/vfio; raises `NoVfioGroup`.
 
-    Without an IOMMU, which must be allowed explicitly, the group's file is `noiommu-<group>`.
+    Without an IOMMU, if the administrator allowed that, the group's file is `noiommu-<group>`.
     """
     group = group_of(pci_address, sysfs_root=sysfs_root)
     for name in (group, f"noiommu-{group}"):
@@ -27,7 +27,7 @@ def nodes(
             return DeviceSpec(f"/dev/vfio/{name}"), DeviceSpec(CONTROL_FILE)
     raise NoVfioGroup(
         pci_address,
-        f"/dev/vfio/{group} is not there (bind every function of the group to vfio-pci: "
+        f"/dev/vfio/{group} does not exist (bind every function of the group to vfio-pci: "
         f"{', '.join(members(group, sysfs_root=sysfs_root))})",
     )
 
@@ -36,7 +36,7 @@ def group_of(pci_address: str, *, sysfs_root: Path = SYSFS_ROOT) -> str:
     """Return the number of the function's IOMMU group; raises `NoVfioGroup`."""
     directory = sysfs_root / "bus/pci/devices" / pci_address
     if not directory.exists():
-        raise NoVfioGroup(pci_address, "there is no such device")
+        raise NoVfioGroup(pci_address, "this device does not exist")
     group = target_name(directory / "iommu_group")
     if group is None:
         raise NoVfioGroup(
