@@ -50,7 +50,7 @@ def test_a_key_is_never_set_twice() -> None:
     """A second request under the same key is an error and leaves the mapping alone."""
     first = annotate({"other": "x"}, "v.c", "0", ["v/c=a"])
     assert first == {"other": "x", "cdi.k8s.io/v.c_0": "v/c=a"}
-    with pytest.raises(InvalidCdiAnnotation, match="already there"):
+    with pytest.raises(InvalidCdiAnnotation, match="exists already"):
         annotate(first, "v.c", "0", ["v/c=b"])
     assert first["cdi.k8s.io/v.c_0"] == "v/c=a"
 
@@ -76,6 +76,6 @@ def test_reading_takes_every_annotation_of_the_prefix() -> None:
 @pytest.mark.parametrize("value", ["v/c=a, v/c=b", "", "v/c=a,", "/dev/kvm"])
 def test_one_bad_name_spoils_the_set(value: str) -> None:
     """Blanks around commas and anything but qualified names are refused."""
-    with pytest.raises(InvalidCdiAnnotation, match="is no CDI name") as caught:
+    with pytest.raises(InvalidCdiAnnotation, match="is not a CDI name") as caught:
         parse_annotations({"cdi.k8s.io/a_1": "v/c=a", "cdi.k8s.io/b_1": value})
     assert caught.value.key == "cdi.k8s.io/b_1"

@@ -121,13 +121,13 @@ def test_a_missing_device_is_explained_by_its_neighbours() -> None:
     found = registry(a_file("/a.json", *(f"gpu{i}" for i in range(7))))
     assert "no such device of v.com/c in /a.json; did you mean gpu" in reason(found, "v.com/c=gpu9")
     assert reason(found, "v.com/c=0000:3b:00.0").endswith(
-        "there is gpu0, gpu1, gpu2, gpu3, gpu4 and 2 more"
+        "known: gpu0, gpu1, gpu2, gpu3, gpu4 and 2 more"
     )
     five = registry(a_file("/a.json", *"abcde"))
     assert reason(five, "v.com/c=zzz").endswith("there is a, b, c, d, e")
     few = registry(a_file("/a.json", "left", "right"))
     assert reason(few, "v.com/c=0000:3b:00.0") == (
-        "no such device of v.com/c in /a.json; there is left, right"
+        "no such device of v.com/c in /a.json; known: left, right"
     )
 
 

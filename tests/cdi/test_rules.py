@@ -130,9 +130,7 @@ def test_a_spec_needs_a_device() -> None:
 def test_a_device_name_comes_once() -> None:
     """The second device of a name is named with its place."""
     twice = (CdiDevice("w", (), PLAIN), CdiDevice("w", (), PLAIN))
-    assert problems_of(spec_with(devices=twice)) == [
-        "/devices/1/name: the device 'w' is there twice"
-    ]
+    assert problems_of(spec_with(devices=twice)) == ["/devices/1/name: duplicate device 'w'"]
 
 
 def test_a_device_must_change_something() -> None:
@@ -237,8 +235,8 @@ def test_net_devices_are_named_and_unique() -> None:
         for each in find_problems(spec_with(ContainerEdits(net_devices=devices)))
     ] == [
         "netDevices/1/hostInterfaceName: it must not be empty",
-        "netDevices/2/hostInterfaceName: 'a' is there twice",
-        "netDevices/1/name: 'x' is there twice",
+        "netDevices/2/hostInterfaceName: duplicate 'a'",
+        "netDevices/1/name: duplicate 'x'",
         "netDevices/2/name: it must not be empty",
     ]
 

@@ -311,7 +311,7 @@ def test_devices_that_no_reader_would_take_change_nothing(
     """The mistake is the author's and is raised before anything is written."""
     inventory.publish({KIND: [a_device("w0")]})
     before = state_of(run / FILE)
-    with pytest.raises(InvalidCdiSpec, match="is there twice"):
+    with pytest.raises(InvalidCdiSpec, match="duplicate device"):
         inventory.publish({KIND: [], "example.com/g": [a_device("g"), a_device("g")]})
     with pytest.raises(InvalidCdiSpec, match=r"the vendor '3dfx\.com' must be"):
         inventory.publish({"3dfx.com/voodoo": [a_device("g")]})

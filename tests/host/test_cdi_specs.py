@@ -114,7 +114,7 @@ def test_the_same_name_in_two_files_of_a_directory_is_dropped(tmp_path: Path) ->
         ("[1]", "it must be an object, not a list"),
         ("a: b: c", "it is not YAML: mapping values"),
         ("kind: a/b\nkind: c/d\n", "it is not YAML: duplicate key"),
-        ('{"kind": "a/b", "kind": "c/d"}', "it is not JSON: the key 'kind' is there twice"),
+        ('{"kind": "a/b", "kind": "c/d"}', "it is not JSON: duplicate key 'kind'"),
         ("\x00", "it is not YAML"),
     ],
 )

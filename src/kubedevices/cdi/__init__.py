@@ -1,14 +1,15 @@
-"""The Container Device Interface: files that tell a container engine what a named device means.
+"""The Container Device Interface (CDI): files that define container edits for named devices.
 
-Plugin authors make `ContainerEdits`, hosts have `CdiSpec` files, containers ask for names. Nothing
-here touches a file: `host.cdi_specs` reads and writes them, `host.cdi_inventory` keeps ours.
+A plugin author creates `ContainerEdits`. A host has CDI files, each with one `CdiSpec`. A container
+requests names. This package does not access files: `host.cdi_specs` reads and writes them,
+`host.cdi_inventory` keeps our own files up to date.
 
-names        `vendor/class=name`: parse, validate; a name for any device ID
-values       the objects of a file
-parse        JSON to values, with the place of every mistake, and back
-rules        what is valid, which version is the lowest that can say it, who can read that
-registry     all files together: which names resolve, and why one does not
-inject       edits into an OCI runtime configuration
+names        `vendor/class=name`: parse, validate; a CDI device name for any device ID
+values       the objects of a CDI file
+parse        JSON ⇄ values, with the JSON pointer of each error
+rules        validation, the lowest sufficient version, and which runtimes can read a version
+registry     all files together: which names resolve, and why a name does not
+inject       applies container edits to an OCI runtime configuration
 annotations  names in container annotations, for old kubelets
 """
 

@@ -1,7 +1,8 @@
-"""CDI names in container annotations: the transport from before the CRI had a field for them.
+"""CDI names in container annotations: this was the transport before the CRI had a field for them.
 
-Only for kubelets before 1.29 (1.28 has a gate, DevicePluginCDIDevices) and on request; the plugin
-framework calls `annotations_for`. The rules are those by which containerd and CRI-O read them back.
+Only for kubelets before 1.29 (1.28 has the feature gate DevicePluginCDIDevices), and only if the
+user requests it. The plugin framework calls `annotations_for`. The rules are from containerd and
+CRI-O, which read the annotations.
 """
 
 import hashlib
@@ -19,8 +20,8 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 def annotation_key(plugin: str, request_id: str) -> str:
     """Return `cdi.k8s.io/<plugin>_<id>`; by convention `plugin` is `vendor.class`.
 
-    A slash in the ID becomes `_`. Raises `InvalidCdiAnnotation` for what a runtime would refuse; a
-    colon is such a thing, so a PCI address cannot be an ID here.
+    A slash in the ID becomes `_`. Raises `InvalidCdiAnnotation` if a runtime would refuse the key.
+    Runtimes refuse a colon, so a PCI address cannot be an ID here.
     """
     name = f"{plugin}_{request_id.replace('/', '_')}"
     if not plugin or not request_id:
@@ -40,24 +41,27 @@ def annotation_key(plugin: str, request_id: str) -> str:
 
 
 def annotation_value(names: Iterable[str]) -> str:
-    """Return qualified names joined by commas; raises `InvalidCdiName`."""
+    """Return the qualified names, joined by commas; raises `InvalidCdiName`."""
     return ",".join(str(CdiName.parse(name)) for name in names)
 
 
 def annotate(
     annotations: Mapping[str, str], plugin: str, request_id: str, names: Iterable[str]
 ) -> dict[str, str]:
-    """Return `annotations` with one more request; a key that is already there is an error."""
+    """Return `annotations` with one more request.
+
+    Raises `InvalidCdiAnnotation`, also if the key exists already.
+    """
     key = annotation_key(plugin, request_id)
     if key in annotations:
-        raise InvalidCdiAnnotation(key, "the key is already there")
+        raise InvalidCdiAnnotation(key, "the key exists already")
     return {**annotations, key: annotation_value(names)}
 
 
 def annotations_for(kind: str, names: Iterable[str]) -> dict[str, str]:
-    """Return the annotation that requests `names` of one kind, under a key that always fits.
+    """Return the annotation that requests `names` of one kind, with a key of valid length.
 
-    Keys of different requests must differ within a container, hence a hash of the names.
+    The key contains a hash of the names, because the keys of a container's requests must differ.
     """
     value = annotation_value(names)
     tail = hashlib.sha256(value.encode()).hexdigest()[:12]
@@ -66,12 +70,15 @@ def annotations_for(kind: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def parse_annotations(annotations: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the keys and the names of all CDI requests; one bad name spoils the whole set."""
+    """Return the keys and the names of all CDI requests.
+
+    Raises `InvalidCdiAnnotation` for the first invalid name, as runtimes refuse the container.
+    """
     keys = tuple(key for key in annotations if key.startswith(PREFIX))
     names: list[str] = []
     for key in keys:
         for name in annotations[key].split(","):
             if problem := explain_name(name):
-                raise InvalidCdiAnnotation(key, f"{name!r} is no CDI name: {problem}")
+                raise InvalidCdiAnnotation(key, f"{name!r} is not a CDI name: {problem}")
             names.append(name)
     return keys, tuple(names)

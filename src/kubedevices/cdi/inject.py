@@ -1,7 +1,7 @@
-"""CDI devices into an OCI runtime configuration, as the engines do it. For our own low-level runs.
+"""Applies CDI devices to an OCI runtime configuration, as container engines do.
 
-Runtimes such as runc know nothing of CDI: whoever drives one without an engine does this first.
-Pure: what the host's device files are is asked through the `look` argument.
+For use without an engine: runtimes such as runc do not support CDI. This module reads no file: the
+argument `look` reads device files of the host.
 """
 
 import copy
@@ -15,7 +15,7 @@ from kubedevices.errors import CdiInjectionFailed, NotADeviceFile
 
 
 class DeviceFile(NamedTuple):
-    """What the host says about a device file: `type` is b, c or p, `file_mode` its permissions."""
+    """A device file of the host: `type` is b, c or p, `file_mode` its permission bits."""
 
     type: str
     major: int
@@ -32,15 +32,15 @@ Look = Callable[[str], DeviceFile]
 def inject(
     config: dict[str, Any], names: Iterable[str], registry: CdiRegistry, look: Look
 ) -> dict[str, Any]:
-    """Return `config` with the devices in it; the original is left alone, also on failure.
+    """Return a copy of `config` with the devices; `config` itself is never changed.
 
-    Raises `UnresolvableCdiDevices` with every name that is not defined, or `CdiInjectionFailed`.
+    Raises `UnresolvableCdiDevices` with all undefined names, or `CdiInjectionFailed`.
     """
     return apply_edits(config, registry.edits(names), look)
 
 
 def apply_edits(config: dict[str, Any], edits: ContainerEdits, look: Look) -> dict[str, Any]:
-    """Return a copy of `config` with `edits` applied, in the order that the specification gives."""
+    """Return a copy of `config` with `edits` applied, in the order of the CDI specification."""
     result: dict[str, Any] = copy.deepcopy(config)
     for text in edits.env:
         set_env(result, text)
@@ -65,7 +65,7 @@ def apply_edits(config: dict[str, Any], edits: ContainerEdits, look: Look) -> di
 
 
 def set_env(config: dict[str, Any], text: str) -> None:
-    """Put `NAME=value` in the place of an older value of NAME, or at the end."""
+    """Replace the value of NAME by `NAME=value`, or append it; remove further values of NAME."""
     env = _member(config, "process", "env", [])
     name = text.partition("=")[0] + "="
     places = [i for i, old in enumerate(env) if old.startswith(name)]
@@ -110,16 +110,16 @@ def _device_to_oci(node: DeviceNode, look: Look) -> dict[str, Any]:
 
 
 def _host_file(node: DeviceNode, look: Look) -> DeviceFile | None:
-    """Ask the host; it must answer unless the edit says everything by itself."""
-    says_everything = bool(node.type) and (bool(node.major) or node.type == "p")
+    """Return the host's device file; None if it is missing and the edit has type and numbers."""
+    is_complete = bool(node.type) and (bool(node.major) or node.type == "p")
     path = node.host_path or node.path
     try:
         seen = look(path)
     except NotADeviceFile as error:
-        if says_everything:
+        if is_complete:
             return None
         raise CdiInjectionFailed(path, error.reason) from error
-    if not says_everything and node.type and node.type != seen.type:
+    if not is_complete and node.type and node.type != seen.type:
         raise CdiInjectionFailed(path, f"it is of type {seen.type!r}, not {node.type!r}")
     return seen
 
@@ -162,7 +162,7 @@ def _rdt_to_oci(rdt: IntelRdt) -> dict[str, Any]:
 
 
 def _object(config: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object under `key`, made where it is absent or null."""
+    """Return the object under `key`; add an empty one if it is absent or null."""
     if config.get(key) is None:
         config[key] = {}
     part: dict[str, Any] = config[key]
@@ -170,7 +170,7 @@ def _object(config: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _member(config: dict[str, Any], outer: str, inner: str, empty: Any) -> Any:
-    """Return `config[outer][inner]`, made of `empty` where it is absent or null."""
+    """Return `config[outer][inner]`; add `empty` there if it is absent or null."""
     above = _object(config, outer)
     if above.get(inner) is None:
         above[inner] = empty

@@ -1,7 +1,7 @@
 """CDI names: parse, format, validate; and a CDI device name for any device ID.
 
-For everybody who takes a name from outside or makes one. The rules of the reference library decide
-what is a name; `strict` adds the limits of the specification, for names we make ourselves.
+The rules are those of CDI's reference library. `strict` adds the limits of the CDI specification,
+for names that we create.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ _CLASS_LIMIT = 63
 
 
 class CdiName(NamedTuple):
-    """A valid qualified name, `vendor/class=device`; make one with `parse` or `of`."""
+    """A valid qualified name, `vendor/class=device`; created by `parse` or `of`."""
 
     vendor: str
     device_class: str
     device: str
 
     def __str__(self) -> str:
-        """The text that travels through plugins, the CRI and `--device` options."""
+        """The form in plugin responses, in the CRI and in `--device` options."""
         return f"{self.vendor}/{self.device_class}={self.device}"
 
     @property
@@ -45,12 +45,12 @@ class CdiName(NamedTuple):
 
     @classmethod
     def of(cls, kind: str, device: str) -> Self:
-        """Join a kind and a device name, both checked."""
+        """Join a kind and a device name; raises `InvalidCdiName`."""
         return cls.parse(f"{kind}={device}")
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` is a qualified name; this tells a `--device` argument from a path."""
+    """Whether `text` is a qualified name; in a `--device` argument it could also be a path."""
     return not explain_name(text)
 
 
@@ -102,10 +102,10 @@ def explain_device_name(name: str) -> str:
 
 
 def device_name_of(device_id: str) -> str:
-    """Return the CDI device name for a device ID, always the same one.
+    """Return the CDI device name for a device ID, the same name for the same ID.
 
-    PCI addresses, UUIDs and the like stay as they are. Anything else is cleaned and gets a piece
-    of its hash, so that `a b` and `a_b` remain two devices.
+    A valid name, such as a PCI address or a UUID, stays unchanged. In any other ID, forbidden
+    characters are replaced and a part of its hash is added, so that `a b` and `a_b` differ.
     """
     if _DEVICE.fullmatch(device_id):
         return device_id

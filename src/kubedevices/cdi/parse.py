@@ -1,8 +1,7 @@
-"""A dictionary of a JSON or YAML file as a `CdiSpec`, with the place of every mistake.
+"""Converts the data of a JSON or YAML file to a `CdiSpec`, with the JSON pointer of each error.
 
-As strict as the reference library: an unknown key anywhere makes the whole file invalid for every
-runtime. Not for the meaning of values, which is `cdi.rules`; not for files, which is
-`host.cdi_specs`.
+As strict as CDI's reference library: with one unknown key the whole file is invalid for all
+runtimes. `cdi.rules` checks the values. `host.cdi_specs` reads files.
 """
 
 import json
@@ -27,9 +26,9 @@ _EMPTY: dict[JsonType, Any] = {
 
 
 def from_dict(data: Any, *, file: str = "", strict: bool = True) -> CdiSpec:
-    """Return the value; raises `InvalidCdiSpec` with all mistakes of form.
+    """Return the value; raises `InvalidCdiSpec` with all wrong types and unknown keys.
 
-    `strict=False` passes over unknown keys: for showing what a newer file means.
+    `strict=False` ignores unknown keys, to show the content of a file of a newer version.
     """
     reader = _SpecReader(strict)
     spec = reader.value(CdiSpec, data, "")
@@ -39,12 +38,12 @@ def from_dict(data: Any, *, file: str = "", strict: bool = True) -> CdiSpec:
 
 
 def from_json(text: str, *, file: str = "") -> CdiSpec:
-    """Read JSON text."""
+    """Return the value of a JSON text; raises `InvalidCdiSpec`."""
     return from_dict(load_json(text, file=file), file=file)
 
 
 def load_json(text: str, *, file: str = "") -> Any:
-    """Return the data of JSON text; a key that is there twice is a mistake, as for every reader."""
+    """Return the data of a JSON text; a duplicate key raises `InvalidCdiSpec`, as in runtimes."""
     try:
         return json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
@@ -52,7 +51,7 @@ def load_json(text: str, *, file: str = "") -> Any:
 
 
 def to_json(spec: CdiSpec) -> str:
-    """Return the text of a CDI file, the same for the same content."""
+    """Return the text of a CDI file, the same text for equal values."""
     return json.dumps(to_dict(spec), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -61,19 +60,19 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        raise ValueError(f"duplicate key {twice!r}")
     return result
 
 
 class _SpecReader:
-    """Collects problems while it walks, so that one look shows all of them."""
+    """Collects all problems of a file instead of stopping at the first."""
 
     def __init__(self, strict: bool) -> None:
         self.problems: list[CdiProblem] = []
         self._strict = strict
 
     def value(self, cls: type, data: Any, pointer: str) -> Any:
-        """Return an instance of `cls`; what cannot be read keeps its default."""
+        """Return an instance of `cls`; an attribute with a wrong type gets its default."""
         if not isinstance(data, dict):
             self._add_problem(pointer, f"it must be an object, not {_name_of(data)}")
             return cls()
@@ -91,7 +90,7 @@ class _SpecReader:
         if not self._strict:
             return
         if key in _DROPPED:
-            self._add_problem(place, "CDI 1.1.0 dropped this key, its readers refuse the file")
+            self._add_problem(place, "CDI 1.1.0 removed this key: its readers refuse the file")
             return
         self._add_problem(place, f"unknown key{did_you_mean(str(key), known)}")
 

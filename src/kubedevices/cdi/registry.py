@@ -1,8 +1,7 @@
-"""All CDI files of a host taken together: which names resolve, and why one does not.
+"""All CDI files of a host together: which names resolve, and why a name does not.
 
-Pure: `host.cdi_specs` reads the files. The rules of precedence are those of the library inside
-containerd, CRI-O, podman and docker, so the answer is what a runtime will do, not what one would
-wish.
+`host.cdi_specs` reads the files. The rules of precedence are those of the library in containerd,
+CRI-O, podman and docker, so that the result is the behaviour of a runtime.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,10 +19,10 @@ _OTHERS_MAY_READ = 0o004
 
 @dataclass(frozen=True)
 class SpecFile:
-    """A file of a CDI directory: its content, or why it has none.
+    """A file of a CDI directory: its content, or its problems.
 
-    `priority` is the index of its directory. Of an invalid file `kind` still says what it claims
-    to be about, as far as that could be read. `mode` is None where nobody asked the file system.
+    `priority` is the index of its directory. An invalid file has a `kind` too, if it could be read.
+    `mode` is the file mode, None if the file was not read from disk.
     """
 
     path: str
@@ -35,13 +34,13 @@ class SpecFile:
 
     @property
     def problem(self) -> str:
-        """Everything wrong with it in one line; empty for a valid file."""
+        """All problems in one line; empty for a valid file."""
         return "; ".join(map(str, self.problems))
 
 
 @dataclass(frozen=True)
 class Definition:
-    """Where a name is defined, and what it means."""
+    """The file and the device that define a name."""
 
     name: CdiName
     file: SpecFile
@@ -51,7 +50,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a name resolves or not; `warnings` are reasons why some runtime may see it otherwise."""
+    """Why a name resolves or not; `warnings` say which runtimes may not find the device."""
 
     name: str
     definition: Definition | None
@@ -66,10 +65,11 @@ class Explanation:
 
 @dataclass(frozen=True)
 class CdiRegistry:
-    """What a runtime makes of a set of files; `directories` and `ignored` only serve explanations.
+    """The devices that a runtime finds in a set of files.
 
-    `errors` has a line per problem and path, `conflicts` the paths that define one name in the
-    same directory, `overridden` the files whose definition a directory of higher priority replaces.
+    `conflicts`: name → paths in the same directory that all define the name. `overridden`: name →
+    paths whose definition a directory of higher priority replaces. `directories` and `ignored` are
+    only for explanations.
     """
 
     files: tuple[SpecFile, ...] = ()
@@ -81,7 +81,7 @@ class CdiRegistry:
     overridden: Mapping[str, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Settle who defines what."""
+        """Find the definition of each name, the conflicts and the overridden files."""
         devices: dict[str, Definition] = {}
         conflicts: dict[str, list[str]] = {}
         overridden: dict[str, list[str]] = {}
@@ -95,8 +95,8 @@ class CdiRegistry:
             if other is not None:
                 overridden.setdefault(name, []).append(other.file.path)
             devices[name] = definition
-        # Runtimes drop a name that is in conflict in any directory, even where a directory of
-        # higher priority defines it once.
+        # Runtimes ignore a name with a conflict in any directory, even if a directory of higher
+        # priority defines the name once.
         for name in conflicts:
             del devices[name]
         put = object.__setattr__
@@ -106,7 +106,7 @@ class CdiRegistry:
 
     @property
     def errors(self) -> Mapping[str, tuple[str, ...]]:
-        """Everything wrong, by path."""
+        """Path → all problems of this file or directory, conflicts too."""
         found: dict[str, list[str]] = {path: [text] for path, text in self.directory_errors.items()}
         for file in self.files:
             if file.problems:
@@ -118,7 +118,7 @@ class CdiRegistry:
         return {path: tuple(texts) for path, texts in found.items()}
 
     def resolve(self, names: Iterable[str]) -> tuple[Definition, ...]:
-        """Return the definitions in order; raises `UnresolvableCdiDevices` naming all others."""
+        """Return the definitions in order; raises `UnresolvableCdiDevices` with all other names."""
         wanted = tuple(names)
         missing = {name: self.explain(name).reason for name in wanted if name not in self.devices}
         if missing:
@@ -126,7 +126,7 @@ class CdiRegistry:
         return tuple(self.devices[name] for name in wanted)
 
     def edits(self, names: Iterable[str]) -> ContainerEdits:
-        """Return the edits of all names; those of a file come once, before its first device."""
+        """Return the edits of all names; the edits of a file come once, before its first device."""
         result = ContainerEdits()
         seen: set[str] = set()
         for definition in self.resolve(names):
@@ -137,7 +137,7 @@ class CdiRegistry:
         return result
 
     def explain(self, name: str) -> Explanation:
-        """Say where `name` is defined or why it is not, and what could still go wrong."""
+        """Return where `name` is defined or why it is not, with warnings."""
         definition = self.devices.get(name)
         if definition is None:
             return Explanation(name, None, self._reason(name))
@@ -174,7 +174,7 @@ class CdiRegistry:
             reason += f"; {path}: {text}"
         if self.ignored:
             reason += (
-                f"; not read, since they end neither in .json nor .yaml: {', '.join(self.ignored)}"
+                f"; not read, because they do not end in .json or .yaml: {', '.join(self.ignored)}"
             )
         return reason
 
@@ -190,7 +190,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     if meant := closest(name, names):
         return f"did you mean {meant}?"
-    return f"there is {some_of(names)}"
+    return f"known: {some_of(names)}"
 
 
 def _warnings(definition: Definition) -> tuple[str, ...]:

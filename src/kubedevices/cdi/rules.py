@@ -1,7 +1,8 @@
-"""Which CDI specs are valid, the lowest version that can say one, and who can read a version.
+"""Validates CDI specs; finds the lowest sufficient version, and the runtimes that can read it.
 
-Two measures: what the reference library accepts, for files of others, and `strict`, for what we
-write ourselves. Called by `host.cdi_specs` and whoever makes a `CdiSpec`.
+Without `strict` the rules are those of CDI's reference library, for files of other programs.
+`strict` is for files that we write. Called by `host.cdi_specs` and by code that creates a
+`CdiSpec`.
 """
 
 import re
@@ -33,7 +34,7 @@ VERSIONS = [
     "1.0.0",
     "1.1.0",
 ]  # fmt: skip
-"""Every version there is, oldest first; a reader refuses all it does not know."""
+"""All versions of CDI, the oldest first; a runtime refuses a version that it does not know."""
 
 HOOK_NAMES = (
     "prestart",
@@ -54,14 +55,14 @@ _ANNOTATION_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 
 
 class Requirement(NamedTuple):
-    """A version and the place in the file that needs it."""
+    """A version, and the JSON pointer of the content that needs it."""
 
     version: str
     pointer: str
 
 
 def requirements(spec: CdiSpec) -> Iterator[Requirement]:
-    """Give every place that needs more than the lowest version."""
+    """Yield all parts of `spec` that need more than the lowest version."""
     _, _, device_class = spec.kind.partition("/")
     if spec.annotations:
         yield Requirement("0.6.0", "/annotations")
@@ -94,12 +95,12 @@ def _requirements_of_edits(edits: ContainerEdits, pointer: str) -> Iterator[Requ
 
 
 def minimum_version(spec: CdiSpec) -> str:
-    """Return the lowest version that can say this, so that the most readers take the file."""
+    """Return the lowest version that allows this content: then most runtimes read the file."""
     return _highest_requirement(spec).version
 
 
 def with_minimum_version(spec: CdiSpec) -> CdiSpec:
-    """Return `spec` as it should be written."""
+    """Return `spec` with its lowest sufficient version."""
     return replace(spec, version=minimum_version(spec))
 
 
@@ -109,7 +110,7 @@ def _highest_requirement(spec: CdiSpec) -> Requirement:
 
 
 class Reader(NamedTuple):
-    """A runtime and the newest version it was seen to read."""
+    """A runtime and the newest CDI version that it reads."""
 
     runtime: str
     newest: str
@@ -120,11 +121,11 @@ READERS = (
     Reader("podman 5.4", "0.8.0"),
     Reader("containerd 1.7.24", "0.8.0"),
 )
-"""Observed by running them; to be extended by observation only."""
+"""Found by running these runtimes. Add a runtime only after a test with it."""
 
 
 def readers_too_old_for(version: str) -> tuple[Reader, ...]:
-    """Return the runtimes to which a file of this version is invisible."""
+    """Return the runtimes that do not read a file of this version."""
     if version not in VERSIONS:
         return ()
     needed = VERSIONS.index(version)
@@ -135,13 +136,13 @@ def readers_too_old_for(version: str) -> tuple[Reader, ...]:
 
 
 def validate(spec: CdiSpec, *, strict: bool = False, file: str = "") -> None:
-    """Raise `InvalidCdiSpec` with everything that is wrong."""
+    """Raise `InvalidCdiSpec` with all problems, if any."""
     if problems := find_problems(spec, strict=strict):
         raise InvalidCdiSpec(file, problems)
 
 
 def find_problems(spec: CdiSpec, *, strict: bool = False) -> tuple[CdiProblem, ...]:
-    """Return everything that makes the file invalid, in the order of the file."""
+    """Return all problems that make the file invalid, about in the order of the file."""
     found = [*_problems_of_version(spec, strict)]
     if problem := explain_kind(spec.kind, strict=strict):
         found.append(CdiProblem("/kind", problem))
@@ -181,7 +182,7 @@ def _problems_of_devices(spec: CdiSpec) -> Iterator[CdiProblem]:
         if problem := explain_device_name(device.name):
             yield CdiProblem(f"/devices/{i}/name", problem)
         if device.name in seen:
-            yield CdiProblem(f"/devices/{i}/name", f"the device {device.name!r} is there twice")
+            yield CdiProblem(f"/devices/{i}/name", f"duplicate device {device.name!r}")
         seen.add(device.name)
         if device.container_edits.is_empty:
             yield CdiProblem(f"/devices/{i}/containerEdits", "empty device edits")
@@ -259,13 +260,13 @@ def _problems_of_net_devices(devices: Sequence[NetDevice], pointer: str) -> Iter
             if not name:
                 yield CdiProblem(f"{pointer}/{i}/{key}", "it must not be empty")
             elif name in names[:i]:
-                yield CdiProblem(f"{pointer}/{i}/{key}", f"{name!r} is there twice")
+                yield CdiProblem(f"{pointer}/{i}/{key}", f"duplicate {name!r}")
 
 
 def _problems_of_annotations(
     annotations: Sequence[tuple[str, str]], pointer: str
 ) -> Iterator[CdiProblem]:
-    """Hold to the limits of Kubernetes; readers do not check them, other tools do."""
+    """Check the limits of Kubernetes; runtimes do not check them, but other tools do."""
     size = sum(len(key.encode()) + len(text.encode()) for key, text in annotations)
     if size > _ANNOTATIONS_LIMIT:
         yield CdiProblem(pointer, f"{size} bytes, at most {_ANNOTATIONS_LIMIT} are allowed")

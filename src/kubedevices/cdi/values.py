@@ -1,7 +1,7 @@
-"""The objects of a CDI file as frozen values, and a value as the dictionary of a JSON file.
+"""The objects of a CDI file as frozen values, and their conversion to JSON data.
 
-A field's name and type say its JSON key and shape: reading (`cdi.parse`) and writing share that.
-Nothing is checked here: `cdi.rules` says what is wrong with a value.
+The name and type of a field define its JSON key and type, both for reading (`cdi.parse`) and for
+writing. This module checks nothing: `cdi.rules` does.
 """
 
 import enum
@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, get_args, get_origin
 
 
 class JsonType(enum.Enum):
-    """What JSON holds under a key."""
+    """The type of the JSON under a key."""
 
     TEXT = "text"
     TEXTS = "a list of texts"
@@ -43,7 +43,7 @@ _KEYS = {"version": "cdiVersion", "clos_id": "closID"}
 
 
 class JsonField(NamedTuple):
-    """One field of a value and its place in JSON; `of` is the class of the object or objects."""
+    """A field of a value, its JSON key and type; `of` is the class of an object or of objects."""
 
     attribute: str
     key: str
@@ -55,7 +55,7 @@ _fields_of: dict[type, tuple[JsonField, ...]] = {}
 
 
 def json_fields(cls: type) -> tuple[JsonField, ...]:
-    """Return the fields of one of the classes below, in the order in which they are written."""
+    """Return the fields of one of the classes below, in the order of writing."""
     if cls not in _fields_of:
         _fields_of[cls] = tuple(_json_field(each.name, each.type) for each in fields(cls))
     return _fields_of[cls]
@@ -73,7 +73,7 @@ def _json_field(attribute: str, annotation: Any) -> JsonField:
 
 
 class _CdiValue:
-    """Lists given by a caller become tuples, so that values are frozen throughout."""
+    """Base class: turns lists and dictionaries of the caller into tuples, so values are frozen."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ class _CdiValue:
 
 @dataclass(frozen=True, slots=True)
 class DeviceNode(_CdiValue):
-    """A device file; `path` is the container's, `host_path` the host's where it differs."""
+    """A device node; `path` is in the container, `host_path` on the host if it differs."""
 
     path: str = ""
     host_path: str = ""
@@ -104,7 +104,7 @@ class DeviceNode(_CdiValue):
 
 @dataclass(frozen=True, slots=True)
 class NetDevice(_CdiValue):
-    """A network interface of the host, and what the container calls it."""
+    """A network interface of the host, and its name in the container."""
 
     host_interface_name: str = ""
     name: str = ""
@@ -112,7 +112,7 @@ class NetDevice(_CdiValue):
 
 @dataclass(frozen=True, slots=True)
 class CdiMount(_CdiValue):
-    """A mount; `options` must say `bind` or `rbind`, or a runtime looks for a file system."""
+    """A mount; without `bind` or `rbind` in `options`, a runtime tries to mount a file system."""
 
     host_path: str = ""
     container_path: str = ""
@@ -133,7 +133,7 @@ class Hook(_CdiValue):
 
 @dataclass(frozen=True, slots=True)
 class IntelRdt(_CdiValue):
-    """Cache and memory bandwidth shares, as runc takes them."""
+    """Shares of cache and memory bandwidth (Intel RDT), in runc's format."""
 
     clos_id: str = ""
     l3_cache_schema: str = ""
@@ -144,7 +144,7 @@ class IntelRdt(_CdiValue):
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits(_CdiValue):
-    """What is added to a container."""
+    """The changes that CDI makes to a container's configuration."""
 
     env: Texts = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -156,11 +156,11 @@ class ContainerEdits(_CdiValue):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would change; a device must not be like that."""
+        """Whether the edits change nothing; CDI forbids this for a device."""
         return self == ContainerEdits()
 
     def plus(self, other: "ContainerEdits") -> "ContainerEdits":
-        """Return both: lists one after the other, `other`'s RDT instead of ours if it has one."""
+        """Return both: lists are joined; `other`'s RDT replaces ours, if `other` has one."""
         return ContainerEdits(
             env=self.env + other.env,
             device_nodes=self.device_nodes + other.device_nodes,
@@ -174,7 +174,7 @@ class ContainerEdits(_CdiValue):
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice(_CdiValue):
-    """One device of a kind and what a container that asks for it gets."""
+    """One device of a kind, and the edits for a container that requests it."""
 
     name: str = ""
     annotations: TextMap = ()
@@ -183,7 +183,7 @@ class CdiDevice(_CdiValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiSpec(_CdiValue):
-    """The content of one CDI file; an empty `version` becomes the lowest possible when written."""
+    """The content of one CDI file; `host.cdi_specs` sets the lowest sufficient `version`."""
 
     version: str = ""
     kind: str = ""
@@ -198,7 +198,7 @@ class CdiSpec(_CdiValue):
 
 
 def to_dict(value: Any) -> dict[str, Any]:
-    """Return a value as JSON keys in stable order, without what is empty."""
+    """Return a value as JSON data with keys in a fixed order; empty content is left out."""
     result: dict[str, Any] = {}
     for each in json_fields(type(value)):
         content = getattr(value, each.attribute)
@@ -210,14 +210,14 @@ def to_dict(value: Any) -> dict[str, Any]:
             content = dict(content)
         elif isinstance(content, tuple):
             content = list(content)
-        # 0 is a number somebody gave; False, "" and [] say nothing
+        # 0 is a given number; False, "" and [] are defaults.
         if content or (content == 0 and content is not False):
             result[each.key] = content
     return result
 
 
 class _DeviceSpecLike(Protocol):
-    """A device file as the device plugin API describes it."""
+    """The attributes of `kubedevices.device.DeviceSpec`, which this package does not import."""
 
     @property
     def host_path(self) -> str: ...
@@ -228,7 +228,7 @@ class _DeviceSpecLike(Protocol):
 
 
 class _MountLike(Protocol):
-    """A mount as the device plugin API describes it."""
+    """The attributes of `kubedevices.device.Mount`, which this package does not import."""
 
     @property
     def host_path(self) -> str: ...
@@ -244,9 +244,9 @@ def edits_of(
     devices: Iterable[_DeviceSpecLike] = (),
     mounts: Iterable[_MountLike] = (),
 ) -> ContainerEdits:
-    """Say in CDI what a device plugin's answer says; annotations have no place there.
+    """Return the content of an Allocate response as CDI edits; CDI edits have no annotations.
 
-    The host path is named only where it differs, which keeps the version of the file low.
+    `hostPath` is set only if it differs, because it needs a higher version of the file.
     """
     return ContainerEdits(
         env=tuple(f"{name}={value}" for name, value in env),
@@ -264,6 +264,6 @@ def _node(device: _DeviceSpecLike) -> DeviceNode:
 
 
 def bind_mount(host_path: str, container_path: str, read_only: bool) -> CdiMount:
-    """Return a bind mount with the options it needs to be one."""
+    """Return a mount with the options that make it a bind mount."""
     access = "ro" if read_only else "rw"
     return CdiMount(host_path, container_path, (access, "nosuid", "nodev", "bind"))

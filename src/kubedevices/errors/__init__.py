@@ -1,16 +1,16 @@
-"""Every exception of kubedevices. Each has fields, not only a text.
+"""All exceptions of kubedevices. Each has attributes with the facts, not only a text.
 
-The tree of all classes is in docs/reference.md, made of the classes and their docstrings. A class
-that is written into a module here is exported at once: no list names it.
+`python -m tests.test_errors` writes the tree of all classes and their docstrings into
+docs/reference.md. This package exports every class of its modules automatically.
 
-shared     root, usage, sockets and files, the wire
-container  what a container is to get: CDI, device files, runtimes
+shared     the root, wrong usage, sockets and files, gRPC calls
+container  CDI, device files, runtimes
 plugin     a plugin process
 dra        a DRA driver
-node       the device manager
-watcher    a plugin found in the plugin registry directory
+node       the kubelet's side (device manager), with the kubelet's texts
+watcher    a plugin in the plugin registry directory, with the kubelet's texts
 proxy      a plugin behind the proxy
-check      a plugin under check
+check      a plugin under `kubedevices check`
 """
 
 from kubedevices.errors.check import *

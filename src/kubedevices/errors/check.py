@@ -1,10 +1,10 @@
-"""Why a plugin cannot be checked."""
+"""Reasons why `kubedevices check` cannot check a plugin."""
 
 from kubedevices.errors.shared import CannotAsk
 
 
 class PluginNotStarted(CannotAsk):
-    """The command of the plugin under check could not be run, or ended at once."""
+    """The command of the plugin under check could not be started, or ended at once."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -12,7 +12,7 @@ class PluginNotStarted(CannotAsk):
 
 
 class NoPrivateView(CannotAsk):
-    """The plugin needs its own directories at fixed paths, which needs root."""
+    """The plugin needs private directories at fixed paths, but their mount failed; needs root."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -24,7 +24,7 @@ class NoPrivateView(CannotAsk):
 
 
 class NotInPlace(CannotAsk):
-    """A directory of the kubelet's is in use or cannot be used, so no check can act there."""
+    """A directory of the kubelet is in use or not usable, so `check --in-place` cannot use it."""
 
     def __init__(self, directory: str, reason: str) -> None:
         self.directory, self.reason = directory, reason

@@ -1,4 +1,4 @@
-"""Errors of CDI, device files and runtimes: run options that cannot be expressed or written."""
+"""Errors of CDI, device files, vfio and the command lines of runtimes."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class InvalidCdiName(UsageError):
 
 
 class InvalidCdiAnnotation(UsageError):
-    """A `cdi.k8s.io/` annotation that a runtime would refuse."""
+    """A `cdi.k8s.io/` annotation that runtimes refuse."""
 
     def __init__(self, key: str, rule: str) -> None:
         self.key, self.rule = key, rule
@@ -23,7 +23,7 @@ class InvalidCdiAnnotation(UsageError):
 
 
 class CdiProblem(NamedTuple):
-    """One mistake in a CDI file; `pointer` is the JSON pointer of the place, empty for the file."""
+    """One error in a CDI file; `pointer` is its JSON pointer, empty for the whole file."""
 
     pointer: str
     problem: str
@@ -34,7 +34,7 @@ class CdiProblem(NamedTuple):
 
 
 class InvalidCdiSpec(UsageError):
-    """All mistakes found in one CDI file; `pointer` and `problem` are those of the first."""
+    """All errors of one CDI file; `pointer` and `problem` are of the first error."""
 
     def __init__(self, file: str, problems: Sequence[CdiProblem]) -> None:
         self.file, self.problems = file, tuple(problems)
@@ -54,7 +54,7 @@ class UnresolvableCdiDevices(KubedevicesError):
 
 
 class CdiInjectionFailed(KubedevicesError):
-    """A CDI edit does not fit this host or this container; nothing was changed."""
+    """A CDI edit is impossible on this host or for this container; nothing was changed."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -70,7 +70,7 @@ class CdiWriteFailed(CannotAsk):
 
 
 class NotADeviceFile(CannotAsk):
-    """A path from which no device number can be read."""
+    """A path that is not a device file, or cannot be read."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason

@@ -1,15 +1,15 @@
-"""Why a DRA driver cannot do what a kubelet or an API server asks of it."""
+"""Errors of a DRA driver, of its calls to the API server, and of the node's DRA half."""
 
 from kubedevices.errors.node import NodeError, RegistrationError
 from kubedevices.errors.shared import CannotAsk, KubedevicesError
 
 
 class DraError(KubedevicesError):
-    """A DRA driver cannot do what it was asked."""
+    """A DRA driver cannot fulfil a request."""
 
 
 class ClaimRefused(DraError):
-    """A ResourceClaim cannot be prepared; the text is what the event of its pod says."""
+    """A ResourceClaim cannot be prepared; the event of its pod has this text."""
 
     def __init__(self, claim: str, problem: str) -> None:
         self.claim, self.problem = claim, problem
@@ -17,7 +17,7 @@ class ClaimRefused(DraError):
 
 
 class PreparedUnwritable(DraError):
-    """A file of prepared claims cannot be written: claims are neither prepared nor given back."""
+    """A file of prepared claims cannot be written, so no claim is prepared or unprepared."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -25,7 +25,7 @@ class PreparedUnwritable(DraError):
 
 
 class ApiRefused(DraError):
-    """The API server answered with an error; `reason` is its word for it, such as `NotFound`."""
+    """The API server answered with an error; `reason` is from the answer, such as `NotFound`."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class ApiRefused(DraError):
     ) -> None:
         self.what, self.status, self.reason, self.message = what, status, reason, message
         self.retry_after, self.missing_rule = retry_after, missing_rule
-        mend = f" (the service account needs the RBAC rule {missing_rule})" if missing_rule else ""
-        super().__init__(f"cannot {what}: {message or reason or f'status {status}'}{mend}")
+        hint = f" (the service account needs the RBAC rule {missing_rule})" if missing_rule else ""
+        super().__init__(f"cannot {what}: {message or reason or f'status {status}'}{hint}")
 
 
 class ApiUnreachable(CannotAsk):
-    """No answer came from the API server."""
+    """The API server did not answer."""
 
     def __init__(self, server: str, reason: str) -> None:
         self.server, self.reason = server, reason
@@ -52,7 +52,7 @@ class ApiUnreachable(CannotAsk):
 
 
 class DriverNotAccepted(RegistrationError):
-    """The kubelet's half of DRA does not take in a driver that it found."""
+    """The node refuses to register a DRA driver that its plugin watcher found."""
 
     def __init__(self, driver: str, endpoint: str, problem: str) -> None:
         self.driver, self.endpoint, self.problem = driver, endpoint, problem
@@ -60,7 +60,7 @@ class DriverNotAccepted(RegistrationError):
 
 
 class DynamicResourcesFailed(NodeError):
-    """The claims of a pod cannot be prepared, or given back, in a kubelet's words."""
+    """The claims of a pod cannot be prepared or unprepared; the text is the kubelet's."""
 
     def __init__(self, verb: str, problem: str) -> None:
         self.verb, self.problem = verb, problem

@@ -1,14 +1,14 @@
-"""Why the device manager says no. The texts are the kubelet's, because tools match them."""
+"""Errors of the device manager. Texts of kubelet errors are unchanged, because tools match them."""
 
 from kubedevices.errors.shared import CannotAsk, KubedevicesError
 
 
 class NodeError(KubedevicesError):
-    """The device manager refuses. Texts are those of the kubelet, because tools match them."""
+    """The device manager refuses. The text is the kubelet's, if the kubelet has this error."""
 
 
 class ListenFailed(NodeError, CannotAsk):
-    """kubelet.sock could not be bound, so no plugin can register."""
+    """The node could not listen on kubelet.sock, so no plugin can register."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -18,7 +18,7 @@ class ListenFailed(NodeError, CannotAsk):
 
 
 class LedgerUnusable(CannotAsk):
-    """The node's own state could not be opened; it need not be damaged."""
+    """The node could not open its state file; the content may be intact."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -26,7 +26,7 @@ class LedgerUnusable(CannotAsk):
 
 
 class LedgerDamaged(NodeError):
-    """What the node's own state file says cannot be trusted."""
+    """The content of the node's state file is invalid."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -34,7 +34,7 @@ class LedgerDamaged(NodeError):
 
 
 class LedgerWriteFailed(NodeError):
-    """An allocation or release could not be made durable, in the kubelet's words for that."""
+    """The node could not write an allocation or release to disk; the text is the kubelet's."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -54,7 +54,7 @@ class RegistrationError(NodeError):
 
 
 class UnsupportedVersion(RegistrationError):
-    """Register named a device plugin API version that is not served."""
+    """Register named a version of the device plugin API that the node does not support."""
 
     def __init__(self, version: str, supported: str) -> None:
         self.version, self.supported = version, supported
@@ -65,7 +65,7 @@ class UnsupportedVersion(RegistrationError):
 
 
 class BadResourceName(RegistrationError):
-    """Register named something that is not an extended resource."""
+    """Register named a resource that is not an extended resource."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -73,7 +73,7 @@ class BadResourceName(RegistrationError):
 
 
 class BadEndpoint(RegistrationError):
-    """Register named a socket outside the plugin directory; strict where the kubelet is not."""
+    """Register named a socket outside the plugin directory, which a kubelet would accept."""
 
     def __init__(
         self, endpoint: str, rule: str = "it must be a file name in the plugin directory"
@@ -83,7 +83,7 @@ class BadEndpoint(RegistrationError):
 
 
 class TooManyPlugins(RegistrationError):
-    """A new resource beyond what one node serves: somebody registers names without end."""
+    """The node serves its maximum number of resources and refuses a new one."""
 
     def __init__(self, resource: str, limit: int) -> None:
         self.resource, self.limit = resource, limit
@@ -107,7 +107,7 @@ class PluginOptionsFailed(RegistrationError):
 
 
 class RegistrationServerFailed(NodeError):
-    """The Registration service ended although nobody stopped it."""
+    """The Registration service ended without a stop of the node."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -116,7 +116,7 @@ class RegistrationServerFailed(NodeError):
 
 
 class EndpointStopped(NodeError):
-    """A call to a plugin that is gone and has not come back."""
+    """A call to a plugin that disconnected and has not registered again."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -124,7 +124,7 @@ class EndpointStopped(NodeError):
 
 
 class ListAndWatchEnded(NodeError):
-    """A plugin's stream ended although nobody asked it to."""
+    """A plugin ended its ListAndWatch stream."""
 
     def __init__(self, resource: str, reason: str) -> None:
         self.resource, self.reason = resource, reason
@@ -138,7 +138,7 @@ class AllocationError(NodeError):
 
 
 class UnregisteredResource(AllocationError):
-    """A resource that is held by pods but that no plugin has reported since our start."""
+    """Pods hold devices of a resource that no plugin has reported since the node started."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -146,7 +146,7 @@ class UnregisteredResource(AllocationError):
 
 
 class UnknownPlugin(AllocationError):
-    """Devices are known, the plugin that could allocate them is not."""
+    """The node knows devices of the resource, but not their plugin."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -154,7 +154,7 @@ class UnknownPlugin(AllocationError):
 
 
 class NoHealthyDevices(AllocationError):
-    """Every device of the resource is unhealthy, or the plugin is gone."""
+    """All devices of the resource are unhealthy, or the plugin disconnected."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -164,7 +164,7 @@ class NoHealthyDevices(AllocationError):
 
 
 class DevicesNoLongerHealthy(AllocationError):
-    """The container holds devices that meanwhile turned unhealthy or vanished."""
+    """The container holds devices that have become unhealthy or disappeared."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -175,7 +175,7 @@ class DevicesNoLongerHealthy(AllocationError):
 
 
 class DevicesUnavailable(AllocationError):
-    """Fewer free healthy devices than requested."""
+    """Fewer devices are available than requested."""
 
     def __init__(self, resource: str, requested: int, available: int) -> None:
         self.resource, self.requested, self.available = resource, requested, available
@@ -186,7 +186,7 @@ class DevicesUnavailable(AllocationError):
 
 
 class RequestChanged(AllocationError):
-    """A container that holds devices is admitted again with another count."""
+    """A container that holds devices now requests another number of devices."""
 
     def __init__(
         self, pod_uid: str, container: str, resource: str, held: int, requested: int
@@ -200,7 +200,7 @@ class RequestChanged(AllocationError):
 
 
 class UnexpectedlyFewDevices(AllocationError):
-    """Devices vanished between the decision and its second half."""
+    """Devices disappeared while the node was choosing devices for a container."""
 
     def __init__(self, requested: int, got: int) -> None:
         self.requested, self.got = requested, got
@@ -211,7 +211,7 @@ class UnexpectedlyFewDevices(AllocationError):
 
 
 class NoContainerResponse(AllocationError):
-    """Allocate was answered with OK and without an answer."""
+    """The plugin answered Allocate with OK, but without a container response."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -219,7 +219,7 @@ class NoContainerResponse(AllocationError):
 
 
 class EndpointNotFound(AllocationError):
-    """A resource with devices, whose plugin was removed after the grace period."""
+    """The resource has devices, but the node removed its plugin after the grace period."""
 
     def __init__(self, resource: str) -> None:
         self.resource = resource
@@ -227,7 +227,7 @@ class EndpointNotFound(AllocationError):
 
 
 class PreferredAllocationFailed(AllocationError):
-    """GetPreferredAllocation answered with an error."""
+    """The plugin answered GetPreferredAllocation with an error."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -235,7 +235,7 @@ class PreferredAllocationFailed(AllocationError):
 
 
 class PreStartFailed(AllocationError):
-    """PreStartContainer answered with an error."""
+    """The plugin answered PreStartContainer with an error."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -254,7 +254,7 @@ class NothingAllocated(AllocationError):
 
 
 class PluginNotBack(AllocationError):
-    """A container cannot start yet: nobody has vouched for its devices since the node started."""
+    """A container cannot start yet: no plugin has reported its devices since the node started."""
 
     def __init__(self, resource: str, waited: float) -> None:
         self.resource, self.waited = resource, waited
@@ -265,7 +265,7 @@ class PluginNotBack(AllocationError):
 
 
 class AdmissionRejected(NodeError):
-    """A pod is refused as a whole; nothing of it stays allocated."""
+    """The node refuses a whole pod; no device stays allocated to the pod."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason, self.message = reason, message
@@ -273,7 +273,7 @@ class AdmissionRejected(NodeError):
 
 
 class HoldInUse(NodeError):
-    """A command runs with the devices of this pod; another one needs a pod of its own."""
+    """A command runs with the devices of this pod; a second command needs another pod name."""
 
     def __init__(self, pod_uid: str, pid: int, command: str) -> None:
         self.pod_uid, self.pid, self.command = pod_uid, pid, command
@@ -285,7 +285,7 @@ class HoldInUse(NodeError):
 
 
 class GivenUp(NodeError):
-    """What was asked for did not happen and changed nothing: the node was stopped before."""
+    """The node stopped before it handled the request; nothing has changed."""
 
     def __init__(self) -> None:
         super().__init__(

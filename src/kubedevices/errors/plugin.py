@@ -1,4 +1,4 @@
-"""Why a plugin process cannot go on."""
+"""Errors of a plugin process: of its scanner, its hooks, its requests from the kubelet."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,11 @@ from kubedevices.words import counted, some_of
 
 
 class PluginError(KubedevicesError):
-    """A plugin process cannot go on."""
+    """A plugin, or one call to it, failed."""
 
 
 class ScanFailed(PluginError):
-    """The scanner raised before it ever reported a device tree; `__cause__` has the reason."""
+    """The scanner raised before its first device tree; `__cause__` is the exception."""
 
     def __init__(self, scanner: str, reason: str) -> None:
         self.scanner, self.reason = scanner, reason
@@ -19,7 +19,7 @@ class ScanFailed(PluginError):
 
 
 class RegistrationRefused(PluginError):
-    """The kubelet answered Register with an error that a retry cannot change."""
+    """The kubelet answered Register with an error that would come again after a retry."""
 
     def __init__(self, resource: str, error: RpcError) -> None:
         self.resource, self.code, self.message = resource, error.code, error.message
@@ -27,7 +27,7 @@ class RegistrationRefused(PluginError):
 
 
 class DeviceListTooLarge(PluginError):
-    """A kubelet silently drops a plugin whose list exceeds its gRPC receive limit."""
+    """A device list exceeds the kubelet's gRPC receive limit; a kubelet would drop the plugin."""
 
     def __init__(self, resource: str, devices: int, size: int, limit: int) -> None:
         self.resource, self.devices, self.size, self.limit = resource, devices, size, limit
@@ -38,7 +38,7 @@ class DeviceListTooLarge(PluginError):
 
 
 class AllocationRefused(PluginError):
-    """Allocate named a device that is unknown or unhealthy; carries the status to send."""
+    """Allocate named an unknown or unhealthy device; `code` is the status to send."""
 
     def __init__(self, device_id: str, code: StatusCode) -> None:
         self.device_id, self.code = device_id, code
@@ -47,7 +47,7 @@ class AllocationRefused(PluginError):
 
 
 class NoDevicesNamed(AllocationRefused):
-    """Allocate asked for a container without naming any device."""
+    """Allocate had a container without devices."""
 
     def __init__(self) -> None:
         self.device_id, self.code = "", StatusCode.INVALID_ARGUMENT
@@ -55,7 +55,7 @@ class NoDevicesNamed(AllocationRefused):
 
 
 class DeviceCordoned(AllocationRefused):
-    """Allocate named a device that was taken out of service; `reason` is what the operator said."""
+    """Allocate named a device that an operator took out of service; `reason` is the operator's."""
 
     def __init__(self, device_id: str, reason: str) -> None:
         self.device_id, self.code, self.reason = device_id, StatusCode.FAILED_PRECONDITION, reason
@@ -63,7 +63,7 @@ class DeviceCordoned(AllocationRefused):
 
 
 class ConflictingDevices(AllocationRefused):
-    """Devices of a container contradict each other, and the options do not allow this."""
+    """Devices of one container have conflicting settings, and the options do not allow this."""
 
     def __init__(self, device_id: str, problem: str) -> None:
         self.device_id, self.code, self.problem = device_id, StatusCode.INVALID_ARGUMENT, problem
@@ -71,7 +71,7 @@ class ConflictingDevices(AllocationRefused):
 
 
 class SharesRefused(AllocationRefused):
-    """A container asked for more replicas than `limit`, or without one for two of one device."""
+    """A container requested more replicas than `limit`; without a limit, two of one device."""
 
     def __init__(self, device_type: str, ids: Sequence[str], limit: int | None = None) -> None:
         self.device_type, self.ids, self.limit = device_type, tuple(ids), limit
@@ -79,11 +79,11 @@ class SharesRefused(AllocationRefused):
         if limit is None:
             text = (
                 f"{some_of(self.ids)} are shares of one device, and a container may have only one "
-                f"share of a device: request no more {device_type} than there are devices"
+                f"share of a device: request at most as many {device_type} as devices exist"
             )
         else:
             most = "one" if limit == 1 else limit
-            text = f"a container may have only {most} {device_type}, not {len(ids)}: ask for less"
+            text = f"a container may have only {most} {device_type}, not {len(ids)}: request fewer"
         PluginError.__init__(self, text)
 
 
@@ -96,7 +96,7 @@ class BadHookAnswer(PluginError):
 
 
 class HookFailed(PluginError):
-    """A method of the plugin author raised; `__cause__` has the reason."""
+    """A method of the plugin author raised an exception, which is `__cause__`."""
 
     def __init__(self, plugin: str, method: str, error: Exception, reason: str) -> None:
         self.plugin, self.method, self.error, self.reason = plugin, method, error, reason
@@ -104,7 +104,7 @@ class HookFailed(PluginError):
 
 
 class HookHangs(PluginError):
-    """Many calls of a method of the plugin author did not end, so it is not called any more."""
+    """Too many calls of a method of the plugin author hang: it is not called until one ends."""
 
     def __init__(self, hook: str, calls: int) -> None:
         self.hook, self.calls = hook, calls
@@ -112,7 +112,7 @@ class HookHangs(PluginError):
 
 
 class HookTimedOut(PluginError):
-    """A method of the plugin author did not answer in time; carries the status to send."""
+    """A method of the plugin author did not return in time; `code` is the status to send."""
 
     code = StatusCode.DEADLINE_EXCEEDED
 
@@ -126,7 +126,7 @@ class HookTimedOut(PluginError):
 
 
 class ImpossiblePreference(PluginError):
-    """No set of devices fits a request for a preferred allocation."""
+    """No set of devices can satisfy a GetPreferredAllocation request."""
 
     def __init__(self, size: int, available: int, reason: str) -> None:
         self.size, self.available, self.reason = size, available, reason
@@ -134,7 +134,7 @@ class ImpossiblePreference(PluginError):
 
 
 class NotADeviceTree(UsageError):
-    """A scanner reported another type, most often None because of a forgotten `return`."""
+    """A scanner reported a wrong type, most often None because of a forgotten `return`."""
 
     def __init__(self, source: str, value: object) -> None:
         self.source, self.value = source, value

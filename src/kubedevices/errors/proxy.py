@@ -1,17 +1,17 @@
-"""What the proxy says when it cannot pass a call on: the node reads it in the pod's events."""
+"""Errors of the proxy when it cannot pass a call on. The events of the pod show their texts."""
 
 from kubedevices.errors.shared import RpcError, StatusCode
 
 
 class PluginAway(RpcError):
-    """The plugin behind the proxy is not connected now."""
+    """The plugin behind the proxy is not connected."""
 
     def __init__(self, resource: str, call: str) -> None:
         self.resource, self.call = resource, call
         super().__init__(
             StatusCode.UNAVAILABLE,
             f"kubedevices proxy: {call}: the plugin of {resource} is away: check that the plugin "
-            "runs, and registers in the proxy's plugin directory",
+            "runs and that it registers in the proxy's plugin directory",
         )
 
 

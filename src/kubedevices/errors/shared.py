@@ -1,4 +1,4 @@
-"""The root of all errors, wrong usage, sockets and files, and what happens on a connection."""
+"""The root of all errors, wrong usage, sockets and files, and gRPC calls."""
 
 import enum
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class KubedevicesError(Exception):
-    """Root of everything this package raises on purpose."""
+    """Root of all exceptions that kubedevices defines."""
 
     exit_code = 1
 
@@ -15,15 +15,16 @@ class KubedevicesError(Exception):
 
 
 class UsageError(KubedevicesError):
-    """The caller made a mistake: in an argument, a module, or the content of a file."""
+    """The user made an error: in an argument, a module, or the content of a file."""
 
     exit_code = 2
 
 
 class ConfigProblem(NamedTuple):
-    """One mistake in a configuration, where it is and what to do about it.
+    """One error in a configuration, its place and a suggestion.
 
-    `line` and `column` count from 1; 0 where the source has none (an environment variable).
+    `line` and `column` count from 1; both are 0 for a source without lines (an environment
+    variable).
     """
 
     file: str
@@ -42,7 +43,7 @@ class ConfigProblem(NamedTuple):
 
 
 class ConfigError(UsageError):
-    """All mistakes found in one configuration, in the order of the file."""
+    """All errors of one configuration, in the order of the file."""
 
     def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         self.problems = tuple(problems)
@@ -50,7 +51,7 @@ class ConfigError(UsageError):
 
 
 class InvalidResourceName(UsageError):
-    """A name that no kubelet accepts as an extended resource."""
+    """A name that kubelets do not accept as an extended resource."""
 
     def __init__(self, name: str, rule: str) -> None:
         self.name, self.rule = name, rule
@@ -58,7 +59,7 @@ class InvalidResourceName(UsageError):
 
 
 class InvalidDevice(UsageError):
-    """A `Device`, `DeviceSpec` or `Mount` that cannot go over the wire."""
+    """A `Device`, `DeviceSpec` or `Mount` that cannot be sent to a kubelet."""
 
     def __init__(self, device_id: str, rule: str) -> None:
         self.device_id, self.rule = device_id, rule
@@ -69,13 +70,13 @@ class InvalidDevice(UsageError):
 
 
 class CannotAsk(KubedevicesError):
-    """The question was not asked or not answered: a socket, a file or a permission prevents it."""
+    """A socket, a file or a missing permission prevents the action."""
 
     exit_code = 3
 
 
 class SocketPathTooLong(CannotAsk):
-    """Linux takes at most 107 bytes for the path of a Unix socket."""
+    """The path of a Unix socket has more than 107 bytes, the limit of Linux."""
 
     limit = 107
 
@@ -87,7 +88,7 @@ class SocketPathTooLong(CannotAsk):
 
 
 class SocketInUse(CannotAsk):
-    """Another process accepts connections on the path that we want to bind."""
+    """Another process listens on the path where we want to listen."""
 
     def __init__(self, path: str, hint: str = "stop the other process first") -> None:
         self.path = path
@@ -95,7 +96,7 @@ class SocketInUse(CannotAsk):
 
 
 class CannotRead(CannotAsk):
-    """A file that the user named is missing, or may not be read."""
+    """A file that the user named is missing or not readable."""
 
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -114,7 +115,7 @@ class NoNode(CannotAsk):
 
 
 class NotPermitted(CannotAsk):
-    """This user may not look at a file or use a socket; `what` says which."""
+    """The user has no permission for a file or socket; `what` says which."""
 
     def __init__(self, what: str, advice: str = "ask again as root") -> None:
         self.what = what
@@ -150,7 +151,7 @@ class BadSocketPath(CannotAsk):
 
 
 class CommandNotStarted(KubedevicesError):
-    """The command of the user did not start; exit codes are those of a shell."""
+    """The user's command did not start; the exit codes are a shell's: 126 and 127."""
 
     def __init__(self, command: str, reason: str, *, found: bool) -> None:
         self.command, self.reason = command, reason
@@ -158,11 +159,11 @@ class CommandNotStarted(KubedevicesError):
         super().__init__(f"cannot start {command}: {reason}")
 
 
-# ---------------------------------------------------------------- the wire
+# ---------------------------------------------------------------- gRPC calls
 
 
 class StatusCode(enum.IntEnum):
-    """gRPC status codes, by their numbers on the wire."""
+    """The status codes of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -184,18 +185,18 @@ class StatusCode(enum.IntEnum):
 
     @property
     def camel(self) -> str:
-        """`NotFound` for NOT_FOUND: how Go, and so the kubelet's texts, spell a code."""
+        """The name in Go and in the kubelet's texts: `NotFound` for NOT_FOUND."""
         if self is StatusCode.OK:
             return "OK"
         return "Canceled" if self is StatusCode.CANCELLED else self.name.title().replace("_", "")
 
 
 class WireError(KubedevicesError):
-    """Something went wrong between two ends of a socket."""
+    """A connection or a call over a socket failed."""
 
 
 class DialError(WireError):
-    """No usable connection: refused, missing, or no HTTP/2 SETTINGS within the deadline."""
+    """Connecting failed: no socket, refused, or no HTTP/2 SETTINGS within the deadline."""
 
     exit_code = 3
 
@@ -205,7 +206,7 @@ class DialError(WireError):
 
 
 class ProtocolError(WireError):
-    """The peer broke the rules of HTTP/2, gRPC or protobuf; `code` is the HTTP/2 error code."""
+    """The peer broke the protocol: HTTP/2, gRPC or protobuf. `code` is the HTTP/2 error code."""
 
     def __init__(self, text: str = "", code: int = 1) -> None:
         self.code = code
@@ -213,7 +214,7 @@ class ProtocolError(WireError):
 
 
 class RpcError(WireError):
-    """A call ended with a status other than OK, from the peer or from our side."""
+    """A call ended with a status other than OK; the peer or we have set it."""
 
     def __init__(self, code: StatusCode, message: str = "") -> None:
         self.code, self.message = code, message

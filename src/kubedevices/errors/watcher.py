@@ -1,4 +1,4 @@
-"""Why a plugin found in the plugin registry directory is not accepted, in the kubelet's words."""
+"""Errors with plugins in the plugin registry directory. The texts are the kubelet's."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from kubedevices.errors.node import RegistrationError
 
 
 class NoHandlerForPlugin(RegistrationError):
-    """The socket belongs to another type of plugin, for example a CSI driver."""
+    """The socket is of another type of plugin, for example of a CSI driver."""
 
     def __init__(self, plugin_type: str, socket: str) -> None:
         self.plugin_type, self.socket = plugin_type, socket
@@ -38,7 +38,7 @@ class BadPluginName(RegistrationError):
 
 
 class PluginValidationFailed(RegistrationError):
-    """The node refused the answer of GetInfo; sent to the plugin."""
+    """The node refused the plugin's answer to GetInfo; the plugin gets this text."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -46,7 +46,7 @@ class PluginValidationFailed(RegistrationError):
 
 
 class PluginRegistrationFailed(RegistrationError):
-    """The plugin could not be connected to; sent to the plugin."""
+    """The node could not connect to the plugin; the plugin gets this text."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -62,7 +62,7 @@ class WatchedSocketNotDialled(RegistrationError):
 
 
 class GetInfoFailed(RegistrationError):
-    """The socket did not answer GetInfo."""
+    """The plugin did not answer GetInfo."""
 
     def __init__(self, socket: str, reason: str) -> None:
         self.socket, self.reason = socket, reason
@@ -73,7 +73,7 @@ class GetInfoFailed(RegistrationError):
 
 
 class NotifyFailed(RegistrationError):
-    """The plugin could not be notified of the result of its registration."""
+    """The node could not send the result of the registration to the plugin."""
 
     def __init__(self, socket: str, reason: str) -> None:
         self.socket, self.reason = socket, reason
