@@ -65,7 +65,7 @@ def test_any_request_finds_a_key() -> None:
 
 
 def test_reading_takes_every_annotation_of_the_prefix() -> None:
-    """Other annotations are passed over."""
+    """Other annotations are ignored."""
     keys, names = parse_annotations(
         {"cdi.k8s.io/a_1": "v/c=a,v/c=b", "other": "v/c=x", "cdi.k8s.io/b_1": "w/c=d"}
     )
@@ -74,7 +74,7 @@ def test_reading_takes_every_annotation_of_the_prefix() -> None:
 
 
 @pytest.mark.parametrize("value", ["v/c=a, v/c=b", "", "v/c=a,", "/dev/kvm"])
-def test_one_bad_name_spoils_the_set(value: str) -> None:
+def test_one_invalid_name_makes_the_set_invalid(value: str) -> None:
     """Blanks around commas and anything but qualified names are refused."""
     with pytest.raises(InvalidCdiAnnotation, match="is not a CDI name") as caught:
         parse_annotations({"cdi.k8s.io/a_1": "v/c=a", "cdi.k8s.io/b_1": value})

@@ -85,7 +85,7 @@ def test_an_unknown_second_device_changes_nothing() -> None:
     assert config == {}
 
 
-def test_a_repeated_variable_is_left_once() -> None:
+def test_a_repeated_variable_is_kept_once() -> None:
     """Otherwise the older second entry would win inside the container."""
     config = {"process": {"env": ["A=1", "A=2"]}}
     assert applied(config, ContainerEdits(env=("A=3",)))["process"]["env"] == ["A=3"]
@@ -122,7 +122,7 @@ def test_values_of_the_edit_win_over_the_host() -> None:
     assert result["linux"]["resources"]["devices"][0]["access"] == "r"
 
 
-def test_an_edit_that_says_everything_needs_no_host_device() -> None:
+def test_a_complete_edit_needs_no_host_device() -> None:
     """Type and major are enough; then a missing host path is no error."""
     node = DeviceNode("/dev/gone", type="b", major=8, minor=3)
     assert node_in(node) == {"path": "/dev/gone", "type": "b", "major": 8, "minor": 3}
@@ -136,7 +136,7 @@ def test_a_major_without_a_type_keeps_its_number() -> None:
 
 
 def test_a_missing_host_device_is_an_error() -> None:
-    """Nothing can be filled in."""
+    """The missing values cannot be read from the host."""
     with pytest.raises(CdiInjectionFailed, match="/dev/gone: no such file") as caught:
         applied({}, ContainerEdits(device_nodes=(DeviceNode("/dev/w", "/dev/gone"),)))
     assert caught.value.path == "/dev/gone"
@@ -238,7 +238,7 @@ def test_hooks_go_to_their_stage() -> None:
 
 
 def test_rdt_is_replaced() -> None:
-    """What was there before is gone."""
+    """The old object is replaced as a whole."""
     rdt = IntelRdt("c", "L3:0=f", schemata=("MB:0=1",), enable_monitoring=True)
     result = applied({"linux": {"intelRdt": {"memBwSchema": "x"}}}, ContainerEdits(intel_rdt=rdt))
     assert result["linux"]["intelRdt"] == {
@@ -258,7 +258,7 @@ def test_group_ids_are_added_once_and_never_zero() -> None:
 
 
 def test_null_in_the_configuration_is_the_same_as_absent() -> None:
-    """Configurations written in Go may say null."""
+    """Configurations that Go programs wrote may contain null."""
     config = {"process": {"env": None}, "linux": None}
     result = applied(config, ContainerEdits(env=("A=1",), device_nodes=(DeviceNode("/dev/w0"),)))
     assert result["process"]["env"] == ["A=1"]

@@ -115,7 +115,7 @@ def test_an_id_without_any_usable_character_is_its_hash() -> None:
 
 @given(st.text(min_size=1))
 def test_every_id_has_a_valid_name(device_id: str) -> None:
-    """Whatever the ID, the name is one that runtimes take, and it is always the same."""
+    """For any ID the name is valid, and always the same."""
     name = device_name_of(device_id)
     assert explain_device_name(name) == ""
     assert name == device_name_of(device_id)

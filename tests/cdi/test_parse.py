@@ -99,7 +99,7 @@ def with_edits(edits: Any) -> dict[str, Any]:
 
 
 def test_every_key_survives_the_way_to_values_and_back() -> None:
-    """What is read is written again, with the same keys in the same order."""
+    """A file that is read and written has the same keys in the same order."""
     spec = from_dict(FULL)
     assert to_dict(spec) == FULL
     assert list(to_dict(spec)) == list(FULL)
@@ -133,7 +133,7 @@ def test_keys_have_their_place_in_the_values() -> None:
 
 
 def test_empty_values_are_not_written() -> None:
-    """A file says only what there is to say, but a number 0 is something."""
+    """A file has no empty values, but the number 0 is written."""
     spec = CdiSpec(
         version="0.3.0",
         kind="v/c",
@@ -185,19 +185,19 @@ def test_unknown_keys_pass_when_asked() -> None:
 
 
 def test_a_misspelt_key_is_recognised() -> None:
-    """The key that was meant is named."""
+    """The error suggests the right key."""
     assert problems_of(with_edits({"devicenodes": []})) == [
         ("/devices/0/containerEdits/devicenodes", "unknown key, did you mean 'deviceNodes'?")
     ]
     assert problems_of(with_edits({"additionalGIDs": []}))[0][1].endswith("'additionalGids'?")
 
 
-def test_a_dropped_key_is_named_as_such() -> None:
-    """enableCMT existed once; today's readers refuse the file."""
+def test_a_removed_key_is_reported_as_removed() -> None:
+    """Older CDI versions had enableCMT; today's readers refuse the file."""
     pointer = "/devices/0/containerEdits/intelRdt/enableCMT"
     [(place, problem)] = problems_of(with_edits({"intelRdt": {"enableCMT": True}}))
     assert place == pointer
-    assert "dropped" in problem
+    assert "removed" in problem
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_wrong_type_is_a_mistake_with_its_place(data: Any, pointer: str, probl
 
 
 def test_all_mistakes_come_at_once() -> None:
-    """Nobody has to mend a file one error at a time."""
+    """One error lists all problems of a file."""
     assert [place for place, _ in problems_of({"kind": 1, "foo": 2, "devices": 3})] == [
         "/kind",
         "/foo",
@@ -257,7 +257,7 @@ def test_all_mistakes_come_at_once() -> None:
 
 
 def test_null_is_the_same_as_absent() -> None:
-    """So it is for every reader written in Go."""
+    """All readers in Go treat null so."""
     assert from_dict({"kind": "v/c", "devices": None, "containerEdits": None}) == CdiSpec(
         kind="v/c"
     )
@@ -269,8 +269,8 @@ def test_text_that_is_not_json_is_one_mistake() -> None:
         from_json("{", file="a.json")
 
 
-def test_a_key_that_is_there_twice_is_a_mistake() -> None:
-    """Strict readers refuse it; taking the last one would hide a slip."""
+def test_a_duplicate_key_is_an_error() -> None:
+    """Strict readers refuse it; using the last value would hide an error."""
     with pytest.raises(InvalidCdiSpec, match="duplicate key 'kind'"):
         from_json('{"cdiVersion": "0.3.0", "kind": "a/b", "kind": "c/d"}')
 
@@ -287,7 +287,7 @@ def test_numbers_end_where_readers_end() -> None:
         assert len(problems_of(bad)) == 1
 
 
-def test_a_plugins_answer_in_words_of_cdi() -> None:
+def test_an_allocate_response_as_cdi_edits() -> None:
     """Mounts become bind mounts, and the host path is named only where it differs."""
     edits = edits_of(
         env=[("A", "x=y")],

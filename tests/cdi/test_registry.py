@@ -53,7 +53,7 @@ def test_two_files_of_one_directory_drop_the_name() -> None:
 
 
 def test_a_conflict_below_drops_the_name_everywhere() -> None:
-    """The runtimes' library does so, thus we say so, even with a single definition above."""
+    """The runtimes' library does so, even with a single definition in a higher directory."""
     found = registry(
         a_file("/etc/cdi/a.json", "w"),
         a_file("/etc/cdi/b.json", "w"),
@@ -64,7 +64,7 @@ def test_a_conflict_below_drops_the_name_everywhere() -> None:
 
 
 def test_three_files_in_conflict_are_all_named() -> None:
-    """Nobody has to mend a conflict file by file."""
+    """The error names all files of a conflict."""
     found = registry(*(a_file(f"/etc/cdi/{name}.json", "w") for name in "abc"))
     assert found.conflicts == {
         "v.com/c=w": ("/etc/cdi/a.json", "/etc/cdi/b.json", "/etc/cdi/c.json")
@@ -111,20 +111,20 @@ def reason(found: CdiRegistry, name: str) -> str:
     return explanation.reason
 
 
-def test_a_text_that_is_no_name_is_explained_by_the_rule() -> None:
-    """A path is told apart from a name."""
+def test_an_invalid_name_is_explained_by_the_rule() -> None:
+    """A path is not a name."""
     assert reason(registry(), "/dev/kvm") == "it is a path, not vendor/class=name"
 
 
 def test_a_missing_device_is_explained_by_its_neighbours() -> None:
-    """A slip of the pen is recognised, otherwise the devices of the kind are listed."""
+    """A similar name is suggested, otherwise the devices of the kind are listed."""
     found = registry(a_file("/a.json", *(f"gpu{i}" for i in range(7))))
     assert "no such device of v.com/c in /a.json; did you mean gpu" in reason(found, "v.com/c=gpu9")
     assert reason(found, "v.com/c=0000:3b:00.0").endswith(
         "known: gpu0, gpu1, gpu2, gpu3, gpu4 and 2 more"
     )
     five = registry(a_file("/a.json", *"abcde"))
-    assert reason(five, "v.com/c=zzz").endswith("there is a, b, c, d, e")
+    assert reason(five, "v.com/c=zzz").endswith("known: a, b, c, d, e")
     few = registry(a_file("/a.json", "left", "right"))
     assert reason(few, "v.com/c=0000:3b:00.0") == (
         "no such device of v.com/c in /a.json; known: left, right"
@@ -141,7 +141,7 @@ def test_a_missing_kind_is_explained_by_where_we_looked() -> None:
 
 
 def test_an_invalid_file_of_the_kind_is_the_reason() -> None:
-    """A runtime only says that it does not find the name."""
+    """A runtime reports only that it does not find the name."""
     found = registry(
         SpecFile("/etc/cdi/a.json", problems=(CdiProblem("/devices", "empty"),), kind="v.com/c")
     )
@@ -150,7 +150,7 @@ def test_an_invalid_file_of_the_kind_is_the_reason() -> None:
 
 
 def test_an_invalid_file_of_another_kind_is_not_the_reason() -> None:
-    """It would lead astray; neither is a valid file."""
+    """The invalid file of another kind is not mentioned."""
     problems = (CdiProblem("/devices", "empty"),)
     found = registry(
         SpecFile("/etc/cdi/a.json", problems=problems, kind="v.com/d"), a_file("/b.json", "w")
@@ -174,7 +174,7 @@ def test_unreadable_files_are_mentioned_for_an_unknown_kind() -> None:
 
 
 def test_runtimes_that_will_not_see_the_device_are_warned_of() -> None:
-    """Neither podman 4.3 nor engines without root are told by anybody else."""
+    """No other program warns of podman 4.3 or of engines without root."""
     file = a_file("/a.json", "w")
     assert registry(file).explain("v.com/c=w").warnings == ()
     assert file.spec is not None

@@ -134,7 +134,7 @@ def test_a_device_name_comes_once() -> None:
 
 
 def test_a_device_must_change_something() -> None:
-    """Absent and empty edits are the same mistake."""
+    """Absent and empty edits are the same error."""
     assert problems_of(spec_with(devices=(CdiDevice("w"),))) == [
         "/devices/0/containerEdits: empty device edits"
     ]
@@ -177,7 +177,7 @@ def test_a_bad_device_node_is_invalid(node: DeviceNode, problem: str) -> None:
 
 
 def test_zero_is_a_device_number() -> None:
-    """Only what is below it is not."""
+    """Only negative numbers are invalid."""
     node = DeviceNode("/d", major=0, minor=0)
     assert problems_of(spec_with(ContainerEdits(device_nodes=(node,)))) == []
 
@@ -215,7 +215,7 @@ def test_a_bad_hook_is_invalid(hook: Hook, problem: str) -> None:
 
 @pytest.mark.parametrize("clos_id", [".", "..", "a/b", "a\nb", "x" * 4096])
 def test_a_closid_is_a_file_name(clos_id: str) -> None:
-    """It becomes a directory of resctrl."""
+    """A CLOS ID becomes a directory of resctrl."""
     edits = ContainerEdits(intel_rdt=IntelRdt(clos_id))
     assert edits_problem(edits).startswith("intelRdt/closID: ")
 

@@ -70,7 +70,7 @@ def test_files_follow_the_devices(inventory: CdiInventory, run: Path) -> None:
 
 
 def test_a_file_is_the_same_after_a_restart(run: Path, etc: Path) -> None:
-    """A plugin that starts again wakes no reader."""
+    """After a restart of the plugin the file is not written again, which would wake all readers."""
     CdiInventory(run, read_also=[etc]).publish({KIND: [a_device("w0")]})
     before = state_of(run / FILE)
     CdiInventory(run, read_also=[etc]).publish({KIND: [a_device("w0")]})
@@ -78,7 +78,7 @@ def test_a_file_is_the_same_after_a_restart(run: Path, etc: Path) -> None:
 
 
 def test_a_file_that_was_removed_or_edited_is_restored(inventory: CdiInventory, run: Path) -> None:
-    """T-23: Allocate makes sure of its names."""
+    """T-23: Allocate restores the file."""
     inventory.publish({KIND: [a_device("w0")]})
     text = (run / FILE).read_text()
     (run / FILE).unlink()
@@ -106,7 +106,7 @@ def test_a_file_that_is_right_is_only_looked_at(
 
 
 def test_names_of_other_kinds_pass(inventory: CdiInventory, run: Path) -> None:
-    """A device may refer to a definition that is none of our business."""
+    """A device may refer to a CDI definition of another program."""
     assert inventory.ensure(["vendor.com/gpu=0"]) == ("vendor.com/gpu=0",)
     assert not run.exists()
 
@@ -148,7 +148,7 @@ def test_a_foreign_definition_is_never_touched(
 def test_a_foreign_definition_may_come_and_go(
     inventory: CdiInventory, run: Path, etc: Path
 ) -> None:
-    """Allocate sees it: two definitions in one directory would make the name unusable."""
+    """`ensure` reads it again: with two definitions in one directory the name would not resolve."""
     inventory.publish({KIND: [a_device("w0")]})
     write_spec(run, "vendor.json", a_spec("w0", kind=KIND))
     assert defined(etc, run) == []
@@ -162,7 +162,7 @@ def test_a_foreign_definition_may_come_and_go(
 def test_a_changed_foreign_file_is_read_again(
     inventory: CdiInventory, run: Path, etc: Path
 ) -> None:
-    """What it does not define any more is ours."""
+    """Devices that the file no longer defines are in our file."""
     write_spec(etc, "vendor.json", a_spec("w0", "w1", kind=KIND))
     inventory.publish({KIND: [a_device("w0")]})
     assert not run.exists()
@@ -188,7 +188,7 @@ def test_an_unchanged_foreign_file_is_not_read_again(
 def test_each_change_of_a_file_is_one_line_of_the_log(
     inventory: CdiInventory, run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And what stays the same is none."""
+    """A run without changes logs nothing."""
     caplog.set_level(logging.INFO)
     write_spec(run, "kubedevices_example.com-old.json", a_spec("w", kind="example.com/old"))
     left = run / "kubedevices_x.json.1.tmp"
@@ -206,7 +206,7 @@ def test_each_change_of_a_file_is_one_line_of_the_log(
 
 
 def test_dead_files_go_after_the_first_scan(run: Path, etc: Path) -> None:
-    """T-24: files of ours that no device of today is in, of our vendor, and no other file."""
+    """T-24: our files of our vendor without a current device are removed, other files stay."""
     for kind in (KIND, "example.com/gone", "other.com/x"):
         write_spec(run, cdi_specs.file_name(kind), a_spec("w", kind=kind))
     write_spec(run, "example.com-foreign.json", a_spec("w", kind="example.com/foreign"))
@@ -248,7 +248,7 @@ def test_leftovers_of_a_crash_go_at_the_start(inventory: CdiInventory, run: Path
 def test_a_write_that_fails_refuses_the_allocation(
     inventory: CdiInventory, run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """T-25: publishing logs once and goes on, Allocate fails, and both heal."""
+    """T-25: `publish` logs once and goes on, Allocate fails, and both work again later."""
     run.parent.mkdir()
     run.write_text("in the way")
     for _ in range(3):
@@ -263,8 +263,8 @@ def test_a_write_that_fails_refuses_the_allocation(
     assert defined(run) == [f"{KIND}=w0"]
 
 
-def test_a_write_that_fails_may_cost_only_the_names(run: Path, etc: Path) -> None:
-    """T-25: on request the container starts without its CDI devices."""
+def test_a_write_that_fails_may_leave_out_only_the_names(run: Path, etc: Path) -> None:
+    """T-25: with `on_error="log"` the container starts without its CDI devices."""
     write_spec(etc, "vendor.json", a_spec("theirs", kind=KIND))
     inventory = CdiInventory(run, read_also=[etc], on_error="log")
     run.parent.mkdir()
@@ -277,7 +277,7 @@ def test_a_write_that_fails_may_cost_only_the_names(run: Path, etc: Path) -> Non
 def test_a_file_that_cannot_be_removed_is_tried_again(
     inventory: CdiInventory, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A withdrawn kind is not forgotten before its file is gone."""
+    """The removal of a file is tried again until it succeeds."""
     inventory.publish({KIND: [a_device("w0")]})
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", _refuse)
@@ -305,10 +305,8 @@ def _refuse(*_: object, **__: object) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-def test_devices_that_no_reader_would_take_change_nothing(
-    inventory: CdiInventory, run: Path
-) -> None:
-    """The mistake is the author's and is raised before anything is written."""
+def test_devices_that_runtimes_refuse_change_nothing(inventory: CdiInventory, run: Path) -> None:
+    """An error of the plugin author is raised before anything is written."""
     inventory.publish({KIND: [a_device("w0")]})
     before = state_of(run / FILE)
     with pytest.raises(InvalidCdiSpec, match="duplicate device"):
@@ -336,7 +334,7 @@ def test_kinds_that_share_a_file_name_have_a_file_each(run: Path, etc: Path) -> 
 
 
 def test_kinds_that_share_a_file_name_find_theirs_after_a_failure(run: Path, etc: Path) -> None:
-    """Neither could be written at first, so no file tells whose the name is."""
+    """Both writes failed first, so no file shows which kind uses the name."""
     run.parent.mkdir()
     run.write_text("in the way")
     inventory = CdiInventory(run, read_also=[etc])

@@ -69,7 +69,7 @@ def test_directories_are_read_in_order_of_priority(tmp_path: Path) -> None:
 
 
 def test_only_json_and_yaml_files_are_read(tmp_path: Path) -> None:
-    """Temporary files, other endings and folders are passed over; .yml is told about."""
+    """Temporary files, other endings and directories are ignored; .yml is reported."""
     for name in ("a.json.tmp", "b.yml", "c.txt", "sub.json/d.json"):
         put(tmp_path / name, content(name[0]))
     found = read_registry([tmp_path])
@@ -87,7 +87,7 @@ def test_a_missing_directory_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_bad_file_harms_only_itself(tmp_path: Path) -> None:
-    """Its path gets the errors, and the kind it claims helps to explain."""
+    """The errors are stored with its path, and its kind is read if possible."""
     put(tmp_path / "good.json", content("w"))
     bad = put(tmp_path / "bad.json", content("x", kind="v.com/d", foo=1))
     broken = put(tmp_path / "broken.json", "{")
@@ -118,7 +118,7 @@ def test_the_same_name_in_two_files_of_a_directory_is_dropped(tmp_path: Path) ->
         ("\x00", "it is not YAML"),
     ],
 )
-def test_text_that_is_no_spec_has_a_problem(tmp_path: Path, text: str, problem: str) -> None:
+def test_text_that_is_not_a_spec_has_a_problem(tmp_path: Path, text: str, problem: str) -> None:
     """Every reader refuses these."""
     file = read_spec_file(put(tmp_path / "a.yaml", text))
     assert file.spec is None
@@ -145,8 +145,8 @@ def test_yaml_in_a_json_file_is_read(tmp_path: Path) -> None:
     ["a: 0x_", "a: !!timestamp soon", "a: !!bool perhaps", '{"a":' * 5000 + "1" + "}" * 5000],
     ids=["number", "date", "truth", "depth"],
 )
-def test_text_that_its_parser_stumbles_over_is_a_problem_too(tmp_path: Path, text: str) -> None:
-    """Whatever its parser makes of a stranger's file, it harms no other file."""
+def test_text_that_crashes_its_parser_is_a_problem_too(tmp_path: Path, text: str) -> None:
+    """A parser's unexpected exception for one file does not affect other files."""
     put(tmp_path / "bad.yaml", text)
     put(tmp_path / "good.json", content("g"))
     registry = read_registry([tmp_path])
@@ -155,7 +155,7 @@ def test_text_that_its_parser_stumbles_over_is_a_problem_too(tmp_path: Path, tex
 
 
 def test_dates_stay_text_in_yaml(tmp_path: Path) -> None:
-    """YAML would make a date of it, and JSON knows none."""
+    """YAML would read a date, which JSON does not have."""
     text = json.dumps(content("w"))[:-1] + ', "annotations": {"since": 2024-01-01}}'
     spec = read_spec_file(put(tmp_path / "a.yaml", text.replace("0.5.0", "0.6.0"))).spec
     assert spec is not None
@@ -220,7 +220,7 @@ def test_the_same_content_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced_by_rename(tmp_path: Path) -> None:
-    """Who has the old file open goes on reading it whole."""
+    """A reader with the old file open can read all of it."""
     write_spec(tmp_path, "a.json", a_spec("w"))
     with (tmp_path / "a.json").open() as reader:
         write_spec(tmp_path, "a.json", a_spec("x"))
@@ -231,7 +231,7 @@ def test_a_file_is_replaced_by_rename(tmp_path: Path) -> None:
 def test_a_file_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole content, synced, then the name, synced; meanwhile nobody takes it for a leftover."""
+    """First the content is synced, then the name; until then the file is no leftover."""
     steps: list[object] = []
     sync, rename = os.fsync, os.rename
 
@@ -274,7 +274,7 @@ def test_an_invalid_file_is_not_written(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk costs the new content, not the old, and no temporary file stays."""
+    """On a full disk the old content stays, and no temporary file stays."""
     write_spec(tmp_path, "a.json", a_spec("w"))
 
     def no_space(_: int) -> None:
@@ -361,10 +361,10 @@ def test_a_device_node_that_is_elsewhere_on_the_host_raises_the_version(tmp_path
     assert json.loads((tmp_path / "a.json").read_text())["cdiVersion"] == "0.5.0"
 
 
-def test_a_file_system_without_locks_will_do(
+def test_a_file_system_without_locks_is_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Locks only protect what we write from another process that tidies up."""
+    """Locks only protect our temporary files from another process that removes leftovers."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -36,7 +36,7 @@ def test_the_numbers_of_a_device_file() -> None:
 
 
 def test_a_fifo_is_a_device_file_too(tmp_path: Path) -> None:
-    """CDI knows it as type p; only what is below /dev is looked for elsewhere."""
+    """Its CDI type is p; only paths below /dev are replaced by `dev_root`."""
     os.mkfifo(tmp_path / "pipe", 0o640)
     assert read_device_file(tmp_path / "pipe").type == "p"
     assert read_device_file(tmp_path / "pipe", dev_root=tmp_path).type == "p"
@@ -53,7 +53,7 @@ def test_a_link_is_followed_only_for_device_plugins(dev: Path) -> None:
     ("path", "reason"),
     [("/dev/text", "not a device node"), ("/dev/gone", "No such file"), ("/dev", "not a device")],
 )
-def test_a_path_that_is_no_device_file_is_an_error(dev: Path, path: str, reason: str) -> None:
+def test_a_path_that_is_not_a_device_file_is_an_error(dev: Path, path: str, reason: str) -> None:
     """The error carries the path and the reason."""
     with pytest.raises(NotADeviceFile, match=reason) as caught:
         read_device_file(path, dev_root=dev)
@@ -62,7 +62,7 @@ def test_a_path_that_is_no_device_file_is_an_error(dev: Path, path: str, reason:
 
 
 def test_a_char_link_must_lead_to_the_device(dev: Path) -> None:
-    """A link to something else is as bad as none."""
+    """A link to another device counts like a missing link."""
     assert char_link("/dev/null", dev_root=dev) is None
     (dev / "char/1:3").symlink_to("../zero")
     assert char_link("/dev/null", dev_root=dev) is None
@@ -102,7 +102,7 @@ def test_all_device_files_of_a_gpu_are_found(tmp_path: Path, dev: Path) -> None:
 
 
 def test_a_device_behind_another_one_does_not_belong_to_it(tmp_path: Path, dev: Path) -> None:
-    """What hangs on a hub or behind a bridge is one of its own; interfaces and disks are not."""
+    """Devices behind a hub or bridge are other devices; interfaces and disks belong to it."""
     hub = tmp_path / "sys/devices/pci0000:00/usb1/1-1"
     add_class_device(hub / "1-1:1.0/ttyUSB0/tty/ttyUSB0", dev, "ttyUSB0")
     add_class_device(hub / "1-1.4/1-1.4:1.0/ttyUSB1/tty/ttyUSB1", dev, "ttyUSB1")
@@ -119,7 +119,7 @@ def test_a_device_behind_another_one_does_not_belong_to_it(tmp_path: Path, dev: 
 
 
 def test_a_device_file_that_is_not_there_yet_is_left_out(tmp_path: Path, dev: Path) -> None:
-    """udev makes it a moment after the kernel announced it; DEVNAME may be absent."""
+    """udev creates the file shortly after the kernel's event; DEVNAME may be absent."""
     directory = tmp_path / "sys/devices/virtual/misc/gadget"
     directory.mkdir(parents=True)
     (directory / "dev").write_text("10:1\n")

@@ -74,7 +74,7 @@ async def test_a_change_of_a_file_is_heard(
     use_events: bool,
     names_only: bool,
 ) -> None:
-    """Each way a file can change is heard by events alone and by slow looks alone."""
+    """Each kind of change is found by events alone and by the timer alone."""
     path = short_dir / "file"
     if there_before:
         path.write_text("before")
@@ -103,7 +103,7 @@ async def test_other_files_of_the_directory_are_not_heard(
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["all there", "one missing"])
-async def test_neighbours_that_change_all_the_time_cost_nothing(
+async def test_changes_of_other_files_cost_nothing(
     short_dir: Path, is_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where only names count, nothing is looked at for a neighbour; the loop does not even wake up
@@ -141,7 +141,7 @@ async def test_neighbours_that_change_all_the_time_cost_nothing(
 
 
 async def test_a_directory_and_a_name_in_it_may_both_be_waited_for(short_dir: Path) -> None:
-    """Whichever of them goes and comes is heard, as often as it happens."""
+    """Each removal and creation of either is reported."""
     directory = short_dir / "dir"
     with (
         FileWatch(interval=NEVER, names_only=True) as watch,
@@ -217,7 +217,7 @@ async def test_the_directory_may_be_replaced(short_dir: Path, how: str, names_on
 
 @NAMES_ONLY
 async def test_the_directory_may_be_replaced_at_once(short_dir: Path, names_only: bool) -> None:
-    """When another directory takes the place before anybody looks, its events are heard."""
+    """If another directory takes its place before the next check, its events are reported."""
     directory = short_dir / "dir"
     directory.mkdir()
     with (
@@ -235,7 +235,7 @@ async def test_the_directory_may_be_replaced_at_once(short_dir: Path, names_only
 async def test_a_directory_made_again_with_the_old_inode(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, names_only: bool
 ) -> None:
-    """A file system may give the inode number out again: the old watch is dead all the same."""
+    """A file system may reuse the inode number, but the old watch has ended."""
     monkeypatch.setattr(
         "kubedevices.host.file_watch._identity", lambda path: (1, 1) if path.exists() else None
     )
@@ -256,7 +256,7 @@ async def test_a_directory_made_again_with_the_old_inode(
 async def test_a_file_made_again_with_the_old_inode(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, names_only: bool
 ) -> None:
-    """A file that looks as before, but was made anew, is heard of: its event names it."""
+    """A recreated file with the same signature is reported: its event names it."""
     monkeypatch.setattr("kubedevices.host.file_watch._Signature.of", lambda _: None)
     with (
         FileWatch(interval=NEVER, names_only=names_only) as watch,
@@ -270,7 +270,7 @@ async def test_a_file_made_again_with_the_old_inode(
 async def test_a_change_just_before_the_watch_is_added(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, names_only: bool
 ) -> None:
-    """Between the first look and the watch there is a gap; a look after it closes it."""
+    """A change between the first signature and the watch is found by a second comparison."""
     add = Inotify.add
 
     def write_and_add(inotify: Inotify, path: Path, mask: int) -> int:
@@ -305,10 +305,10 @@ def broken_inotify(*_: object, **__: object) -> None:
     raise OSError(24, "Too many open files")
 
 
-async def test_without_inotify_the_slow_looks_go_on(
+async def test_without_inotify_the_timer_finds_changes(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the limit of inotify instances the looks work, it is said once, and events come back."""
+    """Without a free inotify instance the timer works; this is logged once; events return."""
     caplog.set_level(logging.INFO)
     with monkeypatch.context() as patch:
         patch.setattr("kubedevices.host.inotify.Inotify", broken_inotify)
@@ -330,10 +330,10 @@ async def test_without_inotify_the_slow_looks_go_on(
     watch.close()
 
 
-async def test_a_directory_that_cannot_be_watched_is_looked_at(
+async def test_a_directory_that_cannot_be_watched_is_checked_by_the_timer(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the limit of watches (ENOSPC) the slow looks work and the reason is logged once."""
+    """At the limit of watches (ENOSPC) the timer works and the reason is logged once."""
 
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -354,7 +354,7 @@ async def test_a_directory_that_cannot_be_watched_is_looked_at(
 async def test_a_failing_event_queue_falls_back(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When reading events fails, the looks take over and a new queue is opened."""
+    """When reading events fails, the timer takes over and a new queue is opened."""
 
     def fail(_: object) -> object:
         raise OSError(5, "Input/output error")
@@ -372,10 +372,10 @@ async def test_a_failing_event_queue_falls_back(
         await heard(subscription)
 
 
-async def test_an_idle_watch_wakes_up_for_its_looks_only(
+async def test_an_idle_watch_wakes_up_only_for_its_timer(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With nothing happening, the loop turns once per look and not more often."""
+    """Without changes the loop wakes up once per timer interval."""
     loop = asyncio.get_running_loop()
     enough = loop.create_future()
     looks = turns = 0

@@ -29,8 +29,8 @@ print(before - private_kilobytes())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is about glibc")
-def test_a_large_block_that_is_freed_is_no_memory_of_the_process() -> None:
-    """glibc alone would keep it, below what is still in use."""
+def test_a_freed_large_block_returns_to_the_system() -> None:
+    """By default glibc would keep the block."""
     freed = [
         int(subprocess.check_output([sys.executable, "-c", PROGRAM, whose], timeout=60))
         for whose in ("glibc's", "ours")
@@ -40,6 +40,6 @@ def test_a_large_block_that_is_freed_is_no_memory_of_the_process() -> None:
 
 
 def test_a_python_without_ctypes_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some small images leave it out."""
+    """Some small images have no ctypes."""
     monkeypatch.setitem(sys.modules, "ctypes", None)
     heap.give_large_blocks_back()

@@ -20,8 +20,8 @@ def test_a_kernel_without_numa_has_one_node(tmp_path: Path) -> None:
     assert read_machine_numa(tmp_path).nodes == (0,)
 
 
-def test_nonsense_in_sysfs_is_ignored(tmp_path: Path) -> None:
-    """Nonsense in a distance costs that node's distances, nonsense in `online` the rest."""
+def test_invalid_numbers_in_sysfs_are_ignored(tmp_path: Path) -> None:
+    """An invalid distance removes that node's distances, an invalid `online` leaves node 0."""
     directory = tmp_path / "devices/system/node"
     (directory / "node0").mkdir(parents=True)
     (directory / "node0/distance").write_text("near far\n")

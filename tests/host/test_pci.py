@@ -101,8 +101,8 @@ def test_functions_are_chosen(sys: Path, wanted: dict[str, Any], found: list[str
     assert addresses(sys, **wanted) == found
 
 
-def test_a_function_that_goes_while_we_look_is_left_out(sys: Path) -> None:
-    """Its link is still there, its directory is not, or no longer whole."""
+def test_a_function_removed_during_the_call_is_left_out(sys: Path) -> None:
+    """Its link exists, but its directory does not exist or is incomplete."""
     (sys / "bus/pci/devices/0000:ff:00.0").symlink_to("../../../devices/gone")
     (sys / "devices/pci0000:a1/0000:a1:00.0/vendor").unlink()
     assert "0000:ff:00.0" not in addresses(sys)
@@ -110,7 +110,7 @@ def test_a_function_that_goes_while_we_look_is_left_out(sys: Path) -> None:
     assert len(addresses(sys)) == 4
 
 
-def test_strange_numbers_are_no_numbers(sys: Path) -> None:
+def test_invalid_numbers_are_ignored(sys: Path) -> None:
     """A broken attribute does not hide the function."""
     directory = add_pci(sys, "0000:01:00.0", numa_node="x", sriov_totalvfs="-3")
     found = pci.find("0000:01:00.0", sysfs_root=sys)

@@ -20,7 +20,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     [(1, {"f": b"4"}), (2, {"f": b"4", "f.1": b"3"}), (3, {"f": b"4", "f.1": b"3", "f.2": b"2"})],
 )
 def test_the_oldest_file_goes(tmp_path: Path, files: int, left: dict[str, bytes]) -> None:
-    """Each beginning puts one more aside."""
+    """Each `begin` renames one more file."""
     file = RotatedFile(tmp_path / "f", files=files)
     for number in b"1234":
         file.begin()
@@ -35,7 +35,7 @@ def test_the_oldest_file_goes(tmp_path: Path, files: int, left: dict[str, bytes]
 def test_a_planted_file_is_moved_aside_and_not_followed(
     tmp_path: Path, kind: str, files: int
 ) -> None:
-    """What has the name is put aside as it is: nothing is written through it, nothing waits."""
+    """Any file of that name is renamed; nothing is written through it, no call blocks."""
     victim, path = tmp_path / "victim", tmp_path / "records" / "f"
     path.parent.mkdir()
     if kind == "pipe":
@@ -56,7 +56,7 @@ def test_a_planted_file_is_moved_aside_and_not_followed(
 
 
 def test_a_directory_with_the_name_stays(tmp_path: Path) -> None:
-    """It is an error, and the older files keep their names, however often it is tried."""
+    """`begin` raises an error, and the older files keep their names, also after several tries."""
     (tmp_path / "f").mkdir()
     (tmp_path / "f.1").write_bytes(b"older")
     file = RotatedFile(tmp_path / "f", files=3)
@@ -67,7 +67,7 @@ def test_a_directory_with_the_name_stays(tmp_path: Path) -> None:
     assert not file.is_open
 
 
-def test_two_do_not_write_one_file(tmp_path: Path) -> None:
+def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
     """The second is refused until the first has ended."""
     first, second = (RotatedFile(tmp_path / "f", files=2) for _ in range(2))
     first.begin()
@@ -97,8 +97,8 @@ def test_a_line_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == b"first\nthird\n"
 
 
-def test_it_has_the_lock_as_long_as_it_writes(tmp_path: Path) -> None:
-    """So others can tell that it is in use."""
+def test_the_file_is_locked_while_it_is_open(tmp_path: Path) -> None:
+    """Other processes see from the lock that the file is in use."""
     file = RotatedFile(tmp_path / "f", files=1)
     file.begin()
     with (tmp_path / "f").open() as other:

@@ -25,7 +25,7 @@ def manager(
         yield listener
 
 
-def test_the_manager_is_told(manager: socket.socket) -> None:
+def test_the_service_manager_gets_the_state(manager: socket.socket) -> None:
     """One datagram for each state."""
     assert service_manager.is_listening()
     service_manager.notify(service_manager.READY)
@@ -36,7 +36,7 @@ def test_the_manager_is_told(manager: socket.socket) -> None:
 def test_without_a_service_manager_nothing_is_sent(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where the variable is empty."""
+    """The same for an empty variable."""
     for value in (None, ""):
         if value is None:
             monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
@@ -48,10 +48,10 @@ def test_without_a_service_manager_nothing_is_sent(
 
 
 @pytest.mark.parametrize("name", ["gone", "a/b/c", "x" * 200, "@gone", "@" + "x" * 200])
-def test_a_manager_that_cannot_be_told_is_logged(
+def test_a_failed_report_to_the_service_manager_is_logged(
     name: str, short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The plugin goes on: devices matter more."""
+    """The plugin goes on: serving devices is more important."""
     place = name if name.startswith("@") else str(short_dir / name)
     monkeypatch.setenv("NOTIFY_SOCKET", place)
     with caplog.at_level(logging.WARNING):
@@ -63,7 +63,7 @@ def test_a_manager_that_cannot_be_told_is_logged(
 def test_a_full_queue_of_the_service_manager_delays_nothing(
     manager: socket.socket, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its queue is full: given up after half a second."""
+    """With a full queue, `notify` returns after half a second."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.setblocking(False)
         with contextlib.suppress(BlockingIOError):

@@ -164,7 +164,7 @@ def break_nothing(sysfs: FakeSysfs) -> str:
 
 
 def break_major(sysfs: FakeSysfs) -> str:
-    """A file on a file system without a disk."""
+    """A file on a file system without a disk has no NUMA node."""
     sysfs.numbers[sysfs.dev / "virtual"] = DeviceNumber("block", 0, 22)
     return "/dev/virtual"
 
@@ -227,7 +227,7 @@ class TestAFileThatFails:
         reason: str,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """The other files' nodes are kept, and only the debug log knows."""
+        """The other files' NUMA nodes stay, and only the debug log has the error."""
         caplog.set_level(logging.DEBUG, "kubedevices")
         good = sysfs.device_file("good", sysfs.directory("pci0000:80/good", "1", "8-15"))
         broken = make_broken(sysfs)
@@ -267,9 +267,7 @@ def test_without_a_list_of_online_nodes_all_are_kept(sysfs: FakeSysfs) -> None:
 
 
 @pytest.mark.parametrize("text", ["some", None])
-def test_an_online_list_that_makes_no_sense_drops_nothing(
-    sysfs: FakeSysfs, text: str | None
-) -> None:
+def test_an_invalid_list_of_online_nodes_drops_nothing(sysfs: FakeSysfs, text: str | None) -> None:
     """A file that cannot be read or understood is no reason to lose a topology."""
     if text is None:
         sysfs.directory("system/node/online")
@@ -279,7 +277,7 @@ def test_an_online_list_that_makes_no_sense_drops_nothing(
     assert sysfs.reader().nodes_of([path]) == (7,)
 
 
-def test_both_roots_hold_for_every_access(sysfs: FakeSysfs) -> None:
+def test_both_roots_are_used_for_every_access(sysfs: FakeSysfs) -> None:
     """Only paths in /dev move to another root; any other path is taken as it is."""
     seen: list[Path] = []
 

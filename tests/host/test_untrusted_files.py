@@ -28,7 +28,7 @@ def outside(tmp_path: Path) -> Outside:
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_only_a_regular_file_is_read(tmp_path: Path, outside: Outside, kind: str) -> None:
-    """What else has the name is told, without opening it."""
+    """Another type of file is named in the error, without opening it."""
     plant(kind, tmp_path / "f", outside)
     with pytest.raises(OSError, match=WORDS.get(kind, "a symbolic link")) as error:
         read_bytes(tmp_path / "f", limit=100)
@@ -36,7 +36,7 @@ def test_only_a_regular_file_is_read(tmp_path: Path, outside: Outside, kind: str
 
 
 def test_a_link_may_be_followed_to_a_regular_file_only(tmp_path: Path, outside: Outside) -> None:
-    """Where runtimes follow links so do we, but never to what blocks or acts."""
+    """We follow links as runtimes do, but never to a pipe or a device."""
     plant("link to a file", tmp_path / "good", outside)
     assert read_bytes(tmp_path / "good", limit=100, follow_links=True) == b"precious"
     os.mkfifo(tmp_path / "pipe")
@@ -46,7 +46,7 @@ def test_a_link_may_be_followed_to_a_regular_file_only(tmp_path: Path, outside: 
 
 
 def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
-    """A sparse file of a terabyte costs its writer nothing, and us as little."""
+    """A sparse file of a terabyte is not read."""
     (tmp_path / "f").write_bytes(b"12345")
     assert read_bytes(tmp_path / "f", limit=5) == b"12345"
     os.truncate(tmp_path / "f", 2**40)
@@ -59,7 +59,7 @@ def test_no_more_is_read_than_allowed(tmp_path: Path) -> None:
 def test_an_unreadable_note_gives_the_default_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
-    """No JSON, another type, no such key; a missing file is not worth a line."""
+    """Invalid JSON, a wrong type or a missing key is logged, a missing file is not."""
     note = tmp_path / "note.json"
 
     def read() -> int:
@@ -75,10 +75,10 @@ def test_an_unreadable_note_gives_the_default_and_is_logged(
 
 @pytest.mark.parametrize("has_proc", [True, False], ids=["/proc", "no /proc"])
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_file_that_is_swapped_after_it_was_looked_at(
+def test_a_file_replaced_after_the_check(
     tmp_path: Path, outside: Outside, kind: str, has_proc: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was looked at is what is read; where that cannot be, nothing else is."""
+    """The checked file is read; if that is impossible, no other file is read."""
     path = tmp_path / "f"
     path.write_text("looked at")
     check = untrusted_files._check
@@ -103,7 +103,7 @@ def test_a_file_that_is_swapped_after_it_was_looked_at(
 
 @pytest.mark.parametrize("kind", PLANTS)
 def test_any_file_of_the_same_name_is_replaced(tmp_path: Path, outside: Outside, kind: str) -> None:
-    """By a new file; only a directory cannot be, and nothing unfinished stays."""
+    """A new file replaces any file except a directory, and no temporary file stays."""
     plant(kind, tmp_path / "f", outside)
     if kind == "directory":
         with pytest.raises(IsADirectoryError):
@@ -118,10 +118,10 @@ def test_any_file_of_the_same_name_is_replaced(tmp_path: Path, outside: Outside,
 
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("kind", WRONG)
-def test_an_unfinished_file_that_is_swapped(
+def test_a_replaced_temporary_file(
     tmp_path: Path, outside: Outside, kind: str, overwrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who is fast enough gets the name in the directory, which is theirs, and nothing outside."""
+    """An attacker can replace the name in the own directory, but no file elsewhere."""
     directory = tmp_path / "theirs"
     directory.mkdir()
     sync = os.fsync
@@ -141,7 +141,7 @@ def test_an_unfinished_file_that_is_swapped(
 
 @pytest.mark.parametrize("kind", PLANTS)
 def test_leftovers_are_files_of_dead_writers(tmp_path: Path, outside: Outside, kind: str) -> None:
-    """A planted one is looked at, not opened, and a file that somebody still writes is kept."""
+    """A planted file is not opened, and a file of a living writer stays."""
     held, planted = tmp_path / "f.1.tmp", tmp_path / "f.2.tmp"
     held.touch()
     plant(kind, planted, outside)
@@ -153,7 +153,7 @@ def test_leftovers_are_files_of_dead_writers(tmp_path: Path, outside: Outside, k
 
 
 def test_a_foreign_lock_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root in a pod may lock our unfinished file before we do."""
+    """Root in a pod may lock our temporary file before we do."""
     others: list[int] = []
     make = os.open
 
@@ -176,7 +176,7 @@ def test_a_foreign_lock_does_not_block(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("kind", PLANTS)
 @pytest.mark.parametrize("name", [FILE, f"{FILE}.x.tmp", "foreign.json", "foreign.yaml"])
 def test_a_cdi_directory(short_dir: Path, name: str, kind: str) -> None:
-    """Our file says what it should, or the kind is refused; nothing blocks, nothing outside."""
+    """Our file is correct or the kind fails; no call blocks, and no file elsewhere changes."""
     outside, run = Outside(short_dir / "outside"), short_dir / "cdi"
     run.mkdir()
     for turn in range(2):  # at the start, and while it runs

@@ -24,7 +24,7 @@ def ports(sys: Path, **wanted: Any) -> list[str]:
 
 
 def test_everything_known_of_a_device_is_read(sys: Path) -> None:
-    """Interfaces are no devices; the file's name is made of bus and device number."""
+    """USB interfaces are not devices; the file's name has the bus and device numbers."""
     _, adapter, camera = usb.devices(sysfs_root=sys)
     assert adapter == usb.UsbDevice(
         port="1-10",
@@ -57,8 +57,8 @@ def test_devices_are_chosen(sys: Path, wanted: dict[str, Any], found: list[str])
     assert ports(sys, **wanted) == found
 
 
-def test_a_device_that_goes_while_we_look_is_left_out(sys: Path) -> None:
-    """Its link leads nowhere, or its directory is half empty."""
+def test_a_device_unplugged_during_the_call_is_left_out(sys: Path) -> None:
+    """Its link has no target, or its directory is incomplete."""
     (sys / "bus/usb/devices/3-1").symlink_to("../../../devices/gone")
     (sys / "bus/usb/devices/1-2/devnum").unlink()
     assert ports(sys) == ["1-10", "2-1.4"]

@@ -64,6 +64,6 @@ def test_a_missing_driver_or_group_is_an_error_with_advice(
 
 
 def test_all_functions_of_a_group_are_known(sys: Path) -> None:
-    """They cannot be given to different containers."""
+    """Both functions are in one group, which only one container can get."""
     assert vfio.members("12", sysfs_root=sys) == (ADDRESS, "0000:3b:10.1")
     assert vfio.members("99", sysfs_root=sys) == ()

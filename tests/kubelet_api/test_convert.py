@@ -84,7 +84,7 @@ odd_entries = st.lists(device_fields, max_size=5).map(b"".join)
 
 
 @given(st.lists(st.builds(ReportedDevice, text | long_text, text, st.none()), max_size=3))
-def test_list_by_hand_is_protobufs(devices: list[ReportedDevice]) -> None:
+def test_a_joined_list_equals_protobufs(devices: list[ReportedDevice]) -> None:
     """Short or long, an entry is written as protobuf writes it and read as protobuf reads it."""
     wire = convert.device_list_to_wire(convert.reported_to_wire(each) for each in devices)
     assert (
@@ -105,7 +105,7 @@ def test_list_by_hand_is_protobufs(devices: list[ReportedDevice]) -> None:
     ).map(b"".join),
     st.integers(0, 200),
 )
-def test_odd_lists_are_read_as_protobuf_reads_them(data: bytes, cut: int) -> None:
+def test_unusual_lists_are_read_as_protobuf_reads_them(data: bytes, cut: int) -> None:
     """Fields doubled, missing, out of order, unknown or cut off make no difference."""
     for each in (data, data[:cut]):
         assert ours(each) == by_protobuf(each)
@@ -266,8 +266,8 @@ odd_fields = st.builds(
 # Of a message without fields their library takes even the number 0, which no field has.
 @pytest.mark.parametrize("name", [each for each in MESSAGES if "PreStartContainerResp" not in each])
 @given(st.data())
-def test_an_odd_message_is_read_as_protobuf_reads_it(name: str, data: st.DataObject) -> None:
-    """Doubled, merged, out of order, unknown, of another type: it means what protobuf says."""
+def test_an_unusual_message_is_read_as_protobuf_reads_it(name: str, data: st.DataObject) -> None:
+    """Repeated, merged, unordered, unknown, wrongly typed fields are read as protobuf does."""
     values, ours = MESSAGES[name]
     value: Any = data.draw(values)
     wire = b"".join(
@@ -286,12 +286,12 @@ def test_an_odd_message_is_read_as_protobuf_reads_it(name: str, data: st.DataObj
 
 
 def test_register_request_without_options() -> None:
-    """Options that are missing are both false, as in a kubelet."""
+    """Missing options are both false, as in a kubelet."""
     assert convert.REGISTER_REQUEST.from_wire(b"\x0a\x01v").options == PluginOptions()
 
 
 def test_equal_maps_are_equal_bytes() -> None:
-    """Whatever the order in which an author filled them in."""
+    """The order of insertion does not matter."""
     one = ContainerAllocateResponse({"A": "1", "B": "2"}, annotations={"c": "3", "d": "4"})
     two = ContainerAllocateResponse({"B": "2", "A": "1"}, annotations={"d": "4", "c": "3"})
     assert convert.CONTAINER_RESPONSE.to_wire(one) == convert.CONTAINER_RESPONSE.to_wire(two)

@@ -44,10 +44,10 @@ def new_objects(before: Devices, after: Devices) -> int:
 
 
 @given(st.lists(lists, max_size=8), st.integers(1, 4), st.integers(1, 80))
-def test_a_list_is_the_same_whatever_came_before(
+def test_a_list_does_not_depend_on_earlier_lists(
     sent: list[list[bytes]], at_most: int, block_bytes: int
 ) -> None:
-    """Each says what it says alone, wherever blocks are cut."""
+    """Each list gives the same devices as when it is read alone."""
     reader = DeviceListReader()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device_lists, "DEVICES_AT_ONCE", at_most)
@@ -84,10 +84,10 @@ COUNT = 20 * DEVICES_AT_ONCE
         ),
     ],
 )
-def test_only_what_is_around_a_change_is_read_again(
+def test_only_devices_near_a_change_are_decoded_again(
     change: Callable[[list[ReportedDevice]], None], most: int
 ) -> None:
-    """Of all other devices the very objects of the list before are there."""
+    """For all other devices the objects of the list before are reused."""
     devices = healthy(range(COUNT))
     reader = DeviceListReader()
     before = at_once(reader.read(wire(devices)))
@@ -98,10 +98,10 @@ def test_only_what_is_around_a_change_is_read_again(
     assert (after is before) == (most == 0)
 
 
-def test_devices_that_come_and_go_do_not_cut_a_list_into_ever_shorter_blocks(
+def test_the_number_of_short_blocks_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Or every list would be compared device by device in the end."""
+    """With too many short blocks, each list would be compared device by device."""
     monkeypatch.setattr(device_lists, "DEVICES_AT_ONCE", 10)
     entries = [*map(reported_to_wire, healthy(range(500)))]
     reader = DeviceListReader()
@@ -115,7 +115,7 @@ def test_devices_that_come_and_go_do_not_cut_a_list_into_ever_shorter_blocks(
 
 
 def test_a_list_that_cannot_be_read_changes_nothing() -> None:
-    """The next is compared with what was last understood."""
+    """The next list is compared with the last valid list."""
     reader = DeviceListReader()
     good = wire(healthy(range(300)))
     before = at_once(reader.read(good))

@@ -34,7 +34,7 @@ class Service:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-async def test_claims_are_prepared_and_given_back(version: str, short_dir: Path) -> None:
+async def test_claims_are_prepared_and_unprepared(version: str, short_dir: Path) -> None:
     """Every claim has an entry in the answer, also an entry without anything in it."""
     service = Service()
     server = GrpcServer(dra_methods(service), name="test")

@@ -34,7 +34,7 @@ DECODERS: list[Callable[[bytes], object]] = [
 @given(data=st.one_of(st.binary(max_size=60), st.text(max_size=40).map(str.encode)))
 @often
 def test_any_message(decode: Callable[[bytes], object], data: bytes) -> None:
-    """Bytes that are no such message are a `ProtocolError`."""
+    """Bytes that cannot be decoded as the message raise `ProtocolError`."""
     try:
         decode(data)
     except ProtocolError:

@@ -82,7 +82,7 @@ async def ask(path: Path, kubelet: Kubelet) -> dict[str, Any]:
 async def test_a_kubelet_that_is_asked_too_often_is_asked_again(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answers 100 calls per second of all callers together; a pause later it answers us."""
+    """The kubelet answers 100 calls per second of all clients; after a pause it answers us."""
     monkeypatch.setattr(kubelet_devices, "_PAUSES", (0.01,) * 3)
     kubelet = Kubelet(3, TOO_OFTEN)
     (resource,) = (await ask(short_dir / "s", kubelet))["resources"]
@@ -101,15 +101,15 @@ async def test_a_kubelet_that_is_asked_too_often_is_asked_again(
 async def test_an_error_that_a_pause_cannot_help_is_raised_at_once(
     short_dir: Path, error: RpcError
 ) -> None:
-    """An answer that is too long stays so."""
+    """A response above the size limit stays too long."""
     kubelet = Kubelet(1, error)
     with pytest.raises(CannotAsk):
         await ask(short_dir / "s", kubelet)
     assert kubelet.calls == 1
 
 
-async def test_a_frozen_kubelet_is_told_apart_from_none(short_dir: Path) -> None:
-    """The kernel accepts connections for it; nobody answers."""
+async def test_a_frozen_kubelet_differs_from_a_missing_kubelet(short_dir: Path) -> None:
+    """The kernel accepts connections for a frozen kubelet, but the kubelet does not answer."""
     path = short_dir / "s"
     with socket.socket(socket.AF_UNIX) as frozen:
         frozen.bind(str(path))
@@ -122,8 +122,8 @@ async def test_a_frozen_kubelet_is_told_apart_from_none(short_dir: Path) -> None
     assert not isinstance(refused.value, KubeletSilent)
 
 
-def test_a_pod_without_a_namespace_goes_by_its_uid() -> None:
-    """A node of ours that took pods over from a checkpoint knows no name of theirs."""
+def test_a_pod_without_a_namespace_is_shown_by_its_uid() -> None:
+    """Our node knows only the UIDs of pods that it read from a checkpoint."""
     pods = [PodEntry("uid-9", "", (ContainerEntry("c", (DeviceEntry(GPU, ("g0",), None),)),))]
     [resource] = describe_pod_resources((), pods)["resources"]
     assert resource["devices"][0]["held_by"] == [
@@ -134,7 +134,7 @@ def test_a_pod_without_a_namespace_goes_by_its_uid() -> None:
 async def test_a_user_without_permission_is_told_to_ask_as_root(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may ask everybody, so the refusal is made."""
+    """Root may use all sockets, so the test fakes the refusal."""
 
     async def refuse(path: Path, *, timeout: float) -> None:
         raise DialError(str(path), "permission denied", errno.EACCES)

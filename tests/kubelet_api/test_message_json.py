@@ -66,10 +66,10 @@ MESSAGES: list[tuple[str, Message[Any], st.SearchStrategy[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("name", "kind", "content"), MESSAGES, ids=[each[0] for each in MESSAGES])
-def test_it_is_the_json_of_protobuf(
+def test_the_json_is_protobufs_json(
     name: str, kind: Message[Any], content: st.SearchStrategy[dict[str, Any]]
 ) -> None:
-    """What protobuf writes as JSON is what we write; and each reads the other's."""
+    """We write the same JSON as protobuf, and each reads the other's JSON."""
     made = message_class(f"v1beta1.{name}")
 
     @given(content)
@@ -122,17 +122,15 @@ def test_fields_of_a_later_version_are_kept(
         ),
     ],
 )
-def test_what_is_no_such_message_is_refused_by_its_key(
-    kind: Message[Any], given: Any, problem: str
-) -> None:
-    """Whoever wrote the JSON learns where."""
+def test_invalid_json_is_refused_with_its_key(kind: Message[Any], given: Any, problem: str) -> None:
+    """The error names the key."""
     with pytest.raises(ValueError, match=problem):
         to_bytes(kind, given)
 
 
 @given(st.binary(max_size=30))
 def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
-    """And what is a message is the same message afterwards."""
+    """A valid message is the same message afterwards."""
     try:
         found = to_json(convert.ALLOCATE_RESPONSE, data)
     except ProtocolError:

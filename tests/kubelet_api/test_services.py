@@ -53,7 +53,7 @@ async def offering(methods: Methods, directory: Path) -> AsyncIterator[GrpcChann
 
 
 class Plugin:
-    """A plugin that writes down what it is asked."""
+    """A plugin that records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []
@@ -189,8 +189,8 @@ async def test_plugin_registration(short_dir: Path) -> None:
 @pytest.mark.parametrize(
     "method", [services.ALLOCATE, services.GET_PREFERRED_ALLOCATION, services.PRE_START_CONTAINER]
 )
-async def test_request_that_is_no_message(short_dir: Path, method: str) -> None:
-    """Bytes that are no request are INTERNAL, and never reach the plugin."""
+async def test_a_request_that_cannot_be_decoded(short_dir: Path, method: str) -> None:
+    """A request that cannot be decoded is INTERNAL and never reaches the plugin."""
     plugin = Plugin()
     async with offering(device_plugin_methods(plugin), short_dir) as channel:
         with pytest.raises(RpcError, match="cannot read the request") as caught:
@@ -199,8 +199,8 @@ async def test_request_that_is_no_message(short_dir: Path, method: str) -> None:
         assert plugin.asked == []
 
 
-async def test_answer_that_is_no_message(short_dir: Path) -> None:
-    """Bytes that are no answer are a `ProtocolError`, and the stream of them is given up."""
+async def test_a_response_that_cannot_be_decoded(short_dir: Path) -> None:
+    """A response that cannot be decoded is a `ProtocolError` and ends the stream."""
     ended = asyncio.Event()
 
     async def wrong(_payload: bytes) -> bytes:

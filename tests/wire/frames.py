@@ -99,7 +99,7 @@ def everything(connection: GrpcConnection) -> bytes:
 
 
 class Clock:
-    """Time that passes when told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -109,7 +109,7 @@ class Clock:
 
 
 def new_server(limits: Limits | None = None, clock: Clock | None = None) -> ServerConnection:
-    """Return a server that a client has said hello to."""
+    """Return a server that has a client's preface and SETTINGS."""
     server = ServerConnection(clock=clock or Clock(), limits=limits)
     server.receive(CLIENT_HELLO)
     server.take_events()
@@ -118,7 +118,7 @@ def new_server(limits: Limits | None = None, clock: Clock | None = None) -> Serv
 
 
 def new_client(limits: Limits | None = None, clock: Clock | None = None) -> ClientConnection:
-    """Return a client that a server has said hello to."""
+    """Return a client that has a server's SETTINGS."""
     client = ClientConnection(clock=clock or Clock(), limits=limits)
     client.receive(SERVER_HELLO)
     client.take_events()
@@ -127,7 +127,7 @@ def new_client(limits: Limits | None = None, clock: Clock | None = None) -> Clie
 
 
 class Joined:
-    """A client and a server with a wire between them."""
+    """A client and a server, connected."""
 
     def __init__(
         self, client_limits: Limits | None = None, server_limits: Limits | None = None

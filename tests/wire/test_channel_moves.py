@@ -21,7 +21,7 @@ ECHO, HANG, WATCH = (f"/{SERVICE}/{name}" for name in ("Echo", "Hang", "Watch"))
 
 
 class LeavingServer(OurServer):
-    """A server that can say goodbye to the clients it has."""
+    """A server that can send GOAWAY to its clients."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         super().__init__(behaviour)
@@ -56,8 +56,8 @@ async def said_goodbye(channel: GrpcChannel) -> None:
     await until(lambda: channel._first_link.connection.peer_sent_goaway, what="GOAWAY")
 
 
-async def test_calls_go_on(server: LeavingServer, short_dir: Path) -> None:
-    """A stream stays on its connection, calls get a new one: one for all of them."""
+async def test_new_calls_move_to_a_new_connection(server: LeavingServer, short_dir: Path) -> None:
+    """A stream stays on its connection; all new calls share one new connection."""
     async with dialled(short_dir) as channel, aclosing(channel.stream(WATCH, b"x")) as messages:
         await anext(messages)
         server.say_goodbye()
@@ -92,8 +92,8 @@ async def test_the_new_connection_ends_with_the_old_one(
         await until(lambda: server.connections == 0, what="both connections are closed")
 
 
-async def test_goodbye_after_goodbye(server: LeavingServer, short_dir: Path) -> None:
-    """A server that says goodbye again and again gets a new connection each time, keeps no old."""
+async def test_each_goaway_gets_a_new_connection(server: LeavingServer, short_dir: Path) -> None:
+    """Each GOAWAY of the server leads to a new connection, and the old ones are closed."""
     async with dialled(short_dir) as channel, aclosing(channel.stream(WATCH, b"x")) as messages:
         await anext(messages)
         for _ in range(5):
@@ -122,8 +122,8 @@ async def test_close_closes_both(server: LeavingServer, short_dir: Path) -> None
     await until(lambda: server.connections == 0, what="both connections are closed")
 
 
-async def test_another_server_is_not_asked(server: LeavingServer, short_dir: Path) -> None:
-    """A socket file that is not the dialled one belongs to somebody else."""
+async def test_calls_do_not_move_to_another_server(server: LeavingServer, short_dir: Path) -> None:
+    """Another socket file belongs to another server."""
     async with dialled(short_dir) as channel, aclosing(channel.stream(WATCH, b"x")) as messages:
         await anext(messages)
         server.say_goodbye()
@@ -145,8 +145,8 @@ LATE_GOODBYE = frames.raw(frames.GOAWAY, 0, 0, (2**31 - 1).to_bytes(4, "big") + 
 @pytest.mark.parametrize(
     "last_words", [GOODBYE, LATE_GOODBYE + REFUSED], ids=["above the mark", "refused"]
 )
-async def test_a_call_that_nobody_looked_at(short_dir: Path, last_words: bytes) -> None:
-    """A call that crosses the goodbye is made again on the new connection, and once only."""
+async def test_an_unprocessed_call_is_repeated_once(short_dir: Path, last_words: bytes) -> None:
+    """A call that crosses a GOAWAY is repeated on the new connection, exactly once."""
     questions: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -171,7 +171,7 @@ async def test_a_call_that_nobody_looked_at(short_dir: Path, last_words: bytes) 
 
 
 async def test_a_server_that_does_not_answer_the_second_dial(short_dir: Path) -> None:
-    """Each call waits for a new connection as long as it may itself, not as long as others may."""
+    """Each call waits for a new connection up to its own deadline."""
     loop = asyncio.get_running_loop()
     connections = 0
 

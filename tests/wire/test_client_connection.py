@@ -98,7 +98,7 @@ def test_answer() -> None:
     ],
 )
 def test_response_of_headers_alone(fields: list[tuple[bytes, bytes]], expected: StatusCode) -> None:
-    """A response without a body says how the call ended, in gRPC's words or in HTTP's."""
+    """A response of headers alone ends the call, with a gRPC or an HTTP status."""
     client = new_client()
     started(client)
     client.receive(headers(1, fields, LAST))
@@ -106,8 +106,8 @@ def test_response_of_headers_alone(fields: list[tuple[bytes, bytes]], expected: 
     assert client.open_calls == 0
 
 
-def test_response_that_is_no_grpc() -> None:
-    """A page of HTML ends the call at its headers, and the stream is given up."""
+def test_a_response_that_is_not_grpc_ends_the_call() -> None:
+    """An HTML page ends the call at its headers, and the stream is reset."""
     client = new_client()
     started(client)
     client.receive(headers(1, [(b":status", b"502"), (b"content-type", b"text/html")]))
@@ -154,7 +154,7 @@ def test_reset(number: int, expected: StatusCode) -> None:
 
 
 def test_refused_stream() -> None:
-    """A refused call is opened again when told to, with its message, until that is hopeless."""
+    """`retry` opens a refused call again, with its message, up to `MAX_REFUSALS` times."""
     client = new_client()
     call = started(client, b"question")
     for attempt in range(MAX_REFUSALS):
@@ -181,7 +181,7 @@ def test_refused_and_lost() -> None:
 
 
 def test_goaway() -> None:
-    """Calls above the mark were not looked at and end; those below it finish; new ones fail."""
+    """Calls above the last stream end, calls up to it finish, new calls fail."""
     client = new_client()
     below, above = started(client), started(client)
     client.receive(raw(GOAWAY, 0, 0, (1).to_bytes(4, "big") + (11).to_bytes(4, "big") + b"calm"))
@@ -198,7 +198,7 @@ def test_goaway() -> None:
 
 
 def test_goaway_ends_waiting_calls() -> None:
-    """Calls that wait for a stream will not get one from a server that goes away."""
+    """Calls that wait for a stream end, because the server opens no more streams."""
     client = new_client()
     client.receive(settings((3, 0)))
     started(client)
@@ -223,7 +223,7 @@ def test_calls_wait_for_settings_and_for_streams() -> None:
 
 
 def test_deadline_counts_the_wait() -> None:
-    """The timeout sent is what is left when the call leaves, and never nought."""
+    """The timeout sent is the time left when the call is opened, and never zero."""
     clock = Clock()
     client = ClientConnection(clock=clock)
     client.start_call(METHOD, b"", deadline=clock.now + 10)
@@ -251,7 +251,7 @@ def test_cancel() -> None:
 
 
 def test_cancel_before_anything_left() -> None:
-    """A call given up in the same breath sends nothing of its message, and others are not hurt."""
+    """A call cancelled before its message was sent sends nothing; other calls go on."""
     client = new_client()
     calls = [client.start_call(METHOD, b"secret %d" % number) for number in range(3)]
     client.cancel(calls[1])
@@ -261,7 +261,7 @@ def test_cancel_before_anything_left() -> None:
 
 
 def test_cancel_forgets_messages() -> None:
-    """What has come for a call that is given up is let go of."""
+    """The messages of a cancelled call are freed."""
     client = new_client()
     call = started(client)
     client.receive(headers(1, RESPONSE) + data(1, message(b"abc")))
@@ -301,7 +301,7 @@ def test_message_larger_than_the_window() -> None:
 
 
 def test_server_that_sends_too_much() -> None:
-    """Messages nobody takes may not fill more than the connection's share of memory."""
+    """Messages that are not taken cannot exceed the connection's limit."""
     client = new_client(Limits(stream_window=2**20, max_buffered=100_000))
     started(client)
     client.receive(headers(1, RESPONSE))
@@ -344,7 +344,7 @@ def test_answer_before_the_request_left() -> None:
 
 
 def test_stream_numbers_run_out() -> None:
-    """A connection without stream numbers left is UNAVAILABLE, not broken."""
+    """Calls on a connection without stream numbers left are UNAVAILABLE."""
     client = new_client()
     client._next_id = 2**31 + 1
     started(client)
@@ -352,7 +352,7 @@ def test_stream_numbers_run_out() -> None:
 
 
 def test_queue_is_bounded() -> None:
-    """Calls that wait for streams cannot pile up without end."""
+    """The number of calls that wait for a stream is limited."""
     client = new_client()
     client.receive(settings((3, 0)))
     for _ in range(10_000):

@@ -72,7 +72,7 @@ async def test_server_dies(short_dir: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_server_freezes(short_dir: Path, kind: str) -> None:
-    """A frozen server costs calls, pings and dials their timeouts, and a close nothing."""
+    """With a frozen server, calls, pings and dials end at their timeouts, and a close at once."""
     path = short_dir / "s.sock"
     loop = asyncio.get_running_loop()
     async with process("serve_peer", kind, path) as server:
@@ -161,7 +161,7 @@ async def test_our_server_stops_with_grace(short_dir: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ours", "grpcio", "go"])
-async def test_peer_goes_away_gently(short_dir: Path, kind: str) -> None:
+async def test_peer_sends_goaway(short_dir: Path, kind: str) -> None:
     """After a server's GOAWAY our open call is still answered, new ones are UNAVAILABLE."""
     server = SERVERS[kind](Behaviour())
     async with started(server, short_dir):

@@ -112,7 +112,7 @@ async def test_our_channels_receive_limit(short_dir: Path, server_kind: str) -> 
 
 
 async def test_compressed_request_is_refused(short_dir: Path) -> None:
-    """A client that compresses gets UNIMPLEMENTED for the call and may go on without."""
+    """A client that compresses gets UNIMPLEMENTED for the call; the connection goes on."""
     async with started(OurServer(Behaviour()), short_dir):
         client = GrpcioClient(short_dir / "s.sock")
         client.compression = grpc.Compression.Gzip
@@ -125,7 +125,7 @@ async def test_compressed_request_is_refused(short_dir: Path) -> None:
 
 
 async def test_compressed_answer_is_refused(short_dir: Path) -> None:
-    """An answer that is compressed, though we never said we could read it, is UNIMPLEMENTED."""
+    """A compressed answer is UNIMPLEMENTED: we never announced that we can read it."""
     server = GrpcioServer(Behaviour(), compression=grpc.Compression.Gzip)
     async with started(server, short_dir), dialled(short_dir) as channel:
         with pytest.raises(RpcError, match="compressed") as caught:

@@ -39,7 +39,7 @@ more_often = settings(often, max_examples=2 * EXAMPLES)
 
 
 class Driven:
-    """A connection whose owner does what owners do."""
+    """A connection with an owner that handles its events."""
 
     def __init__(self, connection: GrpcConnection) -> None:
         self.connection = connection
@@ -257,7 +257,7 @@ def test_damaged_conversations(
             return
 
 
-def test_the_conversations_are_proper() -> None:
-    """Undamaged, they go through: else the test above would test nothing."""
+def test_undamaged_conversations_are_valid() -> None:
+    """They are accepted; otherwise the test above would test nothing."""
     for role, data in CONVERSATIONS.items():
         assert ROLES[role]().feed(data), role

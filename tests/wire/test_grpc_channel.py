@@ -58,7 +58,7 @@ async def counted(short_dir: Path) -> AsyncIterator[Counted]:
 
 
 async def test_a_missing_socket_is_an_error_with_its_path(short_dir: Path) -> None:
-    """A missing file is told at once, with the path."""
+    """A missing file is reported at once, with its path."""
     path = short_dir / "s.sock"
     with pytest.raises(DialError, match=f"cannot connect to {path}: no such file") as caught:
         await GrpcChannel.dial(path)
@@ -74,8 +74,10 @@ async def test_a_stale_socket_refuses_at_once(short_dir: Path) -> None:
         await GrpcChannel.dial(path)
 
 
-async def test_no_file_is_left_to_open(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong on our side is a `DialError` too: whoever dials tries again later."""
+async def test_dial_without_a_free_descriptor_fails(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error on our side is a `DialError` too: the caller dials again later."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -94,7 +96,7 @@ async def test_path_too_long(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("backlog", [0, 5])
 async def test_a_full_accept_queue_is_a_failed_dial(short_dir: Path, backlog: int) -> None:
-    """A queue takes connections that nobody serves, until it is full: neither is dialled."""
+    """A queue accepts connections until it is full, without a server: both cases fail the dial."""
     path = short_dir / "s.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -155,15 +157,17 @@ def saying(*said: bytes) -> Talk:
         ([b"\0\0\0"], "the connection was lost"),
     ],
 )
-async def test_no_grpc_server(short_dir: Path, said: list[bytes], reason: str) -> None:
-    """Who does not answer with SETTINGS is no server of ours, and the reason says why."""
+async def test_dial_to_a_server_without_grpc_fails(
+    short_dir: Path, said: list[bytes], reason: str
+) -> None:
+    """A peer that does not answer with SETTINGS is refused, with a reason."""
     async with raw_server(short_dir / "s.sock", saying(*said)):
         with pytest.raises(DialError, match=reason):
             await GrpcChannel.dial(short_dir / "s.sock")
 
 
 async def test_dial_that_is_cancelled(short_dir: Path) -> None:
-    """A dial that is given up leaves no connection behind."""
+    """A cancelled dial leaves no connection behind."""
     path = short_dir / "s.sock"
     gone = asyncio.Event()
 
@@ -204,7 +208,7 @@ async def test_server_that_breaks_off(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, 2])
 async def test_unary_answered_with_a_stream(counted: Counted, short_dir: Path, count: int) -> None:
-    """A unary call wants exactly one message."""
+    """A unary call needs exactly one message."""
     async with dialled(short_dir) as channel:
         with pytest.raises(RpcError, match=f"{count} messages instead of one") as caught:
             await channel.unary(COUNT, b"%d" % count, timeout=5)
@@ -213,7 +217,7 @@ async def test_unary_answered_with_a_stream(counted: Counted, short_dir: Path, c
 
 
 async def test_stream_begins_with_its_first_message(counted: Counted, short_dir: Path) -> None:
-    """A stream that nobody reads is no call; closing it is fine."""
+    """A stream that was never read has started no call and can be closed."""
     async with dialled(short_dir) as channel:
         unread = channel.stream(COUNT, b"3")
         await channel.unary(CALL, b"", timeout=5)
@@ -221,7 +225,7 @@ async def test_stream_begins_with_its_first_message(counted: Counted, short_dir:
         await unread.aclose()
 
 
-async def test_deadline_of_nought(counted: Counted, short_dir: Path) -> None:
+async def test_a_deadline_of_zero(counted: Counted, short_dir: Path) -> None:
     """A timeout that has passed already ends the call, whatever the server does."""
     async with dialled(short_dir) as channel:
         for timeout in (0, -1, 1e-9):
@@ -232,7 +236,7 @@ async def test_deadline_of_nought(counted: Counted, short_dir: Path) -> None:
 
 
 async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) -> None:
-    """An answer that came in time counts, even when the deadline passes before it is looked at."""
+    """An answer that came in time counts, even if the deadline passes before it is handled."""
     async with dialled(short_dir) as channel:
         act = channel._newest_link.on_event
         ended = []
@@ -248,7 +252,9 @@ async def test_answer_and_deadline_at_once(counted: Counted, short_dir: Path) ->
         assert len(ended) == 1
 
 
-async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> None:
+async def test_a_connection_without_stream_numbers_fails_calls(
+    counted: Counted, short_dir: Path
+) -> None:
     """When the connection has no stream numbers left, calls and streams say so at once."""
     async with dialled(short_dir) as channel:
         channel._newest_link.connection._next_id = 2**31 + 1
@@ -259,7 +265,7 @@ async def test_connection_that_is_used_up(counted: Counted, short_dir: Path) -> 
 
 
 async def test_refused_call_is_opened_again(short_dir: Path) -> None:
-    """A call that the server had no stream for goes out once more, a moment later."""
+    """A call that the server refused is opened again shortly after."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frames.SERVER_HELLO)
@@ -274,8 +280,8 @@ async def test_refused_call_is_opened_again(short_dir: Path) -> None:
         assert await channel.unary(CALL, b"question", timeout=5) == b"answer"
 
 
-async def test_last_words(short_dir: Path) -> None:
-    """What a server said before it hung up counts, even when we notice by a write that fails."""
+async def test_answers_are_read_after_a_failed_write(short_dir: Path) -> None:
+    """Answers that came before the end of the connection count, even if a write fails first."""
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(short_dir / "s.sock"))
@@ -320,7 +326,7 @@ async def test_pings_are_answered_in_their_order(short_dir: Path) -> None:
 
 
 async def test_close_is_final(counted: Counted, short_dir: Path) -> None:
-    """A closed channel says so, and may be closed again."""
+    """Calls on a closed channel fail with a reason, and it may be closed again."""
     channel = await GrpcChannel.dial(short_dir / "s.sock")
     assert "open" in repr(channel)
     messages = channel.stream(COUNT, b"1000000")
@@ -346,7 +352,7 @@ async def _drain(messages: AsyncIterator[bytes]) -> None:
 
 
 async def test_close_with_a_full_socket(short_dir: Path) -> None:
-    """A channel with megabytes to send to a server that reads nothing closes all the same."""
+    """A channel with megabytes of unsent data closes, even if the server reads nothing."""
     path = short_dir / "s.sock"
     hello = frames.SERVER_HELLO + frames.settings((4, 2**31 - 1))
 

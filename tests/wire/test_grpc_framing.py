@@ -12,7 +12,7 @@ from kubedevices.wire.grpc_framing import MessageReader, frame
 
 @given(st.lists(st.binary(max_size=50), max_size=6), st.integers(1, 60))
 def test_messages_come_back(payloads: list[bytes], step: int) -> None:
-    """However the bytes are cut, the messages are the same."""
+    """The messages do not depend on how the bytes are split."""
     stream = b"".join(frame(each) for each in payloads)
     reader = MessageReader(50)
     got = [
@@ -34,7 +34,7 @@ def test_limit_is_checked_on_the_prefix() -> None:
 
 
 def test_no_memory_before_it_is_needed() -> None:
-    """An announced length reserves nothing."""
+    """The announced length of a message takes no memory."""
     tracemalloc.start()
     try:
         reader = MessageReader(2**31)

@@ -63,7 +63,7 @@ def test_no_timeout(text: bytes) -> None:
 
 @given(st.floats(0.001, 10**9))
 def test_timeouts_survive_the_wire(seconds: float) -> None:
-    """What arrives is what was meant, to a millisecond or to three parts in a thousand."""
+    """A timeout arrives exactly to a millisecond, or to 0.3 %."""
     arrived = parse_timeout(format_timeout(seconds))
     assert arrived == pytest.approx(seconds, rel=0.003, abs=0.0006)
 
@@ -89,13 +89,13 @@ def test_percent_encoding_as_others_write_it() -> None:
     ("text", "expected"),
     [(b"%", "%"), (b"%zz", "%zz"), (b"%FF", "�"), (b"%c3%bc", "ü"), (b"\xc3\xbc", "ü")],
 )
-def test_odd_texts_are_shown_as_they_are(text: bytes, expected: str) -> None:
+def test_badly_encoded_texts_are_shown(text: bytes, expected: str) -> None:
     """A badly encoded text is better than none."""
     assert decode_message(text) == expected
 
 
 def test_long_texts_are_cut() -> None:
-    """A text too long for grpcio's header limit is cut on a whole character."""
+    """A text too long for grpcio's header limit is cut after a whole character."""
     encoded = encode_message("ü" * 3000)
     assert len(encoded) <= MAX_MESSAGE
     text = decode_message(encoded)
@@ -104,7 +104,7 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_an_empty_status_message_has_no_header() -> None:
-    """OK says nothing more."""
+    """OK has no message."""
     assert trailers(StatusCode.OK, "") == ((b"grpc-status", b"0"),)
     assert parse_status(dict(trailers(StatusCode.OK, ""))) is None
 

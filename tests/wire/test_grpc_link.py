@@ -24,7 +24,7 @@ class ForeignTransport:
 
 
 async def test_a_transport_need_not_inherit_from_that_of_asyncio() -> None:
-    """The greeting goes out all the same."""
+    """The first frames are sent to such a transport too."""
     loop = asyncio.get_running_loop()
     link = GrpcLink(ServerConnection(clock=loop.time))
     transport = ForeignTransport()

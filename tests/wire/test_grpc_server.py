@@ -47,7 +47,7 @@ async def test_handler_that_raises(
     code: StatusCode,
     text: str,
 ) -> None:
-    """An error on purpose is its text; any other is named, and logged with a traceback."""
+    """Our own errors give their text; other exceptions give their type and are logged."""
 
     async def fail(_payload: bytes) -> bytes:
         raise error
@@ -107,8 +107,8 @@ async def test_handler_that_answers_at_once(short_dir: Path) -> None:
     assert messages == [b"first", b"third"]
 
 
-async def test_handler_that_returns_no_bytes(short_dir: Path) -> None:
-    """A handler's mistake costs its call and nothing else."""
+async def test_a_handler_that_returns_a_wrong_type(short_dir: Path) -> None:
+    """An error of a handler ends only its own call."""
 
     async def wrong(_payload: bytes) -> bytes:
         return "text"  # type: ignore[return-value]
@@ -155,8 +155,8 @@ async def test_stream_is_closed_when_its_client_leaves(short_dir: Path) -> None:
     await server.stop()
 
 
-async def test_iterator_that_is_no_generator(short_dir: Path) -> None:
-    """Any asynchronous iterator will do."""
+async def test_an_iterator_that_is_not_a_generator(short_dir: Path) -> None:
+    """Any asynchronous iterator is enough."""
 
     class Three:
         count = 0
@@ -183,7 +183,7 @@ async def test_iterator_that_is_no_generator(short_dir: Path) -> None:
 async def test_silent_client_is_dropped(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who connects and never speaks HTTP/2 loses the connection; who does, keeps it."""
+    """A client that never sends SETTINGS loses its connection; other clients keep theirs."""
     async with dialled(short_dir) as channel:
         monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.05)
         async with raw_client(short_dir / "s.sock") as (reader, _), asyncio.timeout(5):
@@ -194,7 +194,7 @@ async def test_silent_client_is_dropped(
 async def test_connection_outlives_the_handshake_timeout(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that has said hello may be silent for as long as it likes."""
+    """A client that has sent SETTINGS may be silent."""
     monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.3)
     async with dialled(short_dir) as channel:
         with pytest.raises(RpcError, match="did not answer within"):
@@ -217,8 +217,8 @@ async def test_request_that_never_comes(
         assert server.open_streams(CALL) == 0
 
 
-async def test_deadline_without_the_clients_help(server: GrpcServer, short_dir: Path) -> None:
-    """A call ends when its timeout has passed, also when the client says nothing more."""
+async def test_the_server_enforces_the_deadline(server: GrpcServer, short_dir: Path) -> None:
+    """A call ends at its timeout, even if the client sends nothing more."""
     request = [
         (name, WATCH.encode() if name == b":path" else value) for name, value in frames.REQUEST
     ]
@@ -233,7 +233,7 @@ async def test_deadline_without_the_clients_help(server: GrpcServer, short_dir: 
 async def test_stream_outlives_the_request_timeout(
     server: GrpcServer, short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the request is there, a call without a timeout may take for ever."""
+    """After its request has come, a call without a timeout has no limit."""
     monkeypatch.setattr(grpc_server, "REQUEST_TIMEOUT", 0.05)
     async with dialled(short_dir) as channel:
         messages = channel.stream(WATCH)
@@ -247,7 +247,7 @@ async def test_stream_outlives_the_request_timeout(
 
 
 async def test_garbage_ends_only_its_own_connection(server: GrpcServer, short_dir: Path) -> None:
-    """A client that talks nonsense is told so and dropped; others do not notice."""
+    """A client that breaks the protocol gets GOAWAY; other connections go on."""
     async with dialled(short_dir) as channel, raw_client(short_dir / "s.sock") as streams:
         reader, writer = streams
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -258,7 +258,7 @@ async def test_garbage_ends_only_its_own_connection(server: GrpcServer, short_di
 
 
 async def test_client_that_reads_nothing(short_dir: Path) -> None:
-    """A client that asks on and on without reading the answers is dropped, not buffered."""
+    """A client that sends requests and reads no answers loses its connection."""
     server = server_of({})
     await server.start(short_dir / "s.sock")
     long_name = [(n, b"/" + b"x" * 3000 if n == b":path" else v) for n, v in frames.REQUEST]
@@ -304,7 +304,7 @@ async def test_too_many_connections(short_dir: Path, caplog: pytest.LogCaptureFi
 async def test_the_longest_idle_connection_makes_room(
     short_dir: Path, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The one that is idle for longest makes room; open calls and later clients are served."""
+    """The connection that is idle longest is closed; open calls and later clients are served."""
     server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)}, max_connections=8)
     await server.start(short_dir / "s.sock")
     words = {
@@ -331,7 +331,7 @@ async def test_the_longest_idle_connection_makes_room(
 async def test_a_connection_without_calls_ends_after_a_while(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with an open stream stays, however long nothing is said."""
+    """A connection with an open stream stays."""
     monkeypatch.setattr(grpc_server, "IDLE_TIMEOUT", 0.1)
     server = server_of({CALL: UnaryMethod(echo), WATCH: StreamMethod(watch)})
     await server.start(short_dir / "s.sock")
@@ -362,8 +362,8 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
     )
 
 
-async def test_handlers_that_do_not_end_do_not_pile_up(short_dir: Path) -> None:
-    """Cancelled handlers that go on count: clients cannot start ever more of them."""
+async def test_handlers_that_do_not_end_are_limited(short_dir: Path) -> None:
+    """Cancelled handlers that go on count, so clients cannot start more and more of them."""
     stubborn = asyncio.Event()
     running = 0
 

@@ -78,7 +78,7 @@ async def test_second_server_on_the_path(server: GrpcServer, short_dir: Path) ->
 
 
 async def test_stop_leaves_a_foreign_socket(server: GrpcServer, short_dir: Path) -> None:
-    """A file that somebody put in the place of ours stays, and we know it is not ours."""
+    """A file of another process in the place of ours stays, and `owns_socket` is False."""
     path = short_dir / "s.sock"
     path.unlink()
     assert not server.owns_socket()
@@ -112,10 +112,10 @@ async def test_handler_may_stop_the_server(short_dir: Path) -> None:
     await until(lambda: not server.tasks, what="the handler has ended")
 
 
-async def test_stop_does_not_wait_for_stubborn_handlers(
+async def test_stop_does_not_wait_for_handlers_that_ignore_cancellation(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A handler that ignores its cancellation is reported and left behind."""
+    """`stop` logs a handler that ignores its cancellation, and returns."""
     stubborn = asyncio.Event()
 
     async def ignore_cancellation(_payload: bytes) -> AsyncIterator[bytes]:
@@ -142,10 +142,10 @@ async def test_stop_does_not_wait_for_stubborn_handlers(
     await until(lambda: not server.tasks, what="the handler has ended")
 
 
-async def test_a_machine_that_stands_still_makes_no_handler_stubborn(
+async def test_a_pause_of_the_machine_is_not_blamed_on_handlers(
     short_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The time of a stop may pass while nothing runs; what then ends in a few steps has ended."""
+    """If the machine pauses during `stop`, handlers still get a few steps to end."""
 
     async def end_in_steps(_payload: bytes) -> AsyncIterator[bytes]:
         try:
@@ -169,7 +169,7 @@ async def test_a_machine_that_stands_still_makes_no_handler_stubborn(
 
 
 async def test_connections_in_the_queue_end_with_stop(short_dir: Path) -> None:
-    """Who has connected but was not accepted yet is not left hanging either."""
+    """A client that was not accepted yet gets the end of its connection too."""
     server = server_of({CALL: UnaryMethod(echo)})
     await server.start(short_dir / "s.sock")
     with socket.socket(socket.AF_UNIX) as waiting:
@@ -224,7 +224,7 @@ def test_idle_connection_sleeps(short_dir: Path) -> None:
 async def test_a_connection_that_comes_as_the_server_stops_is_ended(
     short_dir: Path, steps: int
 ) -> None:
-    """At whichever step of its making: nobody is left to wait for an answer."""
+    """At each step of the set-up: no client waits for an answer."""
     server = GrpcServer({}, name="t")
     await server.start(short_dir / "s.sock")
     with socket.socket(socket.AF_UNIX) as client:
@@ -240,10 +240,10 @@ async def test_a_connection_that_comes_as_the_server_stops_is_ended(
                     pass  # what it had said before
 
 
-async def test_a_server_out_of_files_accepts_again_later(
+async def test_a_server_without_free_descriptors_accepts_again_later(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Asking again at once would take the whole processor."""
+    """Accepting again at once would use a whole CPU."""
     monkeypatch.setattr("kubedevices.wire.acceptor.PAUSE", 0.05)
     server = server_of({CALL: UnaryMethod(echo)})
     await server.start(short_dir / "s.sock")

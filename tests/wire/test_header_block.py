@@ -50,7 +50,7 @@ def test_forbidden_everywhere(field: Field, expected: str) -> None:
 
 
 @pytest.mark.parametrize("missing", [b":method", b":scheme", b":path"])
-def test_what_a_request_must_have(missing: bytes) -> None:
+def test_required_fields_of_a_request(missing: bytes) -> None:
     """`:authority` may be absent or empty, the others not."""
     fields = [field for field in REQUEST if field[0] != missing]
     assert problem(*fields) == f"missing {missing.decode()!r}"
@@ -60,14 +60,14 @@ def test_what_a_request_must_have(missing: bytes) -> None:
 
 
 def test_spaces_around_values() -> None:
-    """Servers on grpc-go send status texts and metadata as they are; requests have no such."""
+    """grpc-go's servers send such status texts and metadata; in requests they are malformed."""
     for value in (b" a", b"a\t"):
         assert problem(*RESPONSE, (b"x", value)) == problem((b"grpc-message", value)) == ""
         assert problem(*REQUEST, (b"x", value)).startswith("value of 'x'")
 
 
 def test_content_length() -> None:
-    """Twice the same is the same; two that differ are malformed."""
+    """Two equal values are allowed, two different ones are malformed."""
     three = (b"content-length", b"3")
     assert HeaderBlock((*REQUEST, three, three)).content_length == 3
     assert problem(*REQUEST, three, (b"content-length", b"4")).startswith("content-length")
@@ -75,7 +75,7 @@ def test_content_length() -> None:
 
 
 def test_informational() -> None:
-    """1xx of a response, and nothing else."""
+    """Only a response with a 1xx status is informational."""
     assert HeaderBlock(((b":status", b"103"),)).is_informational
     assert not HeaderBlock(tuple(RESPONSE)).is_informational
     assert not HeaderBlock(tuple(REQUEST)).is_informational

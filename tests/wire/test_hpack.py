@@ -163,7 +163,7 @@ def test_appendix_c_blocks(blocks: list[str], table_size: int, expected: list[Pa
     ],
 )
 def test_forbidden(block: str) -> None:
-    """What no encoder may write is a COMPRESSION_ERROR."""
+    """A block that no encoder may write is a COMPRESSION_ERROR."""
     with pytest.raises(ProtocolError) as caught:
         decoded([block])
     assert caught.value.code == ErrorCode.COMPRESSION
@@ -244,7 +244,7 @@ def test_we_read_any_encoder(order: list[int], sensitive: bool, sizes: list[int]
 
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_any_bytes(blocks: list[bytes]) -> None:
-    """Whatever comes, it is a list of fields or a `ProtocolError`."""
+    """Any bytes give a list of fields or a `ProtocolError`."""
     reader = decoder()
     try:
         for block in blocks:
@@ -254,7 +254,7 @@ def test_any_bytes(blocks: list[bytes]) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """A peer that never says the same twice fills nothing."""
+    """Different blocks again and again do not fill the memory."""
     reader = decoder()
     for number in range(1000):
         reader.decode(encode(((b"n", b"%d" % number),)))

@@ -67,7 +67,7 @@ def test_settings_of_both_ends() -> None:
         frames.read_settings(push, from_server=True)
 
 
-def test_words_of_a_goodbye() -> None:
+def test_the_reason_of_a_goaway() -> None:
     """Reason and code, for the errors of the calls that it ends."""
     assert frames.read_goaway(frames.goaway(5, 0)[9:]) == (5, "the peer is going away")
     last, reason = frames.read_goaway(frames.goaway(2**31 - 1, 11, b"too_many_pings")[9:])

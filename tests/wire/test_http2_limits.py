@@ -27,7 +27,7 @@ from tests.wire.frames import (
 
 
 def test_settings_cost_as_much_as_there_are_streams() -> None:
-    """Each change of the window goes through all of them: with many, few changes are a flood."""
+    """Each change of the window costs work for each stream: with many, few changes are a flood."""
     server = new_server()
     for stream in range(1, 2001, 2):
         server.receive(headers(stream))
@@ -37,7 +37,7 @@ def test_settings_cost_as_much_as_there_are_streams() -> None:
         server.receive(b"".join(settings((4, number % 2)) for number in range(1000)))
 
 
-def test_no_flood() -> None:
+def test_frames_spread_over_time_are_no_flood() -> None:
     """The same frames spread over time are no flood."""
     clock = Clock()
     server = new_server(clock=clock)
@@ -47,8 +47,8 @@ def test_no_flood() -> None:
         clock.now += 0.5
 
 
-def test_busy_is_no_flood() -> None:
-    """Many calls with all their frames, in no time at all, are no flood."""
+def test_a_busy_peer_is_no_flood() -> None:
+    """Many calls with all their frames, at one time, are no flood."""
     joined = Joined()
     for _ in range(1500):
         call = joined.client.start_call(METHOD, b"x")
@@ -62,8 +62,8 @@ def test_busy_is_no_flood() -> None:
         joined.client.cancel(call)
 
 
-def test_guard_fills_up_only_to_the_brim() -> None:
-    """An honest past buys no flood without end."""
+def test_a_budget_never_exceeds_its_full_size() -> None:
+    """Much useful work does not allow an unlimited flood later."""
     guard = FloodGuard(Clock())
     guard.refund(10**9)
     guard.spend(FloodGuard.budget)
@@ -71,8 +71,8 @@ def test_guard_fills_up_only_to_the_brim() -> None:
         guard.spend()
 
 
-def test_guard_counts_time_once() -> None:
-    """A second that has passed pays for a second's frames, not again and again."""
+def test_a_budget_counts_each_second_once() -> None:
+    """A second refills the budget once."""
     clock = Clock()
     guard = FloodGuard(clock)
     guard.spend(FloodGuard.budget)
@@ -83,7 +83,7 @@ def test_guard_counts_time_once() -> None:
 
 
 def test_unknown_settings_are_forgotten() -> None:
-    """Settings without meaning leave nothing behind."""
+    """Unknown settings take no memory."""
     server = new_server()
     sizes = []
     tracemalloc.start()
@@ -109,7 +109,7 @@ def test_header_bomb() -> None:
 
 
 def test_header_block_is_bounded() -> None:
-    """A header block that goes on and on is refused, and not kept."""
+    """An endless header block is refused and not stored."""
     server = new_server()
     server.receive(raw(HEADERS, 0, 1, bytes(16000)))
     for _ in range(3):

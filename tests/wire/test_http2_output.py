@@ -45,7 +45,7 @@ def test_headers_of_any_size() -> None:
     assert [len(each.payload) for each in sent[:2]] == [16384, 16384]
 
 
-def test_room_is_the_smallest_of_all() -> None:
+def test_sendable_is_the_smallest_limit() -> None:
     """Window of the stream, window of the connection, size of a frame."""
     server = new_server()
     call = opened(server)
@@ -62,7 +62,7 @@ def test_room_is_the_smallest_of_all() -> None:
 
 
 def test_an_ended_stream_sends_nothing() -> None:
-    """Every method may be called at any time, so that nobody above has to ask first."""
+    """Every method may be called at any time, so that callers need no check before."""
     server = new_server()
     call = opened(server)
     server.reset(call, ErrorCode.CANCEL)
@@ -77,8 +77,8 @@ def test_an_ended_stream_sends_nothing() -> None:
     assert everything(server) == b""
 
 
-def test_late_frames_for_streams_that_we_left() -> None:
-    """Never a fault, however many streams were left meanwhile; unlike those that have ended."""
+def test_late_frames_for_streams_that_we_reset_are_allowed() -> None:
+    """Also after many later resets; for streams that the peer ended, late frames are an error."""
     client = new_client()
     calls = [client.start_call(METHOD, b"") for _ in range(http2_output.MAX_REMEMBERED + 50)]
     for call in calls:
@@ -89,8 +89,8 @@ def test_late_frames_for_streams_that_we_left() -> None:
     assert len(client._ended_streams) == http2_output.MAX_REMEMBERED
 
 
-def test_late_frames_for_streams_that_ended() -> None:
-    """Who has ended a stream and goes on with it does not keep count."""
+def test_late_frames_for_streams_that_the_peer_ended_are_errors() -> None:
+    """A peer that ended a stream and sends more frames on it breaks the protocol."""
     joined = Joined()
     joined.client.start_call(METHOD, b"x")
     joined.exchange()
@@ -100,7 +100,7 @@ def test_late_frames_for_streams_that_ended() -> None:
 
 
 def test_slow_readers_cost_nothing_while_the_connection_is_full() -> None:
-    """A thousand messages wait for the window of the connection: a byte of it is no round."""
+    """While messages wait for the connection's window, one more byte causes work for one call."""
     server = new_server()
     for stream in range(1, 201, 2):
         server.send(opened(server, stream), bytes(10_000))

@@ -56,12 +56,12 @@ RST = raw(RST_STREAM, 0, 1, bytes(4))
     ],
 )
 def test_not_http2(hello: bytes) -> None:
-    """Who does not begin with the preface and SETTINGS is no HTTP/2 client."""
+    """A client must begin with the preface and SETTINGS."""
     assert "does not speak HTTP/2" in refused(ServerConnection(clock=Clock()), hello)
 
 
 def test_no_http2_server() -> None:
-    """Who does not begin with SETTINGS is no HTTP/2 server."""
+    """A server must begin with SETTINGS."""
     text = refused(ClientConnection(clock=Clock()), b"HTTP/1.1 400 Bad Request\r\n\r\n")
     assert "does not speak HTTP/2" in text
 
@@ -132,7 +132,7 @@ def test_forbidden_to_servers(frames: bytes) -> None:
 
 
 def test_more_than_the_window() -> None:
-    """A server that ignores our window is cut off."""
+    """A server that exceeds our window loses the connection."""
     client = new_client(Limits(stream_window=65535))
     client.start_call(METHOD, b"x")
     everything(client)
@@ -143,7 +143,7 @@ def test_more_than_the_window() -> None:
 
 
 def test_data_after_the_end() -> None:
-    """A client that goes on after its end loses the call, not the connection."""
+    """A client that sends DATA after END_STREAM loses the call, not the connection."""
     server = new_server()
     server.receive(headers(1) + data(1, message(b"x"), end=True))
     call = server.take_events()[0].call  # type: ignore[union-attr]
@@ -171,8 +171,8 @@ def test_events_before_the_error_count() -> None:
 # ---------------------------------------------------------------- and what is right
 
 
-def test_hello() -> None:
-    """Each side learns that the other is there, and of each other's limits."""
+def test_both_ends_exchange_settings() -> None:
+    """Each side reports `PeerReady` and knows the other's limits."""
     joined = Joined(server_limits=Limits(max_streams=7))
     assert joined.at_client == [PeerReady()]
     assert joined.at_server == [PeerReady()]
@@ -191,7 +191,7 @@ def test_ping_is_answered() -> None:
 
 
 def test_bytes_one_by_one() -> None:
-    """It makes no difference how the bytes are cut."""
+    """The events do not depend on how the bytes are split."""
     server = ServerConnection(clock=Clock())
     for byte in PREFACE + settings() + headers(1) + data(1, message(b"hello"), end=True):
         server.receive(bytes((byte,)))

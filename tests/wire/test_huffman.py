@@ -15,13 +15,13 @@ LIBRARY = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
 
 @given(st.binary(max_size=200))
 def test_every_text(text: bytes) -> None:
-    """What the library encodes is read."""
+    """Texts encoded by the library are decoded."""
     assert huffman.decode(LIBRARY.encode(text)) == text
 
 
 @pytest.mark.parametrize("byte", range(256))
 def test_padding(byte: int) -> None:
-    """Behind every code up to seven ones may stand, and no nought and no byte more."""
+    """Up to seven 1 bits may follow each code, no 0 bit and no whole byte."""
     size = REQUEST_CODES_LENGTH[byte]
     whole = -(-size // 8)
     spare = 8 * whole - size
@@ -35,5 +35,5 @@ def test_padding(byte: int) -> None:
 
 
 def test_long_strings_take_no_longer_for_each_byte() -> None:
-    """The bits that are not decoded yet stay few: 60,000 codes of 28 bits are no great number."""
+    """The number of undecoded bits stays small, also with 60,000 codes of 28 bits."""
     assert huffman.decode(LIBRARY.encode(b"\x02" * 60_000)) == b"\x02" * 60_000

@@ -87,7 +87,7 @@ def test_request() -> None:
     ],
 )
 def test_refused_at_once(body: bytes, code: StatusCode) -> None:
-    """What is refused is refused before the request ends, nothing of it is kept."""
+    """A request is refused before its end, and nothing of it is stored."""
     server = new_server(Limits(max_receive=100))
     client = Client(server)
     client.send(headers(1), data(1, body))
@@ -129,8 +129,10 @@ def test_request_that_ends_badly(body: bytes, code: StatusCode) -> None:
         (b"grpc-timeout", b"soon", {":status": "200", "grpc-status": "13"}),
     ],
 )
-def test_request_that_is_no_grpc(name: bytes, value: bytes, expected: dict[str, str]) -> None:
-    """What is no gRPC is answered in HTTP's words and never reported."""
+def test_a_request_that_is_not_grpc_is_refused(
+    name: bytes, value: bytes, expected: dict[str, str]
+) -> None:
+    """A request that is not gRPC gets an HTTP status and is never reported."""
     server = new_server()
     client = Client(server)
     fields = [*(pair for pair in REQUEST if pair[0] != name), (name, value)]
@@ -150,7 +152,7 @@ def test_content_types(suffix: bytes) -> None:
 
 
 def test_one_stream_too_many() -> None:
-    """A call above the limit is refused as never looked at; the connection goes on."""
+    """A call above the limit gets REFUSED_STREAM; the connection goes on."""
     server = new_server(Limits(max_streams=2))
     client = Client(server)
     client.send(headers(1), headers(3), headers(5))
@@ -161,7 +163,7 @@ def test_one_stream_too_many() -> None:
 
 
 def test_streams_far_above_the_limit() -> None:
-    """Headers cost no more than the limit of streams, however many come."""
+    """Many headers take no more memory than the limit of streams allows."""
     server = new_server(Limits(max_streams=10))
     client = Client(server)
     client.send(*(headers(stream) for stream in range(1, 400, 2)))
@@ -170,7 +172,7 @@ def test_streams_far_above_the_limit() -> None:
 
 
 def test_client_cancels() -> None:
-    """A reset by the client ends the call, and what the handler still sends goes nowhere."""
+    """A reset by the client ends the call; later messages of the handler are dropped."""
     server = new_server()
     client = Client(server)
     client.send(headers(1), data(1, message(b"x"), end=True))
@@ -244,7 +246,7 @@ def test_error_after_half_a_message() -> None:
 
 
 def test_error_before_a_message_left() -> None:
-    """A message of which nothing has left is dropped for an error's status."""
+    """An error replaces a message of which nothing was sent."""
     server = new_server()
     client = Client(server)
     client.send(settings((4, 0)), headers(1), data(1, message(b"x"), end=True))
@@ -258,7 +260,7 @@ def test_error_before_a_message_left() -> None:
 
 
 def test_requests_too_large_together() -> None:
-    """Many incomplete requests may not fill more than the connection's share of memory."""
+    """Many incomplete requests cannot exceed the connection's limit."""
     server = new_server(Limits(max_receive=10_000, max_buffered=50_000))
     client = Client(server)
     half = message(bytes(10_000))[:9_000]

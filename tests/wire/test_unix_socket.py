@@ -146,7 +146,7 @@ def test_rename_replaces_a_stale_file_without_a_gap(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("by_rename", [False, True])
 def test_stale_file_is_replaced(short_dir: Path, by_rename: bool) -> None:
-    """A socket file that refuses is left over from the dead."""
+    """A socket file that refuses connections is from a dead process."""
     bound(short_dir / "s.sock").close()
     before = FileIdentity.of(short_dir / "s.sock")
     listener = listen(short_dir / "s.sock", mode=0o600, by_rename=by_rename)
@@ -155,7 +155,7 @@ def test_stale_file_is_replaced(short_dir: Path, by_rename: bool) -> None:
 
 
 def test_live_socket_is_in_use(short_dir: Path) -> None:
-    """Somebody who accepts keeps the path."""
+    """A process that accepts connections keeps its path."""
     path = short_dir / "s.sock"
     with listen(path, mode=0o600).socket:
         before = FileIdentity.of(path)
@@ -168,7 +168,7 @@ def test_live_socket_is_in_use(short_dir: Path) -> None:
 
 
 def test_busy_socket_is_in_use(short_dir: Path) -> None:
-    """A full queue is a sign of life too, and asking takes no time."""
+    """A full queue means a living server too, and the check takes no time."""
     path = short_dir / "s.sock"
     clients = []
     with listen(path, mode=0o600).socket:
@@ -184,7 +184,7 @@ def test_busy_socket_is_in_use(short_dir: Path) -> None:
 
 
 def test_datagram_socket_is_in_use(short_dir: Path) -> None:
-    """Somebody else's socket of another kind is not ours to remove."""
+    """A datagram socket of another process is not removed."""
     path = short_dir / "s.sock"
     with bound(path, socket.SOCK_DGRAM), pytest.raises(SocketInUse):
         listen(path, mode=0o600)
@@ -192,7 +192,7 @@ def test_datagram_socket_is_in_use(short_dir: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "directory", "dangling link"])
 def test_other_files_are_left_alone(short_dir: Path, kind: str) -> None:
-    """What is not a socket is in the way and stays."""
+    """A file that is not a socket stays, and listening fails."""
     path = short_dir / "s.sock"
     if kind == "file":
         path.write_text("precious")
@@ -279,7 +279,7 @@ def file_system(request: pytest.FixtureRequest) -> Iterator[Path]:
 def test_a_file_with_new_metadata_is_the_same(
     file_system: Path, change: Callable[[Path], None]
 ) -> None:
-    """Mode, owner, labels, times, links and even a name that was away change no identity."""
+    """Mode, owner, labels, times, links and a temporary removal of the name change no identity."""
     path = file_system / "s.sock"
     with listen(path, mode=0o600).socket:
         before, ctime = FileIdentity.of(path), path.stat().st_ctime_ns
@@ -289,8 +289,10 @@ def test_a_file_with_new_metadata_is_the_same(
 
 
 @pytest.mark.parametrize("change", METADATA_CHANGES.values(), ids=METADATA_CHANGES)
-def test_a_file_made_again_is_another(file_system: Path, change: Callable[[Path], None]) -> None:
-    """Also where its inode number is free again at once, and nobody but us remembers the old."""
+def test_a_recreated_file_has_another_identity(
+    file_system: Path, change: Callable[[Path], None]
+) -> None:
+    """Also on a file system that reuses the inode number at once."""
     path = file_system / "s.sock"
     for _ in range(20):
         bound(path).close()
@@ -302,8 +304,8 @@ def test_a_file_made_again_is_another(file_system: Path, change: Callable[[Path]
         path.unlink()
 
 
-def test_an_identity_holds_one_descriptor_for_as_long_as_it_lives(short_dir: Path) -> None:
-    """However often one asks."""
+def test_an_identity_holds_one_descriptor(short_dir: Path) -> None:
+    """However often the identity is used."""
     path = short_dir / "s.sock"
     bound(path).close()
     identities = [FileIdentity.of(path) for _ in range(3)]
@@ -313,8 +315,8 @@ def test_an_identity_holds_one_descriptor_for_as_long_as_it_lives(short_dir: Pat
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 3
 
 
-def test_a_process_without_free_descriptors_knows_its_files_still(short_dir: Path) -> None:
-    """A socket is not given up because too many files are open."""
+def test_a_process_without_free_descriptors_still_identifies_files(short_dir: Path) -> None:
+    """A server does not lose its socket because too many files are open."""
     path = short_dir / "s.sock"
     bound(path).close()
     own = FileIdentity.of(path)
@@ -334,10 +336,10 @@ def test_a_process_without_free_descriptors_knows_its_files_still(short_dir: Pat
 
 @pytest.mark.parametrize("kind", [kind for kind in PLANTS if kind != "dead socket"])
 @pytest.mark.parametrize("by_rename", [False, True])
-def test_a_socket_that_is_swapped_right_after_it_was_bound(
+def test_a_socket_replaced_right_after_bind(
     short_dir: Path, by_rename: bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What takes its place does not get its mode, and is not taken for ours."""
+    """The file in its place does not get its mode and is not taken for our socket."""
     outside, path = Outside(short_dir / "outside"), short_dir / "d/s.sock"
     path.parent.mkdir()
 
@@ -374,10 +376,10 @@ async def test_a_dial_that_follows_no_links(short_dir: Path, kind: str) -> None:
     await server.stop()
 
 
-async def test_a_socket_that_is_swapped_after_it_was_looked_at(
+async def test_a_socket_replaced_after_the_check(
     short_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection leads to the socket that was looked at, not to where a link leads now."""
+    """The connection leads to the checked socket, not to the target of a new link."""
     path = short_dir / "s.sock"
     looked_at, elsewhere = GrpcServer({}, name="looked at"), GrpcServer({}, name="elsewhere")
     await looked_at.start(path)

@@ -20,8 +20,8 @@ def test_same_events_or_a_refusal_of_both(oracle: type[End], is_client: bool) ->
     assert [str(each) for each in found if each is not None and each.reason is None] == []
 
 
-def test_a_known_difference_is_no_blank_cheque() -> None:
-    """A difference is known only with the stricter side, the frame and the state of its row."""
+def test_an_allowed_difference_covers_only_its_own_case() -> None:
+    """A difference is allowed only with the stricter side, the frame and the state of its row."""
     known = Difference("h2", "RST_STREAM", "", "idle", "ours", 0, ())
     assert known.reason
     assert not known._replace(refuses="h2").reason

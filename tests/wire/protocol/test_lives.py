@@ -1,4 +1,4 @@
-"""Neither streams nor connections leave anything behind."""
+"""Neither streams nor connections leave memory or files behind."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -67,7 +67,7 @@ def accepts_connections(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
         try:
             # Through the inspected file: the name may lead to another file by now.
-            probe.connect(found.place)
+            probe.connect(found.fd_path)
         except BlockingIOError:
             return True  # a listener, with a full backlog
         except OSError as error:
