@@ -253,17 +253,6 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(
     assert steps == [(tmp_path / "kubedevices_a.json").stat().st_size, "name", "directory"]
 
 
-def test_a_file_is_kept_when_it_must_not_be_replaced(tmp_path: Path) -> None:
-    """Transient files of two allocations must not meet."""
-    assert write_spec(tmp_path, "a.json", a_spec("w"), overwrite=False)
-    with pytest.raises(CdiWriteFailed, match="File exists") as caught:
-        write_spec(tmp_path, "a.json", a_spec("x"), overwrite=False)
-    assert caught.value.path == str(tmp_path / "a.json")
-    assert isinstance(caught.value, CannotAsk)
-    assert list(read_registry([tmp_path]).devices) == ["v.com/c=w"]
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
 def test_an_invalid_file_is_not_written(tmp_path: Path) -> None:
     """The strict rules hold, and the directory stays untouched."""
     with pytest.raises(InvalidCdiSpec, match="DNS subdomain"):
@@ -288,10 +277,12 @@ def test_a_write_that_fails_leaves_the_old_file(
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    """The reason is the system's."""
+    """The error has the path and the reason of the system."""
     put(tmp_path / "cdi", "")
-    with pytest.raises(CdiWriteFailed, match=r"Not a directory|File exists"):
+    with pytest.raises(CdiWriteFailed, match=r"Not a directory|File exists") as caught:
         write_spec(tmp_path / "cdi", "a.json", a_spec("w"))
+    assert caught.value.path == str(tmp_path / "cdi/a.json")
+    assert isinstance(caught.value, CannotAsk)
 
 
 def test_a_crash_before_the_rename_leaves_a_file_that_the_next_start_removes(

@@ -191,11 +191,6 @@ class CdiSpec(_CdiValue):
     devices: tuple[CdiDevice, ...] = ()
     container_edits: ContainerEdits = ContainerEdits()
 
-    @property
-    def all_edits(self) -> tuple[ContainerEdits, ...]:
-        """The edits of the file and of each device."""
-        return (self.container_edits, *(device.container_edits for device in self.devices))
-
 
 def to_dict(value: Any) -> dict[str, Any]:
     """Return a value as JSON data with keys in a fixed order; empty content is left out."""

@@ -188,28 +188,27 @@ def text_of(spec: CdiSpec, file: str = "") -> str:
     return to_json(spec)
 
 
-def write_spec(directory: Path, name: str, spec: CdiSpec, *, overwrite: bool = True) -> bool:
-    """Write `spec`; readers see the old or the new file. Return False if the content was equal.
-
-    Equal content is not written again, because a write makes every runtime read the directory
-    again. Raises `InvalidCdiSpec`, or `CdiWriteFailed`, also if the file exists and `overwrite` is
-    False.
-    """
+def write_spec(directory: Path, name: str, spec: CdiSpec) -> bool:
+    """Write `spec` as `write_text` does; also raises `InvalidCdiSpec`."""
     path = directory / name
-    return write_text(path, text_of(spec, str(path)), overwrite=overwrite)
+    return write_text(path, text_of(spec, str(path)))
 
 
-def write_text(path: Path, text: str, *, overwrite: bool = True) -> bool:
-    """Do the same as `write_spec` with a text from `text_of`."""
+def write_text(path: Path, text: str) -> bool:
+    """Write a text from `text_of`; readers see the old or the new file.
+
+    Returns False if the content was equal. Equal content is not written again, because a write
+    makes every runtime read the directory again. Raises `CdiWriteFailed`.
+    """
     data = text.encode()
     try:
-        if overwrite and _has_content(path, data):
+        if _has_content(path, data):
             return False
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             _open_to_all(path.parent)
         # Readable for all: engines without root read it too.
-        untrusted_files.replace(path, data, mode=0o644, overwrite=overwrite)
+        untrusted_files.replace(path, data, mode=0o644)
     except OSError as error:
         raise CdiWriteFailed(str(path), error.strerror or str(error)) from error
     return True

@@ -92,12 +92,12 @@ def _check(file: int) -> None:
         raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'something')}, not a regular file")
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = True) -> None:
+def replace(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Write `data` to `path` in one step: readers see the old or the new content.
 
-    Replaces a file of that name, if `overwrite`; never a directory. After the return, the file
-    survives a power failure. If the process dies before, `remove_leftovers` removes the temporary
-    file. Raises `OSError`.
+    Replaces a file of that name, but no directory. After the return, the file survives a power
+    failure. If the process dies before, `remove_leftovers` removes the temporary file. Raises
+    `OSError`.
     """
     # The lock below shows that the writer is alive: then `remove_leftovers` of another process does
     # not remove the file.
@@ -111,12 +111,7 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, overwrite: bool = Tru
         # Here, not in os.open: the umask would remove bits, and no one shall read half a file.
         os.fchmod(file, mode)
         os.fsync(file)
-        if overwrite:
-            os.rename(temporary, path)  # noqa: PTH104
-        else:
-            # Fails if the name exists; a rename would overwrite the file.
-            os.link(temporary, path, follow_symlinks=False)
-            os.unlink(temporary)  # noqa: PTH108
+        os.rename(temporary, path)  # noqa: PTH104
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108

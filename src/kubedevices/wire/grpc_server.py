@@ -301,10 +301,6 @@ class GrpcServer:
             and FileIdentity.of(self._path) == self._identity
         )
 
-    def open_streams(self, method: str) -> int:
-        """Return the number of open calls of `method`."""
-        return sum(call.method == method for link in self._links for call in link.calls)
-
     async def start(self, path: Path, *, mode: int = 0o600, by_rename: bool = False) -> None:
         """Listen at `path`; with `by_rename` the file appears only when the socket listens."""
         if self._listener is not None:
