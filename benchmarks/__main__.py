@@ -1,6 +1,7 @@
-"""`make bench`: every table of docs/performance.md, or those named on the command line.
+"""`make bench` prints the tables of docs/performance.md, or only the tables of the arguments.
 
-`--quick` runs everything once with little of it: the numbers say nothing, but it still works.
+`--quick` runs every benchmark once with few devices and calls. The numbers of such a run mean
+nothing: it only tests that the benchmarks still work.
 """
 
 import argparse
@@ -23,20 +24,20 @@ TABLES = {
     "dra": ("benchmarks.dra",),
 }
 
-
-BY_NAME = {"verdicts"}
-"""Half an hour on a machine that is kept busy: only if asked for."""
+NOT_BY_DEFAULT = {"verdicts"}
+"""These benchmarks run only if the command line names them. `verdicts` takes half an hour and keeps
+all processors busy."""
 
 
 def main() -> None:
-    """Run the benchmarks that were asked for, one after the other."""
+    """Run the benchmarks of the command line, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="only see whether it works")
+    parser.add_argument("--quick", action="store_true", help="only test that the benchmarks work")
     parser.add_argument(
-        "tables", nargs="*", help=f"of {', '.join(TABLES)}; default: all but verdicts"
+        "tables", nargs="*", help=f"any of {', '.join(TABLES)}; default: all except verdicts"
     )
     args = parser.parse_args()
-    names = args.tables or [name for name in TABLES if name not in BY_NAME]
+    names = args.tables or [name for name in TABLES if name not in NOT_BY_DEFAULT]
     for name in names:
         if name not in TABLES:
             parser.error(f"no table {name!r}, choose from {', '.join(TABLES)}")

@@ -1,8 +1,9 @@
-"""A plugin of ours beside a minimal one in Go and a minimal one on grpcio, with the targets.
+"""A plugin of kubedevices beside a minimal plugin in Go and a minimal plugin on grpcio.
 
-All three do the same on the same commands. Within a row the rounds alternate between them, so that
-a busy machine hits all; the client is a Go program, as a kubelet is. Without Debian's Go and
-grpc-go (`golang-go golang-google-grpc-dev`) that column is empty, and the client is ours.
+All three plugins obey the same commands. The rounds of a row alternate between the plugins, so
+other work on the machine slows all of them down equally. The client is a Go program, like a
+kubelet. Without Debian's packages golang-go and golang-google-grpc-dev the column of Go is empty,
+and the client is ours.
 """
 
 import asyncio
@@ -26,12 +27,12 @@ from tests.interop import go_peer
 GO, GRPCIO, OURS = "minimal Go plugin", "minimal grpcio plugin", "kubedevices"
 SHORT = {GO: "Go", GRPCIO: "grpcio", OURS: "ours"}
 SOURCES = Path(go_peer.__file__).with_name("minimal_go")
-BASIS = "what ours is to stay close to"
+BASELINE = "the measurement of Row.beyond"
 ALLOCATE = AllocateRequest((ContainerAllocateRequest(("widget-1",)),))
 
 
 class Size(NamedTuple):
-    """How much is measured: `many` and `most` are numbers of devices."""
+    """How much is measured. `many` and `most` are numbers of devices."""
 
     rounds: int
     starts: int
@@ -47,11 +48,15 @@ QUICK = Size(rounds=1, starts=1, calls=2, changes=1, many=8, most=8, writes=2)
 
 
 class Row(NamedTuple):
-    """One line of the table, and what is asked of ours.
+    """One row of the table, and the target of our plugin.
 
-    `run` measures a plugin by its name. The limit is `times` another column, or `at_most`, or so
-    much `beyond` something else that is measured in the same turns; for a rate (`is_rate`) at least
-    that.
+    `run` measures the plugin with a given name. The target is a maximum; for a rate (`is_rate`) it
+    is a minimum. It is given in one of three ways:
+
+    * `times`: a factor of the value of another plugin, by the name of the plugin;
+    * `at_most`: a fixed value;
+    * `beyond`: the name of a baseline, the function that measures it in the same turns, and how far
+      our value may be above the baseline.
     """
 
     title: str
@@ -67,7 +72,7 @@ class Row(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """Calls to a plugin: seconds of each, of all together, and the plugin's seconds of CPU."""
+    """Calls to a plugin: seconds of each call, seconds until all have ended, CPU of the plugin."""
 
     each: Sequence[float]
     all_together: float
@@ -75,7 +80,7 @@ class Calls(NamedTuple):
 
 
 async def make_calls(name: str, count: int, workers: int) -> Calls:
-    """Make `count` Allocate calls by each of `workers`, after as many to warm up."""
+    """Let each of `workers` make `count` Allocate calls, after as many calls to warm up."""
     async with plugin(name, 8) as running:
         await _calls(running, count, workers)
         before = measure.cpu(running.process.pid)
@@ -87,8 +92,8 @@ async def _calls(running: RunningPlugin, count: int, workers: int) -> tuple[Sequ
     if GO in plugin_process.PLUGINS:
         command = go_client("calls", running, str(count), str(workers))
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-        told = json.loads((await process.communicate())[0])
-        return [each / 1e9 for each in told["nanoseconds"]], told["seconds"]
+        printed = json.loads((await process.communicate())[0])
+        return [each / 1e9 for each in printed["nanoseconds"]], printed["seconds"]
     async with running.client() as client:
 
         async def work() -> list[float]:
@@ -106,9 +111,9 @@ async def _calls(running: RunningPlugin, count: int, workers: int) -> tuple[Sequ
 
 @contextlib.asynccontextmanager
 async def watching(running: RunningPlugin) -> AsyncIterator[Callable[[], Awaitable[float]]]:
-    """Hold a stream; yield a function that waits for a list and returns when it came (time.time).
+    """Open a stream of lists; yield a function that waits for the next list.
 
-    Each list is decoded before it counts.
+    The function returns the time (`time.time`) at which the client had decoded the list.
     """
     if GO in plugin_process.PLUGINS:
         command = go_client("watch", running)
@@ -144,7 +149,11 @@ async def _end(process: Process) -> None:
 
 
 def go_client(verb: str, running: RunningPlugin, *arguments: str) -> list[str]:
-    """Return the command of a client: a copy, so that it shares no memory with the plugin."""
+    """Return the command of a client.
+
+    The client is a copy of the program, because the PSS of the plugin would be too small if both
+    processes shared the pages of one file.
+    """
     program, copy = Path(plugin_process.PLUGINS[GO][0]), Path(plugin_process.GENERATED.name) / "go"
     if not copy.exists():
         shutil.copy2(program, copy)
@@ -152,22 +161,22 @@ def go_client(verb: str, running: RunningPlugin, *arguments: str) -> list[str]:
 
 
 async def call_time(name: str, size: Size) -> float:
-    """Return the median of one call after the other, in µs."""
+    """Return the median time of calls one after the other, in µs."""
     return measure.median((await make_calls(name, size.calls, 1)).each) * 1e6
 
 
 async def call_cpu(name: str, size: Size) -> float:
-    """Return what the plugin's process uses for a call, in µs."""
+    """Return the CPU time of the plugin for one call, in µs."""
     return (await make_calls(name, size.calls, 1)).cpu / size.calls * 1e6
 
 
 async def calls_at_once(name: str, size: Size) -> float:
-    """Return how many calls a second eight callers get."""
+    """Return the calls per second of eight callers together."""
     return size.calls * 8 / (await make_calls(name, size.calls, 8)).all_together
 
 
 async def import_asyncio(_name: str) -> float:
-    """Return the milliseconds of a Python process that only imports asyncio."""
+    """Return the milliseconds from start to end of a Python process that only imports asyncio."""
     begin = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", "import asyncio", env={"PATH": "/usr/bin:/bin"}
@@ -183,16 +192,16 @@ async def start(name: str) -> float:
 
 
 async def first_list(name: str, devices: int) -> float:
-    """Return the milliseconds from the start of the process to a list that was read."""
+    """Return the milliseconds from the start of the process until the client has the first list."""
     async with plugin(name, devices) as running:
         registered = time.time()
         async with watching(running) as next_list:
-            there = await next_list() - registered
-        return (running.registered - running.started + there) * 1e3
+            listed = await next_list() - registered
+        return (running.registered - running.started + listed) * 1e3
 
 
 async def memory(name: str, devices: int, changes: int) -> float:
-    """Return the PSS in MB, with one stream that has had a few lists."""
+    """Return the PSS in MB of a plugin that has sent `changes` more lists to one stream."""
     async with plugin(name, devices) as running, watching(running) as next_list:
         await next_list()
         for _ in range(changes):
@@ -202,9 +211,9 @@ async def memory(name: str, devices: int, changes: int) -> float:
 
 
 async def change_time(name: str, size: Size, *, is_cpu: bool = False) -> float:
-    """Return the milliseconds until a change is at the stream's other end, or of the plugin's CPU.
+    """Return the median milliseconds from a change of a device until the client has the list.
 
-    A median; of the CPU the mean.
+    With `is_cpu`, return the mean CPU time of the plugin for a change, in milliseconds.
     """
     times = []
     async with plugin(name, size.many) as running, watching(running) as next_list:
@@ -219,7 +228,7 @@ async def change_time(name: str, size: Size, *, is_cpu: bool = False) -> float:
 
 
 async def neighbours_admissions(name: str, size: Size) -> float:
-    """Return how often an idle plugin wakes up for each checkpoint that a kubelet writes."""
+    """Return the wake-ups of an idle plugin per checkpoint that a kubelet writes."""
     async with plugin(name, 8) as running, watching(running) as next_list:
         await next_list()
         await asyncio.sleep(0.2 if size.writes > 10 else 0)
@@ -234,14 +243,14 @@ async def neighbours_admissions(name: str, size: Size) -> float:
 
 
 def rows(size: Size) -> list[Row]:
-    """Return the rows, with our targets."""
+    """Return the rows, with the targets of our plugin."""
     rounds, many, most = size.rounds, size.many, size.most
-    changed = f"one of {many:,} changes"
+    changed = f"one of {many:,} devices changes"
     return [
         Row("Allocate, p50, µs", partial(call_time, size=size), rounds, {GRPCIO: 0.5, GO: 1.6}),
         Row("CPU of a call, µs", partial(call_cpu, size=size), rounds, {GRPCIO: 0.4}),
         Row(
-            "8 at once, calls a second",
+            "8 callers at once, calls per second",
             partial(calls_at_once, size=size), rounds, {GRPCIO: 2}, is_rate=True,
         ),
         Row(
@@ -255,25 +264,29 @@ def rows(size: Size) -> list[Row]:
             )
             for devices, limit in {8: 1.4, many: 1.6, most: 3}.items()
         ],
-        Row(f"{changed}: to the other end, ms", partial(change_time, size=size), rounds, {GO: 2}),
+        Row(
+            f"{changed}: until the client has the list, ms",
+            partial(change_time, size=size), rounds, {GO: 2},
+        ),
         Row(
             f"{changed}: CPU of the plugin, ms",
             partial(change_time, size=size, is_cpu=True), rounds, at_most=6,
         ),
         Row(
-            f"start to the first list, {many:,} devices, ms",
+            f"start of the process to the first list, {many:,} devices, ms",
             partial(first_list, devices=many), size.starts,
-            beyond=("with 8", partial(first_list, devices=8), 60),
+            beyond=("with 8 devices", partial(first_list, devices=8), 60),
         ),
         Row(
-            "admission of others: wake-ups of an idle plugin",
-            partial(neighbours_admissions, size=size), 1, at_most=0.02,  # it looks once a second
+            "wake-ups of an idle plugin per admission of another plugin's pod",
+            # 0.02 and not 0, because an idle plugin wakes up once a second.
+            partial(neighbours_admissions, size=size), 1, at_most=0.02,
         ),
     ]  # fmt: skip
 
 
 def target(row: Row, found: Mapping[str, float]) -> tuple[str, bool]:
-    """Return what is asked of ours in words, and whether ours has it."""
+    """Return the target of our plugin in words, and whether our plugin met the target."""
     sign = "≥" if row.is_rate else "≤"
     limits = [
         (f"{sign} {factor:g} × {SHORT[name]}", factor * found[name])
@@ -284,17 +297,17 @@ def target(row: Row, found: Mapping[str, float]) -> tuple[str, bool]:
         limits.append((f"{sign} {row.at_most:g}", row.at_most))
     if row.beyond is not None:
         words, _, more = row.beyond
-        limits.append((f"≤ {words} ({found[BASIS]:.1f}) + {more:g}", found[BASIS] + more))
+        limits.append((f"≤ {words} ({found[BASELINE]:.1f}) + {more:g}", found[BASELINE] + more))
     mine = found[OURS]
     is_met = all(mine >= limit if row.is_rate else mine <= limit for _, limit in limits)
     return ", ".join(words for words, _ in limits), is_met
 
 
 async def measured(row: Row) -> dict[str, float]:
-    """Return the median of a row for each plugin, the rounds of all of them in turns."""
+    """Return the median of a row for each plugin; the rounds alternate between the plugins."""
     runs = {name: partial(row.run, name) for name in plugin_process.PLUGINS}
     if row.beyond is not None:
-        runs[BASIS] = partial(row.beyond[1], OURS)
+        runs[BASELINE] = partial(row.beyond[1], OURS)
     values: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(row.rounds):
         for name, run in runs.items():
@@ -309,7 +322,7 @@ async def main(*, quick: bool = False) -> None:
         go = go_peer.build(SOURCES, "minimal-go")
         plugin_process.PLUGINS[GO] = [str(go), "plugin"]
     else:
-        print("\nno Go here (golang-go, golang-google-grpc-dev): its column stays empty")
+        print("\nGo is missing (golang-go, golang-google-grpc-dev): the column of Go stays empty")
     plugin_process.generate_modules()
     shown = []
     for row in rows(size):
@@ -319,7 +332,7 @@ async def main(*, quick: bool = False) -> None:
         ratios = [f"{found[OURS] / found[each]:.2f}" if found.get(each) else "" for each in SHORT]
         shown.append([row.title, *figures, *ratios[:2], words, "yes" if is_met else "no"])
     header = ["", GO, GRPCIO, OURS, "× Go", "× grpcio", "target", "met"]
-    measure.table("A plugin beside minimal ones", header, shown)
+    measure.table("A plugin of kubedevices beside two minimal plugins", header, shown)
 
 
 if __name__ == "__main__":

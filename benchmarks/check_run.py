@@ -1,7 +1,7 @@
-"""What a full `kubedevices check` costs beside the plugin it runs; most of the time is waiting.
+"""The time and memory of a run of `kubedevices check`; most of the time the check waits.
 
-Three plugins: our simulator, a good plugin on grpcio whose devices a trigger changes, and one that
-serves ten seconds before it registers, as kubevirt's framework does, with a trigger too.
+Three plugins: our simulator; a good plugin on grpcio whose devices a trigger changes; a plugin that
+serves for ten seconds before it registers, as kubevirt's framework does, also with a trigger.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def runs(directory: Path) -> dict[str, list[str]]:
 
 
 def run(arguments: list[str]) -> tuple[dict[str, object], float, float, float]:
-    """Return what the check says, its wall and processor seconds, and its peak memory in MB."""
+    """Return the report of a check, its wall and CPU seconds, and its peak memory in MB."""
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [*KUBEDEVICES, "check", "-o", "json", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -1,7 +1,8 @@
-"""How the memory of a simulator grows with its devices: `kubedevices.manifests.memory` rests on it.
+"""How the memory of a simulator grows with the number of its devices.
 
-The peak counts, as a container is killed for it: after the first list to each of two streams, a
-scrape, and a change of the health of all devices.
+`kubedevices.manifests.memory` derives the memory limits of containers from these numbers. The peak
+is what counts, because a container above its limit is killed. The peak is measured after the first
+list of two streams, a scrape of `/metrics`, and a change of the health of all devices.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from benchmarks import measure
 from benchmarks.footprint import free_port, get_page
-from benchmarks.footprint_places import Outside
+from benchmarks.footprint_places import OnHost
 from benchmarks.plugin_process import Kubelet
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.errors import KubedevicesError
@@ -28,14 +29,14 @@ OPTIONS = ("--device-id-prefix", "device", "--numa-nodes", "0,1", "--node-name",
 
 
 class Memory(NamedTuple):
-    """Megabytes (10⁶ bytes) of one simulator: settled, and at most."""
+    """MB (10⁶ bytes) of one simulator: PSS at the end, and the largest RSS."""
 
     pss: float
     peak: float
 
 
-async def weigh(devices: int) -> Memory:
-    """Run a simulator of so many devices through all that takes memory."""
+async def measure_memory(devices: int) -> Memory:
+    """Start a simulator with `devices` devices, use the simulator, and return its memory."""
     with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as name:
         directory = Path(name)
         (directory / "p").mkdir()
@@ -46,7 +47,7 @@ async def weigh(devices: int) -> Memory:
         words += ["--number-devices", str(devices), "--control-socket", str(control)]
         words += ["--socket-dir", str(directory / "p"), "--listen", f"127.0.0.1:{port}"]
         try:
-            async with Outside().start(words, directory, {}):
+            async with OnHost().start(words, directory, {}):
                 await kubelet.next_registration()
                 return await exercise(directory / "p", port, control, devices)
         finally:
@@ -54,7 +55,7 @@ async def weigh(devices: int) -> Memory:
 
 
 async def exercise(plugins: Path, port: int, control: Path, devices: int) -> Memory:
-    """Have a simulator send its list twice, change all of it, and tell its numbers."""
+    """Read the list on two streams, read /metrics, change all devices; return the memory."""
     (path,) = await asyncio.to_thread(lambda: [*plugins.glob("simple-device-plugin*.sock")])
     async with contextlib.AsyncExitStack() as stack:
         streams = []
@@ -66,7 +67,8 @@ async def exercise(plugins: Path, port: int, control: Path, devices: int) -> Mem
             assert len(await anext(stream)) == devices
         await get_page(port, "/metrics")
         if devices:
-            with contextlib.suppress(KubedevicesError):  # the answer may come late, the lists come
+            # The answer may come after the deadline of `tell`; the lists come anyway.
+            with contextlib.suppress(KubedevicesError):
                 await tell(control, {"set": {"health": "Unhealthy"}})
             for stream in streams:
                 await anext(stream)
@@ -78,7 +80,7 @@ async def main(*, quick: bool = False) -> None:
     """Print the table of docs/performance.md."""
     rows = []
     for devices in QUICK if quick else SIZES:
-        found = await weigh(devices)
+        found = await measure_memory(devices)
         limit = memory.limit_mib(devices) * 2**20 / 1e6
         figures = (found.pss, found.peak, limit)
         rows.append([f"{devices:,}", *(f"{figure:.0f}" for figure in figures)])

@@ -1,7 +1,8 @@
-"""A DRA driver as a process: memory, start, claims, and what it asks of an API server.
+"""A DRA driver as a process: memory, start, claims, requests to the API server.
 
-The same simulator is a device plugin and a driver. API server and kubelet are our stand-ins, over
-plain HTTP on this machine; a driver in a cluster speaks TLS, whose code is loaded here too.
+The same simulator runs as a device plugin and as a DRA driver. API server and kubelet are our
+stand-ins, over plain HTTP on this machine. A driver in a cluster uses TLS; the process loads the
+code of TLS here too.
 """
 
 import asyncio
@@ -24,11 +25,11 @@ DOMAIN = "bench.example.com"
 RESOURCE = f"{DOMAIN}/gpu"
 DEADLINE = 60
 _NO_TLS = "sys; sys.modules['ssl'] = None; import asyncio; del sys.modules['ssl']; import asyncio"
-"""What every process of a device plugin loads."""
+"""The imports of a device plugin: asyncio without OpenSSL."""
 
 
 class Size(NamedTuple):
-    """How much is measured: times in seconds."""
+    """How much is measured; `settle` and `idle` in seconds."""
 
     rounds: int
     claims: int
@@ -40,8 +41,8 @@ class Size(NamedTuple):
 FULL, QUICK = Size(5, 200, 2_000, 2, 330), Size(1, 3, 150, 0, 0.2)
 
 
-class Clock:
-    """A kubelet's half of DRA that notes how long Prepare takes, the way through it included."""
+class PrepareTimer:
+    """Measures the seconds of each `prepare` of the kubelet's side of DRA, gRPC included."""
 
     def __init__(self, kubelet: ClaimManager) -> None:
         self._prepare = kubelet.prepare
@@ -87,7 +88,7 @@ def driver_of(node: DraNode) -> tuple[object, ...]:
 
 
 async def as_plugin(size: Size) -> tuple[float, float]:
-    """Return PSS in MB and seconds to Register of a device plugin."""
+    """Return the PSS in MB of a device plugin, and the seconds from its start to Register."""
     with tempfile.TemporaryDirectory(prefix="kd-dra-", dir="/tmp") as directory:
         kubelet = Kubelet(Path(directory))
         await kubelet.start()
@@ -101,7 +102,7 @@ async def as_plugin(size: Size) -> tuple[float, float]:
 
 
 async def as_driver(size: Size) -> tuple[float, float]:
-    """Return PSS in MB and seconds to registration and slices of a driver."""
+    """Return the PSS in MB of a driver, and the seconds until its slices are published."""
     async with dra_node() as node:
         began = time.perf_counter()
         async with simulator(*driver_of(node), devices=2) as process:
@@ -112,7 +113,7 @@ async def as_driver(size: Size) -> tuple[float, float]:
 
 
 async def memory_table(size: Size) -> None:
-    """Print what a process costs in either mode."""
+    """Print memory and start of a process in each mode."""
     plugin, driver = [], []
     for _ in range(size.rounds):
         plugin.append(await as_plugin(size))
@@ -134,24 +135,24 @@ async def memory_table(size: Size) -> None:
 
 
 async def claim_table(size: Size) -> None:
-    """Print how long claims take, one after the other."""
+    """Print how long each of many claims takes, one claim after the other."""
     async with dra_node() as node, simulator(*driver_of(node), devices=8):
         await node.wait_published(DOMAIN, 8, DEADLINE)
-        clock, ends = Clock(node.kubelet), []
+        timer, releases = PrepareTimer(node.kubelet), []
         for number in range(size.claims):
             await node.claim(f"pod-{number}", {RESOURCE: 1}, (), DEADLINE)
             began = time.perf_counter()
             await node.release(f"pod-{number}")
-            ends.append(time.perf_counter() - began)
+            releases.append(time.perf_counter() - began)
     rows = [
         [name, *(f"{measure.percentile(seconds, each) * 1e3:.1f}" for each in (50, 99))]
-        for name, seconds in (("prepare", clock.seconds), ("give back", ends))
+        for name, seconds in (("prepare", timer.seconds), ("give back", releases))
     ]
     measure.table("A claim with one device: milliseconds", ["", "p50", "p99"], rows)
 
 
 async def api_table(size: Size) -> None:
-    """Print what many devices cost the API server, and what a driver asks for when idle."""
+    """Print the requests to the API server: for many devices, and of an idle driver."""
     async with dra_node() as node:
         began = time.perf_counter()
         steps = node.kubelet_dir / "steps.sock"
@@ -159,12 +160,13 @@ async def api_table(size: Size) -> None:
         async with simulator(*more, devices=size.devices) as process:
             await node.wait_published(DOMAIN, size.devices, DEADLINE)
             served = time.perf_counter() - began
-            rows = [["published first", f"{served:.1f}", str(len(node.api.requests))]]
+            rows = [["first publication", f"{served:.1f}", str(len(node.api.requests))]]
             seen, began = len(node.api.requests), time.perf_counter()
             await tell(steps, "{set: {id: '*-7', health: Unhealthy}}")
             await tainted(node.api)
             took = time.perf_counter() - began
-            rows.append(["one is unhealthy", f"{took:.1f}", str(len(node.api.requests) - seen)])
+            requests = len(node.api.requests) - seen
+            rows.append(["one device becomes unhealthy", f"{took:.1f}", str(requests)])
             pss = measure.memory(process.pid)["pss"]
         title = f"{size.devices:,} devices published: seconds, requests ({pss:.0f} MB of PSS)"
         measure.table(title, ["", "seconds", "requests"], rows)
@@ -175,12 +177,12 @@ async def api_table(size: Size) -> None:
         await asyncio.sleep(size.idle)
         count = len(node.api.requests) - seen
     row = [f"{size.idle / 60:.0f}", str(count), f"{count * 3600 / size.idle:.0f}"]
-    header = ["minutes", "requests", "in an hour"]
-    measure.table("A driver of which nothing changes: requests to the API server", header, [row])
+    header = ["minutes", "requests", "requests per hour"]
+    measure.table("An idle driver: requests to the API server", header, [row])
 
 
 async def tell(steps: Path, step: str) -> None:
-    """Let the simulator change a device."""
+    """Make the simulator change a device."""
     words = ["-m", "kubedevices.cli", "simulate", "--control-socket", str(steps), "--tell", step]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *words, stdout=asyncio.subprocess.DEVNULL
@@ -189,7 +191,7 @@ async def tell(steps: Path, step: str) -> None:
 
 
 async def tainted(api: ApiServer) -> None:
-    """Wait until the slices of one generation are complete, with a taint."""
+    """Wait until all slices have the same generation, and one device has a taint."""
     deadline = time.monotonic() + DEADLINE
     while True:
         slices = [each["spec"] for each in api.find("resourceslices")]
@@ -207,7 +209,3 @@ async def main(*, quick: bool = False) -> None:
     await memory_table(size)
     await claim_table(size)
     await api_table(size)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -1,8 +1,9 @@
-"""What our plugins weigh as processes: memory and start, alone and with each optional part.
+"""Memory and start of our plugins as processes, alone and with each optional part.
 
-The same rows outside a container, with this machine's Python, and in a container of the image, with
-Debian's; rows take turns, so that a busy machine hits all of them. The kubelet is a small one. How
-the image is built without a registry is in `tests/image_host.py`.
+The rows are measured twice: outside a container with the Python of this machine, and in a container
+of the image with Debian's Python. The rows are measured in turns, so other work on the machine
+slows all of them down equally. The kubelet is that of `plugin_process`. `tests/image_host.py`
+builds the image without a registry.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from _pytest.outcomes import Skipped
 
 from benchmarks import measure
 from benchmarks.footprint_image import LAYER_LIMIT, image_sizes
-from benchmarks.footprint_places import Inside, Outside, Place
-from benchmarks.plugin_process import Kubelet
+from benchmarks.footprint_places import InContainer, OnHost, Place
+from benchmarks.plugin_process import Kubelet, socket_of_plugin
 from kubedevices.conformance.process_figures import listening_process
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.kubelet_api.pod_resources import (
@@ -58,7 +59,7 @@ resources:
 
 
 class Size(NamedTuple):
-    """How often and how patiently each row is measured; `settle` in seconds."""
+    """How often each row is measured, and the seconds before its memory is read (`settle`)."""
 
     rounds: int
     settle: float
@@ -68,15 +69,15 @@ FULL, QUICK = Size(7, 1), Size(1, 0)
 
 
 class Row(NamedTuple):
-    """A plugin with one optional part more than `beside`, which is what it is compared with.
+    """A plugin with one optional part more than the row `compared_with`.
 
-    `arguments` may name the directory of the run as {d} and a free port as {port}; /metrics there
-    says `page`.
+    In `arguments` and `env`, {d} is the directory of the run and {port} is a free port. If
+    `arguments` has {port}, the page /metrics must contain `page`.
     """
 
     title: str
     arguments: str
-    beside: str = TRANSPORT
+    compared_with: str = TRANSPORT
     env: Mapping[str, str] = {}
     page: str = "kubedevices_plugin_devices{"
 
@@ -86,7 +87,8 @@ EXPOSED = "expose --config {d}/config/expose.yaml --dev-root {d}/dev --socket-di
 LISTEN = " --listen 127.0.0.1:{port}"
 ROWS = (
     Row("simulate", PLAIN + " --number-devices 8"),
-    Row("simulate, looking instead of watching", PLAIN + " --number-devices 8", "simulate",
+    # Without ctypes the plugin cannot use inotify, and polls.
+    Row("simulate, polling without inotify", PLAIN + " --number-devices 8", "simulate",
         {"PYTHONPATH": "{d}/hidden"}),
     Row("simulate, settings from YAML", PLAIN + " --config {d}/simulate.yaml", "simulate"),
     Row("simulate, --listen", PLAIN + " --number-devices 8" + LISTEN, "simulate"),
@@ -101,7 +103,7 @@ ROWS = (
 
 @dataclass
 class Sample:
-    """One process: PSS in MB; milliseconds from its start to Register and to the first list."""
+    """One process: PSS in MB; milliseconds from the start to Register and to the first list."""
 
     pss: float
     register: float = 0
@@ -127,7 +129,7 @@ class Pods:
 
 
 def prepare(directory: Path) -> None:
-    """Fill a directory with what the rows name."""
+    """Write the files and directories that the arguments of the rows name."""
     for name in ("p", "dev", "cdi", "config", "hidden"):
         (directory / name).mkdir()
     for number in range(DEVICES):
@@ -138,7 +140,7 @@ def prepare(directory: Path) -> None:
 
 
 async def sample(place: Place, row: Row, size: Size) -> Sample:
-    """Run a plugin once, from nothing to its first list and a look at its pages."""
+    """Run a plugin once, until it has sent its first list and answered a GET of /metrics."""
     with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as name:
         directory = Path(name)
         prepare(directory)
@@ -152,17 +154,20 @@ async def sample(place: Place, row: Row, size: Size) -> Sample:
         env = {key: value.format(**fill) for key, value in row.env.items()}
         try:
             async with place.start(words, directory, env):
-                return await look(kubelet, directory, size, port, row.page)
+                return await measure_plugin(kubelet, directory, size, port, row.page)
         finally:
             await pods.stop()
             await kubelet.stop()
 
 
-async def look(kubelet: Kubelet, directory: Path, size: Size, port: int, page: str) -> Sample:
-    """Take the times of a plugin that was just started, and its memory when it has settled."""
-    wall = time.time() - asyncio.get_running_loop().time()
-    registered = await kubelet.next_registration() + wall
-    (path,) = (file for file in (directory / "p").glob("*.sock") if file.name != "kubelet.sock")
+async def measure_plugin(
+    kubelet: Kubelet, directory: Path, size: Size, port: int, page: str
+) -> Sample:
+    """Measure a plugin that was just started: its times, and its memory after `size.settle`."""
+    # `began` is wall time, the kubelet records times of the event loop's clock.
+    offset = time.time() - asyncio.get_running_loop().time()
+    registered = await kubelet.next_registration() + offset
+    path = socket_of_plugin(directory / "p")
     async with await GrpcChannel.dial(path) as channel:
         stream = DevicePluginClient(channel).list_and_watch()
         async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
@@ -178,7 +183,7 @@ async def look(kubelet: Kubelet, directory: Path, size: Size, port: int, page: s
 
 
 async def get_page(port: int, path: str) -> bytes:
-    """Return the answer to a GET."""
+    """Return the whole HTTP response to a GET, headers included."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
     answer = await reader.read()
@@ -194,7 +199,7 @@ def free_port() -> int:
 
 
 async def bare(place: Place, modules: str) -> Sample:
-    """Run a Python that imports `modules` and waits; its time is that of the imports' end."""
+    """Run a Python that imports `modules` and waits; its time ends after the imports."""
     with tempfile.TemporaryDirectory(prefix="kd-", dir="/tmp") as name:
         directory = Path(name)
         (directory / "p").mkdir()
@@ -207,16 +212,16 @@ async def bare(place: Place, modules: str) -> Sample:
             return Sample(pss, (int(ended) - int(began)) / 1e6)
 
 
-class Weights(NamedTuple):
-    """Medians of one place: of a Python alone, with imports, and every row."""
+class Footprints(NamedTuple):
+    """Medians in one place: of a Python without imports, of a Python with imports, of each row."""
 
     python: Sample
     imports: Sample
     rows: Mapping[str, Sample]
 
 
-async def weigh(place: Place, size: Size, rows: Sequence[Row] = ROWS) -> Weights:
-    """Measure the rows in turn, round after round."""
+async def measure_rows(place: Place, size: Size, rows: Sequence[Row] = ROWS) -> Footprints:
+    """Measure all rows in each round; return the medians of the rounds."""
     pythons: list[Sample] = []
     imports: list[Sample] = []
     samples: dict[str, list[Sample]] = {row.title: [] for row in rows}
@@ -225,54 +230,55 @@ async def weigh(place: Place, size: Size, rows: Sequence[Row] = ROWS) -> Weights
         imports.append(await bare(place, IMPORTS))
         for row in rows:
             samples[row.title].append(await sample(place, row, size))
-    found = {title: middle(each) for title, each in samples.items()}
-    return Weights(middle(pythons), middle(imports), found)
+    found = {title: medians(each) for title, each in samples.items()}
+    return Footprints(medians(pythons), medians(imports), found)
 
 
-def print_weights(title: str, weights: Weights, rows: Sequence[Row] = ROWS) -> None:
-    """Print each row beside the row it adds something to."""
-    known = {PYTHON: weights.python, TRANSPORT: weights.imports, **weights.rows}
-    lines = [
-        [PYTHON, "", f"{weights.python.pss:.1f}", "", f"{weights.python.register:.0f}", "", ""]
-    ]
-    for name, beside in [(TRANSPORT, PYTHON), *((row.title, row.beside) for row in rows)]:
-        here, other = known[name], known.get(beside, weights.imports)
+def print_footprints(title: str, found: Footprints, rows: Sequence[Row] = ROWS) -> None:
+    """Print each row with its difference to the row that it is compared with."""
+    known = {PYTHON: found.python, TRANSPORT: found.imports, **found.rows}
+    lines = [[PYTHON, "", f"{found.python.pss:.1f}", "", f"{found.python.register:.0f}", "", ""]]
+    compared = [(TRANSPORT, PYTHON), *((row.title, row.compared_with) for row in rows)]
+    for name, compared_with in compared:
+        here, other = known[name], known.get(compared_with, found.imports)
         pss = [f"{here.pss:.1f}", f"{here.pss - other.pss:+.1f}"]
         times = [f"{here.register:.0f}", f"{here.register - other.register:+.0f}"]
         listed = f"{here.first_list:.0f}" if here.first_list else ""
-        lines.append([name, beside, *pss, *times, listed])
-    header = ["", "beside", "PSS", "difference", "to Register", "difference", "to the first list"]
+        lines.append([name, compared_with, *pss, *times, listed])
+    header = ["", "compared with", "PSS", "difference", "to Register", "difference"]
+    header.append("to the first list")
     measure.table(
         f"{title}: memory in MB, milliseconds from the start of the process", header, lines
     )
 
 
-def middle(samples: Sequence[Sample]) -> Sample:
-    """Return the median of each figure."""
+def medians(samples: Sequence[Sample]) -> Sample:
+    """Return a sample that has the median of each number."""
     columns = zip(*((each.pss, each.register, each.first_list) for each in samples), strict=True)
     return Sample(*map(measure.median, columns))
 
 
 def print_sizes(host: ImageHost) -> None:
-    """Print what the image is made of."""
+    """Print the sizes of the parts of the image."""
+    header = ["base", "Debian's Python, compiled", "kubedevices and its dependencies", "total"]
     measure.table(
         "The image: MB of files",
-        ["base", "Debian's Python, compiled", "we and what we need", "whole", "target for us"],
+        [*header, "target for kubedevices"],
         [[*(f"{value:.1f}" for value in image_sizes(host)), f"≤ {LAYER_LIMIT}"]],
     )
 
 
 async def main(*, quick: bool = False) -> None:
-    """Print the tables; where no image can be built, those of the process alone."""
+    """Print the tables; if no image can be built, only the table outside a container."""
     size = QUICK if quick else FULL
-    print_weights("Outside a container", await weigh(Outside(), size))
+    print_footprints("Outside a container", await measure_rows(OnHost(), size))
     if quick:
-        print("\nThe image is not built for a quick look.")
+        print("\nWith --quick no image is built.")
         return
     try:
         with image_host() as host:
             build_image(host)
-            print_weights("In a container", await weigh(Inside(host), size))
+            print_footprints("In a container", await measure_rows(InContainer(host), size))
             print_sizes(host)
     except Skipped as reason:
-        print(f"\nNo image could be built, so there is no container to measure: {reason}")
+        print(f"\nNo image could be built, so no container was measured: {reason}")

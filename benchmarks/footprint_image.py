@@ -1,4 +1,4 @@
-"""How large the image is, and of which parts."""
+"""The size of the image and of its parts."""
 
 import json
 from typing import NamedTuple
@@ -6,11 +6,14 @@ from typing import NamedTuple
 from tests.image_host import ImageHost
 
 LAYER_LIMIT = 15
-"""MB of us and what we depend on, over Debian's minimal Python."""
+"""Target: MB of kubedevices and its dependencies, without Debian's minimal Python."""
 
 
 class Sizes(NamedTuple):
-    """MB (10⁶ bytes) of files in the layers of an image."""
+    """MB (10⁶ bytes) of the files in the layers of an image.
+
+    `ours` is kubedevices with its dependencies, `python` is Debian's Python.
+    """
 
     base: float
     python: float
@@ -19,7 +22,7 @@ class Sizes(NamedTuple):
 
 
 def image_sizes(host: ImageHost) -> Sizes:
-    """Return how much of the image comes from whom."""
+    """Return the size of each part. The command that created a layer tells the part."""
     (image,) = json.loads(host.podman("image", "inspect", host.image))
     layers = json.loads(host.podman("history", "--format=json", host.image))
     parts = {"base": 0, "python": 0, "ours": 0}

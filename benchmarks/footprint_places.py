@@ -1,6 +1,7 @@
-"""Where a plugin's footprint is measured: as a process of this machine, or in a container.
+"""The two places where the footprint of a plugin is measured: on this machine, or in a container.
 
-In both, `began` in the directory of the run says when the process began, by the clock on the wall.
+In both places the file `began` in the directory of the run has the time when the process started
+(nanoseconds since 1970).
 """
 
 import asyncio
@@ -17,13 +18,13 @@ from tests.deploy.pod_arguments import podman_arguments
 from tests.image_host import ImageHost
 
 UNDISTURBED = ("--cgroup-parent=/", "--cpu-shares=262144")
-"""What real-time priority is to a process: a container cannot have that."""
+"""A container cannot have real-time priority, so it gets the largest share of the processor."""
 
 NOTE_BEGIN = 'date +%s%N > "$0"; exec "$@"'
 
 
 class Place(Protocol):
-    """Where processes run: which words start a plugin, or a Python, there."""
+    """A place to run processes. `plugin` and `python` are the commands to start them there."""
 
     plugin: Sequence[str]
     python: Sequence[str]
@@ -31,10 +32,10 @@ class Place(Protocol):
     def start(
         self, command: Sequence[str], directory: Path, env: Mapping[str, str]
     ) -> contextlib.AbstractAsyncContextManager[None]:
-        """Run `command`, with `directory` at its place, until the end of the context."""
+        """Run `command`, which sees `directory` at the same path, until the end of the context."""
 
 
-class Outside:
+class OnHost:
     """Processes of this machine."""
 
     plugin: Sequence[str] = (sys.executable, "-m", "kubedevices.cli")
@@ -44,7 +45,7 @@ class Outside:
     async def start(
         self, command: Sequence[str], directory: Path, env: Mapping[str, str]
     ) -> AsyncIterator[None]:
-        """Run it as our child."""
+        """Run `command` as a child process."""
         wrapped = ("sh", "-c", NOTE_BEGIN, str(directory / "began"), *command)
         process = await asyncio.create_subprocess_exec(
             *wrapped,
@@ -58,8 +59,8 @@ class Outside:
             await process.wait()
 
 
-class Inside:
-    """Containers of the image, as restricted as the manifests have them."""
+class InContainer:
+    """Containers of the image, with the restrictions of the manifests."""
 
     plugin: Sequence[str] = ("tini", "--", "kubedevices")
     python: Sequence[str] = ("python3",)
@@ -71,9 +72,9 @@ class Inside:
     async def start(
         self, command: Sequence[str], directory: Path, env: Mapping[str, str]
     ) -> AsyncIterator[None]:
-        """Run it as the only container; it shares the network, so that its pages can be asked.
+        """Run `command` in a container, on the network of the host so that its pages are reachable.
 
-        `env` may have PYTHONPATH, to which the image's is added.
+        The only variable in `env` may be PYTHONPATH; the path of the image is appended.
         """
         pod = documents(Deployment("simulate", self.host.image))[-1]["spec"]["template"]["spec"]
         image = self.host.image

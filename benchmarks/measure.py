@@ -1,27 +1,34 @@
-"""What every benchmark needs: percentiles, memory of a process, tables with their baseline."""
+"""Helpers of every benchmark: percentiles, memory and CPU of a process, Markdown tables."""
 
 import asyncio
 import re
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 
 
 def median(values: Iterable[float]) -> float:
-    """Return the middle value."""
+    """Return the median."""
     return statistics.median(values)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the value below which `percent` of the values lie, by rank."""
+    """Return the value below which `percent` of the values lie (nearest rank)."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, round(percent / 100 * (len(ordered) - 1)))]
 
 
+async def milliseconds(work: Awaitable[object]) -> float:
+    """Return how long `work` takes. `work` is a coroutine that has not started yet."""
+    began = time.perf_counter()
+    await work
+    return (time.perf_counter() - began) * 1e3
+
+
 def memory(pid: int) -> dict[str, float]:
-    """Return PSS and RSS of a process in MB (10⁶ bytes), as the kernel counts them."""
+    """Return `pss` and `rss` of a process in MB (10⁶ bytes), from `/proc/PID/smaps_rollup`."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     found = {
         name: int(kib) for name, kib in re.findall(r"^(Pss|Rss): +(\d+) kB$", text, re.MULTILINE)
@@ -30,9 +37,9 @@ def memory(pid: int) -> dict[str, float]:
 
 
 def peak_memory(pid: int) -> float:
-    """Return the largest RSS of a process so far in MB, 0 after its end.
+    """Return the largest RSS of a process so far in MB; 0 if the process has ended.
 
-    Not `ru_maxrss`, which begins with that of the process it was forked from.
+    `ru_maxrss` is of no use here: a child starts with the value of its parent.
     """
     match = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(match[1]) * 1024 / 1e6 if match else 0.0
@@ -44,13 +51,16 @@ def threads(pid: int) -> int:
 
 
 def cpu(pid: int) -> float:
-    """Return the seconds of CPU that a process has used so far, all threads together."""
-    clock = (~pid << 3) | 2  # as clock_getcpuclockid(3) says it on Linux
+    """Return the seconds of CPU that all threads of a process have used so far."""
+    clock = (~pid << 3) | 2  # the clock ID that clock_getcpuclockid(3) returns on Linux
     return time.clock_gettime(clock)
 
 
 def wake_ups(pid: int) -> int:
-    """Return how often the threads of a process have gone to sleep by themselves so far."""
+    """Return the number of voluntary context switches of all threads of a process so far.
+
+    A thread that wakes up and sleeps again makes one such switch.
+    """
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         match = re.search(
@@ -76,7 +86,7 @@ async def bare_imports_pss(modules: str) -> float:
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a Markdown table under a title."""
+    """Print a Markdown table below a heading."""
     lines = [list(header), *[list(row) for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     print(f"\n### {title}\n")

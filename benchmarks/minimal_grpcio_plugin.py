@@ -1,8 +1,9 @@
-"""The baseline: a device plugin written directly on grpcio, with only what it cannot do without.
+"""The baseline: a minimal device plugin on grpcio, without a framework.
 
-It offers `count` devices, registers, watches `kubelet.sock` by polling every 50 ms, and flips the
-health of one device for every line on standard input. Needs the modules that grpcio-tools generates
-from our .proto files on its path; the harness makes them.
+The plugin offers `count` devices, registers, checks every 50 ms whether `kubelet.sock` is a new
+file, and changes the health of one device for every line on standard input. The plugin imports the
+modules that grpcio-tools generates from our .proto files; `plugin_process.generate_modules`
+generates them.
 """
 
 import os
@@ -18,7 +19,7 @@ RESOURCE = "bench.example.com/widget"
 
 
 class Plugin:
-    """All devices in one list; a condition wakes every stream when it changes."""
+    """The service. All devices are in one list; a condition wakes the streams when it changes."""
 
     def __init__(self, count):
         self.devices = [pb.Device(ID=f"widget-{n}", health="Healthy") for n in range(count)]

@@ -1,9 +1,9 @@
-"""Admission: what a pod costs beside one call to the plugin and one durable commit.
+"""The time of an admission, beside the time of one Allocate call and of one durable commit.
 
-All nodes of a table run at the same time and take turns in every round, so that a busy machine hits
-all of them alike. Right before each admission the baselines are measured, on the same plugin and in
-the same directory. `churn` admits and releases, `growth` admits only; what a turn admitted is
-released before the next one, untimed.
+All nodes of a table run at the same time and are measured in turns, so other work on the machine
+slows all of them down equally. Right before each admission the benchmark measures the two
+baselines, with the same plugin and in the same directory. `churn` admits a pod and releases the
+pod. `growth` only admits pods; the benchmark releases these pods after the measurement.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from benchmarks import measure
+from benchmarks.measure import milliseconds
 from benchmarks.node_rig import (
     CHECKPOINT_PAUSE,
     DEADLINE,
     Node,
     PlainCommit,
     allocate_request,
-    milliseconds,
     node,
 )
 from kubedevices.kubelet_api.clients import DevicePluginClient
@@ -30,7 +30,11 @@ WIDGET, OTHER = "widget", "other"
 
 
 class Size(NamedTuple):
-    """How much is measured."""
+    """How much is measured: `turn` admissions per node and round, `pause` seconds between nodes.
+
+    `pods` are the other pods of a node. The table of pods that come at the same time has
+    `simultaneous` pods and `plugins` resources.
+    """
 
     devices: Sequence[int]
     pods: Sequence[int]
@@ -40,7 +44,7 @@ class Size(NamedTuple):
     turn: int
     pause: float
     plugins: int
-    crowd: int
+    simultaneous: int
 
 
 FULL = Size((8, 1_000, 10_000), (0, 100, 1_000), (1, 8), (0, 2, 8), 9, 25, CHECKPOINT_PAUSE, 10, 50)
@@ -65,13 +69,13 @@ class Times:
         return f"{self.p50:.2f} / {self.p99:.2f}"
 
     def ratio_to(self, other: "Times") -> float:
-        """Compare round by round: both were measured within the same seconds."""
+        """Return the median ratio of the rounds: a round measures both within the same seconds."""
         pairs = zip(self.rounds, other.rounds, strict=True)
         return measure.median(measure.median(mine) / measure.median(its) for mine, its in pairs)
 
 
 @dataclass
-class Cell:
+class Row:
     """One row of the table."""
 
     devices: int
@@ -85,7 +89,7 @@ class Cell:
     churn_cpu: list[float] = field(default_factory=list)
     growth_cpu: list[float] = field(default_factory=list)
 
-    def row(self) -> list[str]:
+    def cells(self) -> list[str]:
         return [
             f"{self.devices:,}",
             f"{self.pods:,}",
@@ -103,106 +107,105 @@ class Cell:
 HEADER = (
     "devices",
     "other pods",
-    "per pod",
+    "devices per pod",
     "plugin call",
     "plain commit",
     "churn p50 / p99",
-    "CPU with release",
+    "CPU of churn",
     "growth p50 / p99",
-    "CPU",
+    "CPU of growth",
     "churn − call − commit",
 )
 
 
-class Bench:
-    """One node with its cells and what measures them."""
+class MeasuredNode:
+    """One node, its rows of the table, and the code that measures them."""
 
-    def __init__(self, running: Node, client: DevicePluginClient, cells: Sequence[Cell]) -> None:
-        self.node, self.client, self.cells = running, client, cells
+    def __init__(self, running: Node, client: DevicePluginClient, rows: Sequence[Row]) -> None:
+        self.node, self.client, self.rows = running, client, rows
         self.commits: dict[int, PlainCommit] = {}
 
     async def warm_up(self) -> None:
-        """Do everything once, and make the transactions to compare with."""
-        for cell in self.cells:
-            pod = self.node.next_pod({WIDGET: cell.per_pod})
+        """Admit and release a pod for each row, and prepare the baseline commit of each row."""
+        for row in self.rows:
+            pod = self.node.next_pod({WIDGET: row.per_pod})
             await self.node.manager.allocate(pod)
-            self.commits[cell.per_pod] = self.node.commit_baseline(pod)
+            self.commits[row.per_pod] = self.node.commit_baseline(pod)
             await self.node.manager.release(pod.uid)
 
     async def turn(self, length: int) -> None:
-        for cell in self.cells:
-            await self._churn(cell, length)
-            await self._growth(cell, min(length, cell.devices // cell.per_pod))
+        for row in self.rows:
+            await self._churn(row, length)
+            await self._growth(row, min(length, row.devices // row.per_pod))
 
-    async def _churn(self, cell: Cell, length: int) -> None:
-        manager, plain = self.node.manager, self.commits[cell.per_pod]
-        request = allocate_request(WIDGET, cell.per_pod)
+    async def _churn(self, row: Row, length: int) -> None:
+        manager, plain = self.node.manager, self.commits[row.per_pod]
+        request = allocate_request(WIDGET, row.per_pod)
         calls, commits, times = [], [], []
         used = 0.0
         for _ in range(length):
             calls.append(await milliseconds(self.client.allocate(request, timeout=DEADLINE)))
             commits.append(plain.commit())
-            pod = self.node.next_pod({WIDGET: cell.per_pod})
+            pod = self.node.next_pod({WIDGET: row.per_pod})
             cpu = time.process_time()
             times.append(await milliseconds(manager.allocate(pod)))
             await manager.release(pod.uid)
             used += time.process_time() - cpu
-        cell.churn_cpu.append(used * 1e3 / length)
-        for series, found in ((cell.call, calls), (cell.commit, commits), (cell.churn, times)):
+        row.churn_cpu.append(used * 1e3 / length)
+        for series, found in ((row.call, calls), (row.commit, commits), (row.churn, times)):
             series.rounds.append(found)
-        cell.beyond.rounds.append(
+        row.beyond.rounds.append(
             [time - call - commit for time, call, commit in zip(times, calls, commits, strict=True)]
         )
 
-    async def _growth(self, cell: Cell, length: int) -> None:
+    async def _growth(self, row: Row, length: int) -> None:
         manager, times, pods = self.node.manager, [], []
         cpu = time.process_time()
         for _ in range(length):
-            pods.append(pod := self.node.next_pod({WIDGET: cell.per_pod}))
+            pods.append(pod := self.node.next_pod({WIDGET: row.per_pod}))
             times.append(await milliseconds(manager.allocate(pod)))
-        cell.growth_cpu.append((time.process_time() - cpu) * 1e3 / length)
-        cell.growth.rounds.append(times)
+        row.growth_cpu.append((time.process_time() - cpu) * 1e3 / length)
+        row.growth.rounds.append(times)
         for pod in pods:
             await manager.release(pod.uid)
 
 
-async def admissions(size: Size, numa_nodes: int) -> list[Cell]:
-    """Return a cell for every combination of devices, other pods and devices per pod."""
+async def admissions(size: Size, numa_nodes: int) -> list[Row]:
+    """Return a row for every combination of devices, other pods and devices per pod."""
     async with contextlib.AsyncExitStack() as stack:
-        benches = []
+        nodes = []
         for devices in size.devices:
             for pods in size.pods:
                 counts = {WIDGET: devices, OTHER: max(pods, 1)}
                 running = await stack.enter_async_context(node(counts, numa_nodes))
                 await running.fill(pods, {OTHER: 1})
                 client = await stack.enter_async_context(running.client(WIDGET))
-                cells = [Cell(devices, pods, per_pod) for per_pod in size.per_pod]
-                benches.append(Bench(running, client, cells))
-        for bench in benches:
-            await bench.warm_up()
+                rows = [Row(devices, pods, per_pod) for per_pod in size.per_pod]
+                nodes.append(MeasuredNode(running, client, rows))
+        for each in nodes:
+            await each.warm_up()
         await asyncio.sleep(size.pause)
         for _ in range(size.rounds):
-            for bench in benches:
-                await bench.turn(size.turn)
-                await asyncio.sleep(size.pause)  # its checkpoint file is its own affair
-        for bench in benches:
-            for plain in bench.commits.values():
+            for each in nodes:
+                await each.turn(size.turn)
+                # Let the node write its checkpoint file now, not while another node is measured.
+                await asyncio.sleep(size.pause)
+        for each in nodes:
+            for plain in each.commits.values():
                 plain.close()
-    return [cell for bench in benches for cell in bench.cells]
+    return [row for each in nodes for row in each.rows]
 
 
-def find(cells: Sequence[Cell], devices: int, pods: int) -> Cell:
-    """Return the cell of pods that take one device each."""
-    return next(
-        cell for cell in cells if (cell.devices, cell.pods, cell.per_pod) == (devices, pods, 1)
-    )
+def find(rows: Sequence[Row], devices: int, pods: int) -> Row:
+    """Return the row of pods that request one device each."""
+    return next(row for row in rows if (row.devices, row.pods, row.per_pod) == (devices, pods, 1))
 
 
-# ---------------------------------------------------------------- many at once
+# ---------------------------------------------------------------- many pods at once
 
 
-class Crowd:
-    """Many pods over many plugins, each with three resources."""
+class SimultaneousPods:
+    """Many pods that come at the same time, each with resources of three of many plugins."""
 
     def __init__(self, running: Node, client: DevicePluginClient, names: Sequence[str]) -> None:
         self.node, self.client, self.names = running, client, names
@@ -232,22 +235,22 @@ class Crowd:
             await self.node.manager.release(pod.uid)
 
 
-async def crowd(size: Size) -> None:
-    """Print how long many pods take that come at the same time."""
+async def simultaneous_pods(size: Size) -> None:
+    """Print how long the admission of many pods takes that come at the same time."""
     names = [f"type{number}" for number in range(size.plugins)]
     async with (
-        node(dict.fromkeys(names, size.crowd)) as running,
+        node(dict.fromkeys(names, size.simultaneous)) as running,
         running.client(names[0]) as client,
     ):
-        found = Crowd(running, client, names)
+        found = SimultaneousPods(running, client, names)
         for _ in range(size.rounds):
-            await found.round(size.crowd)
+            await found.round(size.simultaneous)
     total = measure.median(found.all_at_once)
     measure.table(
-        f"{size.crowd} pods over {size.plugins} plugins, 3 resources each: milliseconds",
+        f"{size.simultaneous} pods, {size.plugins} plugins, 3 resources per pod: milliseconds",
         (
-            "all at once, until the last",
-            "of that per pod",
+            "all at once, until the last pod is admitted",
+            "the same per pod",
             "one after the other, p50 / p99 of a pod",
             "plugin call",
             "plain commit",
@@ -256,7 +259,7 @@ async def crowd(size: Size) -> None:
         [
             [
                 f"{total:.1f}",
-                f"{total / size.crowd:.2f}",
+                f"{total / size.simultaneous:.2f}",
                 found.alone.text(),
                 f"{found.call.p50:.2f}",
                 f"{found.commit.p50:.2f}",
@@ -269,14 +272,14 @@ async def crowd(size: Size) -> None:
 # ---------------------------------------------------------------- tables
 
 
-def targets(size: Size, found: Mapping[int, Sequence[Cell]]) -> None:
-    """Print the targets beside what was measured of them."""
+def targets(size: Size, found: Mapping[int, Sequence[Row]]) -> None:
+    """Print each target beside the measured value."""
     few, many = size.devices[0], size.devices[-1]
     base = find(found[0], few, 0)
-    crowded, large = find(found[0], few, size.pods[-1]), find(found[0], many, 0)
+    more_pods, large = find(found[0], few, size.pods[-1]), find(found[0], many, 0)
     numa = find(found[size.numa_nodes[-1]], many, 0)
     more = numa.beyond.p50 - base.beyond.p50
-    with_pods, with_devices = crowded.churn.ratio_to(base.churn), large.churn.ratio_to(base.churn)
+    with_pods, with_devices = more_pods.churn.ratio_to(base.churn), large.churn.ratio_to(base.churn)
     measure.table(
         "Admission, one device, p50: the targets",
         ("", "measured", "target"),
@@ -294,12 +297,12 @@ def targets(size: Size, found: Mapping[int, Sequence[Cell]]) -> None:
 
 
 async def main(*, quick: bool = False) -> None:
-    """Print the admission tables and what they say about the targets."""
+    """Print the tables of admissions and the table of targets."""
     size = QUICK if quick else FULL
-    found: dict[int, list[Cell]] = {}
+    found: dict[int, list[Row]] = {}
     for numa_nodes in size.numa_nodes:
-        cells = found[numa_nodes] = await admissions(size, numa_nodes)
-        name = f"{numa_nodes} NUMA nodes, best-effort" if numa_nodes else "topology off"
-        measure.table(f"Admission, {name}: milliseconds", HEADER, [cell.row() for cell in cells])
+        rows = found[numa_nodes] = await admissions(size, numa_nodes)
+        name = f"{numa_nodes} NUMA nodes, best-effort" if numa_nodes else "topology policy none"
+        measure.table(f"Admission, {name}: milliseconds", HEADER, [row.cells() for row in rows])
     targets(size, found)
-    await crowd(size)
+    await simultaneous_pods(size)

@@ -1,7 +1,7 @@
-"""What else grows with a node: device lists, the podresources service, the start.
+"""Other times that grow with the size of a node: device lists, podresources, start.
 
-Each number stands beside the part of it that no node can avoid: receiving the same list, carrying
-the same bytes, reading the same rows.
+Each number is beside the part that no node can avoid: to receive the same list, to transport the
+same bytes, to read the same rows of the ledger.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchmarks import measure
-from benchmarks.node_rig import DEADLINE, DOMAIN, Node, milliseconds, node
+from benchmarks.measure import milliseconds
+from benchmarks.node_rig import DEADLINE, DOMAIN, Node, node
 from kubedevices.kubelet_api.pod_resources import LIST, LIST_V1ALPHA1
 from kubedevices.node.doors.pod_resources import PodResourcesServer
 from kubedevices.node.ledger.ledger import LEDGER_NAME
@@ -21,13 +22,14 @@ from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, UnaryMethod
 WIDGET = "widget"
 CONTAINERS = 4
 _LIST_PAUSE = 0.6
-"""After a list its reader pauses, half a second at most, so that no plugin can flood the node."""
+"""Seconds, longer than the longest pause of the node after a list (half a second). The node pauses
+so that no plugin can flood the node with lists."""
 _CALL_PAUSE = 0.015
-"""The podresources service lets a hundred calls a second in."""
+"""Seconds: the podresources service accepts a hundred calls per second."""
 
 
 class Size(NamedTuple):
-    """How much is measured; `devices` with the number of updates of each."""
+    """How much is measured. `devices`: pairs of the length of a list and the number of updates."""
 
     devices: Sequence[tuple[int, int]]
     listed_pods: int
@@ -47,9 +49,10 @@ QUICK = Size(((8, 2), (100, 2)), 3, 2, 5, 1, 0)
 
 
 async def list_update(devices: int, updates: int, pause: float) -> list[str]:
-    """Return the row for lists of so many devices, of which one changes its health.
+    """Return the row for lists of `devices` devices, of which one changes its health.
 
-    A client that only receives the lists, of another plugin process, takes turns with the node.
+    In turns with the node, a client receives the lists of a second plugin process and does nothing
+    with them.
     """
     to_capacity, to_client = [], []
     node_cpu = 0.0
@@ -93,7 +96,7 @@ def _p50_and_maximum(times: Sequence[float]) -> str:
 
 
 async def pod_resources(size: Size) -> None:
-    """Print what a List costs, cold, unchanged, and after one pod has changed."""
+    """Print the time of the first List, of a List without a change, and after one new pod."""
     pods, calls = size.listed_pods, size.calls
     async with node({WIDGET: (pods + 1) * CONTAINERS}) as running:
         await running.fill(pods, *[{WIDGET: 1}] * CONTAINERS)
@@ -109,19 +112,19 @@ async def pod_resources(size: Size) -> None:
                 changed.append(await _call(channel, LIST))
                 await running.manager.release(pod.uid)
                 old.append(await _call(channel, LIST_V1ALPHA1))
-                await _call(channel, LIST)  # so that the next has nothing new to say
+                await _call(channel, LIST)  # so that nothing has changed before the next List
             answer = await channel.unary(LIST, b"", timeout=DEADLINE)
         await server.stop()
         bare = await _bare_calls(running, answer, calls)
     measure.table(
         f"podresources, {pods} pods × {CONTAINERS} containers, {len(answer):,} bytes: milliseconds",
         (
-            "the bytes alone",
-            "v1.List again",
-            "after a pod came and one went",
-            "the first",
+            "only the bytes",
+            "v1.List without a change",
+            "v1.List after one new pod",
+            "first v1.List",
             "v1alpha1.List",
-            "target of again",
+            "target without a change",
         ),
         [
             [
@@ -143,6 +146,8 @@ async def _call(channel: GrpcChannel, method: str) -> float:
 
 
 async def _bare_calls(running: Node, answer: bytes, calls: int) -> list[float]:
+    """Return the times of calls to a server that only sends `answer`."""
+
     async def handler(_: bytes) -> bytes:
         return answer
 
@@ -159,7 +164,7 @@ async def _bare_calls(running: Node, answer: bytes, calls: int) -> list[float]:
 
 
 async def start_up(size: Size) -> None:
-    """Print how long a node takes to start with many pods in its ledger, and with none."""
+    """Print how long a node takes to start with many pods in its ledger, and without pods."""
     empty, full, rows = [], [], []
     pods = size.kept_pods
     async with node({WIDGET: 1}) as fresh, node({WIDGET: pods}) as busy:
@@ -174,13 +179,13 @@ async def start_up(size: Size) -> None:
         ledger = (busy.state / LEDGER_NAME).stat().st_size
     measure.table(
         f"Start with a ledger of {pods:,} pods ({ledger / 1e6:.1f} MB): milliseconds",
-        ("its rows read by plain SQLite", "start without pods", f"start with {pods:,}", "target"),
-        [
-            [
-                *map(_p50_and_maximum, (rows, empty, full)),
-                "≤ 100",
-            ]
-        ],
+        (
+            "plain SQLite reads the rows",
+            "start without pods",
+            f"start with {pods:,} pods",
+            "target",
+        ),
+        [[*map(_p50_and_maximum, (rows, empty, full)), "≤ 100"]],
     )
 
 
@@ -193,15 +198,14 @@ def _read_rows(running: Node) -> float:
 
 
 async def main(*, quick: bool = False) -> None:
-    """Print the tables; p50 / maximum."""
+    """Print the tables: p50 / maximum."""
     size = QUICK if quick else FULL
     rows = [await list_update(*each, size.pause) for each in size.devices]
     measure.table(
-        "One device of a list changes its health: milliseconds from the plugin's scanner, "
-        "p50 / maximum",
+        "The health of one device changes: milliseconds from the plugin's scanner, p50 / maximum",
         (
             "devices",
-            "to a client that only receives",
+            "to a client that only receives the list",
             "to the node's capacity",
             "difference",
             "CPU of the node",

@@ -1,7 +1,7 @@
-"""What a plugin that floods the node with long lists costs the pods of another plugin.
+"""Admissions of one plugin's pods while another plugin floods the node with long lists.
 
-Each list changes the health of all its devices. Admissions beside the flood and without it take
-turns in the same run: the flooding process is stopped and goes on.
+Each list of the flood changes the health of all its devices. Admissions with and without the flood
+are measured in turns in the same run: SIGSTOP stops the flooding process, SIGCONT continues it.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from benchmarks import measure
-from benchmarks.node_rig import DEADLINE, DOMAIN, ROOT, Node, milliseconds, node
+from benchmarks.measure import milliseconds
+from benchmarks.node_rig import DEADLINE, DOMAIN, ROOT, Node, node
 from kubedevices.allocation import RegisterRequest
 from kubedevices.device import ReportedDevice
 from kubedevices.kubelet_api.clients import RegistrationClient
@@ -23,27 +24,26 @@ from kubedevices.wire.unix_grpc import GrpcChannel, GrpcServer, StreamMethod, Un
 
 WIDGET, FLOOD = "widget", f"{DOMAIN}/flood"
 FULL = (100_000, 5, 60, 3.0)
-"""Devices of a flooding list, rounds, admissions per round, seconds for a flood to ebb away."""
+"""Devices of a list, rounds, admissions per round, seconds until the last list has been read."""
 
 QUICK = (100, 1, 3, 0.0)
 
 
 async def main(*, quick: bool = False) -> None:
     """Print the table."""
-    devices, rounds, count, ebb = QUICK if quick else FULL
+    devices, rounds, count, settle = QUICK if quick else FULL
     quiet, beside = [], []
     async with node({WIDGET: 8}) as running, _flooding(running, devices) as flood:
         for _ in range(rounds):
             os.kill(flood, signal.SIGSTOP)
-            await asyncio.sleep(ebb)
+            await asyncio.sleep(settle)
             quiet += await _admissions(running, count)
             os.kill(flood, signal.SIGCONT)
             beside += await _admissions(running, count)
     parts = [(measure.median(each), measure.percentile(each, 99)) for each in (quiet, beside)]
     measure.table(
-        f"Admission beside a plugin that floods lists of {devices:,} devices: milliseconds, "
-        "p50 / p99",
-        ("quiet", "beside the flood", "p99 beside / quiet", "target"),
+        f"Admission beside a flood of lists of {devices:,} devices: milliseconds, p50 / p99",
+        ("without the flood", "beside the flood", "p99 beside / p99 without", "target"),
         [
             [
                 *(f"{p50:.2f} / {p99:.2f}" for p50, p99 in parts),
@@ -65,7 +65,7 @@ async def _admissions(running: Node, count: int) -> list[float]:
 
 @contextlib.asynccontextmanager
 async def _flooding(running: Node, devices: int) -> AsyncIterator[int]:
-    """Run the other plugin until the end of the context; yield its process ID."""
+    """Run the flooding plugin until the end of the context; yield its process ID."""
     command = (sys.executable, "-m", __name__, str(running.sockets), str(devices))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
     try:

@@ -1,7 +1,7 @@
 """The plugin of the node's tables: `python -m benchmarks.node_plugin DIRECTORY NUMA_NODES TYPE=N…`.
 
-Offers N devices of each TYPE, dealt out over the NUMA nodes, and flips the health of one device of
-the first type for every line on standard input.
+The plugin serves N devices of each TYPE, distributed over the NUMA nodes. For every line on
+standard input, the plugin changes the health of one device of the first type.
 """
 
 import asyncio

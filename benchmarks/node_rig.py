@@ -1,8 +1,8 @@
-"""A device manager in this process, its plugin in another, and what both are measured against.
+"""A device manager in this process, its plugin in another process, and the two baselines.
 
-Everything goes over real sockets and a real disk: nodes live below `/tmp`, or where the environment
-variable TMPDIR says. The two baselines are what no admission can do without: asking the plugin, and
-one durable transaction.
+All calls go over real sockets, and the ledger is on a real disk: directories are below `/tmp`, or
+below the directory in the environment variable TMPDIR. The baselines are the two parts that every
+admission needs: a call to the plugin, and one durable transaction.
 """
 
 import asyncio
@@ -13,10 +13,11 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from benchmarks import measure
+from benchmarks.measure import milliseconds
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.errors import NotInTime
 from kubedevices.kubelet_api.clients import DevicePluginClient
@@ -31,11 +32,12 @@ DOMAIN = "bench.example.com"
 DEADLINE = 120
 ROOT = Path(__file__).parents[1]
 CHECKPOINT_PAUSE = 1.2
-"""The checkpoint file is written once a second at most: after this long nothing is left to do."""
+"""Seconds. The node writes its checkpoint file at most once a second, so a node that has been idle
+for this time has nothing left to write."""
 
 
 class Node:
-    """One device manager with one plugin process that offers several resources."""
+    """One device manager, with one plugin process that serves several resources."""
 
     def __init__(self, directory: Path, numa_nodes: int = 0) -> None:
         self.sockets, self.state = directory / "plugins", directory / "state"
@@ -52,7 +54,7 @@ class Node:
         )
 
     async def start(self, counts: Mapping[str, int]) -> None:
-        """Start both and wait until every device is known."""
+        """Start manager and plugin, and wait until the manager knows every device."""
         await self.manager.start()
         log = self.state / "plugin.log"
         with log.open("wb") as stream:
@@ -80,12 +82,12 @@ class Node:
         await self.manager.stop()
 
     async def resume(self) -> float:
-        """Start the stopped manager on the same state again; return the milliseconds it took."""
+        """Start the stopped manager again with its old state; return the milliseconds."""
         self.manager = self._make_manager()
         return await milliseconds(self.manager.start())
 
     def flip(self) -> None:
-        """Let one device of the first type change its health."""
+        """Make the plugin change the health of one device of the first type."""
         assert self._plugin
         assert self._plugin.stdin
         self._plugin.stdin.write(b"\n")
@@ -96,7 +98,7 @@ class Node:
         return measure.cpu(self._plugin.pid) * 1e3
 
     def next_pod(self, *limits: Mapping[str, int]) -> Pod:
-        """Return a pod nobody has seen, with one container per mapping of device types."""
+        """Return a new pod, with one container per mapping of device types to numbers."""
         self._pods += 1
         containers = tuple(
             Container(f"c{place}", {f"{DOMAIN}/{name}": count for name, count in each.items()})
@@ -105,20 +107,20 @@ class Node:
         return Pod(f"pod-{self._pods}", uid=f"{self._pods:032x}", containers=containers)
 
     async def fill(self, pods: int, *limits: Mapping[str, int]) -> None:
-        """Admit pods that stay."""
+        """Admit pods, and do not release them."""
         for _ in range(pods):
             await self.manager.allocate(self.next_pod(*limits))
 
     @contextlib.asynccontextmanager
     async def client(self, name: str) -> AsyncIterator[DevicePluginClient]:
-        """Connect to the plugin beside the manager's own connection."""
+        """Open a second connection to the plugin, beside the connection of the manager."""
         instance = self.manager.inventory.endpoint(f"{DOMAIN}/{name}")
         assert instance
         async with await GrpcChannel.dial(Path(instance.socket)) as found:
             yield DevicePluginClient(found)
 
     def commit_baseline(self, pod: Pod) -> "PlainCommit":
-        """Return a transaction of the size of what an admitted pod makes the ledger write."""
+        """Return a transaction as large as the ledger's transaction for the admitted `pod`."""
         parts = [pod.uid, pod.namespace, pod.name, str([*pod])]
         size = len("".join(parts))
         for holding in self.manager.pod_devices.holdings(pod.uid):
@@ -129,25 +131,25 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def node(counts: Mapping[str, int], numa_nodes: int = 0) -> AsyncIterator[Node]:
-    """Run a node with `counts` devices per type in a directory of its own."""
+    """Run a node with `counts` devices per type in a temporary directory."""
     directory = Path(tempfile.mkdtemp(prefix="kd-"))
-    made = Node(directory, numa_nodes)
+    created = Node(directory, numa_nodes)
     try:
-        await made.start(counts)
-        yield made
+        await created.start(counts)
+        yield created
     finally:
-        await made.stop()
+        await created.stop()
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def allocate_request(name: str, devices: int) -> AllocateRequest:
-    """Return the call a plugin gets for one container with so many devices."""
+    """Return the Allocate request for one container with `devices` devices."""
     ids = tuple(f"{name}-{number}" for number in range(devices))
     return AllocateRequest((ContainerAllocateRequest(ids),))
 
 
 class PlainCommit:
-    """The least that is durable: one row of `size` bytes, SQLite, write-ahead log, full sync."""
+    """The least durable work: one row of `size` bytes in SQLite, write-ahead log, full sync."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._row = b"x" * size
@@ -159,7 +161,7 @@ class PlainCommit:
         )
 
     def commit(self) -> float:
-        """Do it once; return the milliseconds."""
+        """Insert one row in a transaction; return the milliseconds."""
         began = time.perf_counter()
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.execute("INSERT INTO pod (row) VALUES (?)", (self._row,))
@@ -168,10 +170,3 @@ class PlainCommit:
 
     def close(self) -> None:
         self._connection.close()
-
-
-async def milliseconds(work: Awaitable[object]) -> float:
-    """Return how long `work` takes; for a coroutine, which starts only here."""
-    began = time.perf_counter()
-    await work
-    return (time.perf_counter() - began) * 1e3

@@ -1,7 +1,7 @@
-"""The CPU of a start of `node`, beside a Python that only imports asyncio.
+"""The CPU time of a start of `kubedevices node`, beside a Python that only imports asyncio.
 
-From the start of the process until it says that plugins may register. Every module is compiled
-before, as in an installed package; the two take turns.
+The time ends when the node prints that plugins may register. All modules are compiled before, as in
+an installed package. The two programs start in turns.
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from pathlib import Path
 from benchmarks import measure
 from benchmarks.node_rig import ROOT
 
-ASYNCIO = "import asyncio, sys; print('ready', flush=True); sys.stdin.read()"
+BASELINE = "import asyncio, sys; print('ready', flush=True); sys.stdin.read()"
 NODE = "import sys; from kubedevices.cli import main; sys.exit(main())"
 
 
 async def start(program: str, arguments: Sequence[str], compiled: Path) -> float:
-    """Return the milliseconds of CPU until the program says that it is ready; then end it."""
+    """Start a program and end it; return its milliseconds of CPU until it prints `ready`."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments),
         env={"PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(compiled)},
@@ -31,7 +31,7 @@ async def start(program: str, arguments: Sequence[str], compiled: Path) -> float
     try:
         while b"ready" not in (line := await process.stdout.readline()):
             if not line:
-                raise RuntimeError(f"{arguments}: it ended before it was ready")
+                raise RuntimeError(f"{arguments}: the program ended before it was ready")
         return measure.cpu(process.pid) * 1e3
     finally:
         process.kill()
@@ -39,14 +39,14 @@ async def start(program: str, arguments: Sequence[str], compiled: Path) -> float
 
 
 async def main(*, quick: bool = False) -> None:
-    """Print the table; p50 / maximum."""
+    """Print the table: p50 / maximum."""
     directory = Path(tempfile.mkdtemp(prefix="kd-"))
     compiled = directory / "compiled"
     alone, node, beyond = [], [], []
     try:
         for number in range(2 if quick else 31):
             sockets = directory / str(number)
-            alone.append(await start(ASYNCIO, [], compiled))
+            alone.append(await start(BASELINE, [], compiled))
             node.append(await start(NODE, ["node", "--socket-dir", str(sockets)], compiled))
             beyond.append(node[-1] - alone[-1])
     finally:
@@ -56,7 +56,7 @@ async def main(*, quick: bool = False) -> None:
         ("a Python that imports asyncio", "node", "difference", "target"),
         [
             [
-                # the first of each compiles
+                # The first start of each program compiles the modules, so it does not count.
                 *(
                     f"{measure.median(each[1:]):.0f} / {max(each[1:]):.0f}"
                     for each in (alone, node)

@@ -1,6 +1,6 @@
-"""What the single file of `make onefile` costs: its size, and the time until a verb runs.
+"""The size of the executable of `make onefile`, and the time until a verb runs.
 
-`python -m benchmarks.onefile` measures dist/kubedevices, and the installed program beside it.
+`python -m benchmarks.onefile` measures dist/kubedevices and, for comparison, the installed program.
 """
 
 import argparse
@@ -16,9 +16,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    """Print the figures that docs/install.md quotes."""
+    """Print the numbers that docs/install.md quotes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.onefile", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="only see whether it works")
+    parser.add_argument("--quick", action="store_true", help="only test that the benchmark works")
     parser.add_argument("file", nargs="?", type=Path, default=ROOT / "dist/kubedevices")
     args = parser.parse_args()
     rows = []
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def start(words: list[str]) -> tuple[float, float]:
-    """Return the seconds and the processor seconds of one `--version`."""
+    """Return the wall seconds and the CPU seconds of one run of `--version`."""
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([*words, "--version"], stdout=subprocess.DEVNULL, check=True)
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()

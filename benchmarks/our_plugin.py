@@ -1,4 +1,7 @@
-"""What the baseline does, in kubedevices: `count` devices, one flips for every line on stdin."""
+"""The counterpart of `minimal_grpcio_plugin`, with kubedevices: `count` devices of one type.
+
+For every line on standard input, the plugin changes the health of one device.
+"""
 
 import asyncio
 import os

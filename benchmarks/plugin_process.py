@@ -1,7 +1,7 @@
-"""A plugin process, ours beside a minimal one on grpcio, seen from the kubelet's side.
+"""A plugin process of kubedevices beside a minimal plugin on grpcio, seen from the kubelet's side.
 
-Both plugins do the same on the same commands; rounds alternate between them, so that a busy machine
-hits both. The kubelet here is a small one over `kubedevices.wire`, the same for both.
+Both plugins obey the same commands. The rounds alternate between the plugins, so other work on the
+machine slows both down equally. Both plugins register with the same small kubelet (`Kubelet`).
 """
 
 import asyncio
@@ -28,7 +28,10 @@ DEADLINE = 60
 
 
 class Size(NamedTuple):
-    """How much is measured; `lists` with the number of updates of each."""
+    """How much is measured; `settle` and `idle` in seconds.
+
+    `lists`: pairs of the length of a list and the number of updates.
+    """
 
     rounds: int
     restarts: int
@@ -50,7 +53,7 @@ COMPARED = tuple(PLUGINS)
 
 @dataclass
 class Kubelet:
-    """Answers Register at once and notes when it came."""
+    """A kubelet that only answers Register, and records the time of each Register call."""
 
     directory: Path
     registered: asyncio.Queue[tuple[float, RegisterRequest]] = field(default_factory=asyncio.Queue)
@@ -69,15 +72,15 @@ class Kubelet:
         self.registered.put_nowait((asyncio.get_running_loop().time(), request))
 
     async def next_registration(self) -> float:
-        """Wait for the next Register and return when it came."""
+        """Wait for the next Register call; return its time by the clock of the event loop."""
         async with asyncio.timeout(DEADLINE):
-            moment, _ = await self.registered.get()
-        return moment
+            at, _ = await self.registered.get()
+        return at
 
 
 @dataclass
 class RunningPlugin:
-    """A plugin process that has registered; `flip()` makes it change one device."""
+    """A plugin process that has registered. `started` and `registered` are times of the loop."""
 
     process: asyncio.subprocess.Process
     kubelet: Kubelet
@@ -85,15 +88,13 @@ class RunningPlugin:
     registered: float
 
     def flip(self) -> None:
+        """Make the plugin change the health of one device."""
         assert self.process.stdin
         self.process.stdin.write(b"\n")
 
     @property
     def socket(self) -> Path:
-        (path,) = (
-            file for file in self.kubelet.directory.glob("*.sock") if file.name != "kubelet.sock"
-        )
-        return path
+        return socket_of_plugin(self.kubelet.directory)
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[DevicePluginClient]:
@@ -102,9 +103,15 @@ class RunningPlugin:
             yield DevicePluginClient(channel)
 
 
+def socket_of_plugin(directory: Path) -> Path:
+    """Return the only socket in `directory` beside kubelet.sock."""
+    (path,) = (file for file in directory.glob("*.sock") if file.name != "kubelet.sock")
+    return path
+
+
 @contextlib.asynccontextmanager
 async def plugin(name: str, devices: int) -> AsyncIterator[RunningPlugin]:
-    """Start a kubelet and the plugin `name`, wait until it has registered, end both."""
+    """Run a kubelet and the plugin `name`; the context begins when the plugin has registered."""
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     kubelet = Kubelet(directory)
     await kubelet.start()
@@ -133,7 +140,7 @@ GENERATED = tempfile.TemporaryDirectory(prefix="kd-bench-")
 
 
 def generate_modules() -> None:
-    """Give the baseline the modules that grpcio users generate."""
+    """Generate the protobuf modules that the grpcio plugin imports."""
     from grpc_tools import protoc  # noqa: PLC0415 - only this benchmark needs the compiler
 
     protoc.main(
@@ -147,7 +154,10 @@ def generate_modules() -> None:
 
 
 async def re_registration(name: str, rounds: int) -> list[float]:
-    """Return the milliseconds from a new kubelet.sock to Register, the directory wiped before."""
+    """Return the milliseconds from a new kubelet.sock to Register.
+
+    Before each start of the kubelet all files in the directory are deleted.
+    """
     times = []
     loop = asyncio.get_running_loop()
     async with plugin(name, 8) as running:
@@ -155,29 +165,26 @@ async def re_registration(name: str, rounds: int) -> list[float]:
             await running.kubelet.stop()
             for file in running.kubelet.directory.iterdir():
                 file.unlink()
-            await asyncio.sleep(0.3)
-            back = loop.time()
+            await asyncio.sleep(0.3)  # as in a restart: the kubelet is away for a short time
+            began = loop.time()
             await running.kubelet.start()
-            times.append((await running.kubelet.next_registration() - back) * 1e3)
+            times.append((await running.kubelet.next_registration() - began) * 1e3)
     return times
 
 
 async def allocate(name: str, devices: int, calls: int) -> list[float]:
-    """Return the milliseconds of Allocate calls for `devices` devices each."""
-    times = []
-    loop = asyncio.get_running_loop()
+    """Return the milliseconds of each of `calls` Allocate calls for `devices` devices."""
     ids = tuple(f"widget-{n}" for n in range(devices))
     request = AllocateRequest((ContainerAllocateRequest(ids),))
     async with plugin(name, 8) as running, running.client() as client:
-        for _ in range(calls):
-            begin = loop.time()
-            await client.allocate(request, timeout=DEADLINE)
-            times.append((loop.time() - begin) * 1e3)
-    return times
+        return [
+            await measure.milliseconds(client.allocate(request, timeout=DEADLINE))
+            for _ in range(calls)
+        ]
 
 
 async def updates(name: str, devices: int, rounds: int) -> list[float]:
-    """Return the milliseconds from telling the plugin to the new list at the stream's end."""
+    """Return the milliseconds from the command to change a device until the client has the list."""
     times = []
     loop = asyncio.get_running_loop()
     async with plugin(name, devices) as running, running.client() as client:
@@ -185,15 +192,15 @@ async def updates(name: str, devices: int, rounds: int) -> list[float]:
         async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
             await anext(stream)
             for _ in range(rounds):
-                begin = loop.time()
+                began = loop.time()
                 running.flip()
                 await anext(stream)
-                times.append((loop.time() - begin) * 1e3)
+                times.append((loop.time() - began) * 1e3)
     return times
 
 
 async def footprint(name: str, size: Size) -> tuple[dict[str, float], int, float]:
-    """Return memory in MB, threads, and idle wake-ups a second with one open stream."""
+    """Return memory in MB, number of threads, and wake-ups per second, with one idle stream."""
     async with plugin(name, 8) as running, running.client() as client:
         stream = client.list_and_watch()
         async with contextlib.aclosing(stream), asyncio.timeout(DEADLINE):
@@ -207,7 +214,7 @@ async def footprint(name: str, size: Size) -> tuple[dict[str, float], int, float
 
 
 def write_checkpoint(directory: Path) -> None:
-    """Do to the directory what a kubelet does to it at every admission."""
+    """Replace the checkpoint in `directory`, as a kubelet does at every admission."""
     with tempfile.NamedTemporaryFile(
         dir=directory, prefix=".kubelet_internal_checkpoint", delete=False
     ) as file:
@@ -218,7 +225,7 @@ def write_checkpoint(directory: Path) -> None:
 async def side_by_side(
     title: str, run: Callable[[str], Awaitable[list[float]]], rounds: int
 ) -> list[str]:
-    """Alternate between both plugins; return a row with p50 and p99 (or the maximum) of each."""
+    """Measure both plugins in turns; return a row with p50, p99 and maximum of each."""
     values: dict[str, list[float]] = {name: [] for name in COMPARED}
     for _ in range(rounds):
         for name in COMPARED:
@@ -232,7 +239,7 @@ async def side_by_side(
 
 
 async def memory_table(size: Size) -> None:
-    """Print what a plugin process costs while nothing happens."""
+    """Print memory, threads and wake-ups of an idle plugin process."""
     found = {name: await footprint(name, size) for name in COMPARED}
     transports = {
         "kubedevices": "asyncio, logging, argparse, ctypes",
@@ -253,15 +260,14 @@ async def memory_table(size: Size) -> None:
             ]
         )
     measure.table(
-        "Plugin process: memory in MB, threads, idle wake-ups a second",
+        "Plugin process: memory in MB, threads, wake-ups per second of an idle process",
         ["", "PSS", "PSS of bare imports", "difference", "RSS", "threads", "wake-ups/s"],
         rows,
     )
 
 
 async def time_table(size: Size) -> None:
-    """Print how long what a plugin does takes."""
-
+    """Print the times of a registration, of calls and of updates."""
     rows = [
         await side_by_side(
             f"kubelet.sock back to Register, {size.restarts} restarts",
@@ -279,7 +285,7 @@ async def time_table(size: Size) -> None:
     ]
     rows += [
         await side_by_side(
-            f"change to the stream's other end, {devices:,} devices",
+            f"a device changes, until the client has the list of {devices:,}",
             partial(updates, devices=devices, rounds=changes),
             size.rounds,
         )

@@ -1,6 +1,6 @@
-"""What a proxy in front of a plugin costs: an Allocate, a list, memory. Beside the plugin alone.
+"""The cost of `kubedevices proxy` in front of a plugin: time of Allocate and of a list, memory.
 
-The same plugin process is asked on its own socket and through the proxy, taking turns.
+The benchmark calls the same plugin process on its own socket and through the proxy, in turns.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import measure
-from benchmarks.plugin_process import DEADLINE, ROOT, Kubelet
+from benchmarks.measure import milliseconds
+from benchmarks.plugin_process import DEADLINE, ROOT, Kubelet, socket_of_plugin
 from kubedevices.allocation import AllocateRequest, ContainerAllocateRequest
 from kubedevices.kubelet_api.clients import DevicePluginClient
 from kubedevices.wire.unix_grpc import GrpcChannel
@@ -23,7 +24,10 @@ FEW, MANY = 8, 10_000
 
 
 class Size(NamedTuple):
-    """How much is measured. Of so many `rounds` the one counts that other work disturbed least."""
+    """How much is measured; `settle` in seconds.
+
+    Of the `rounds` only the fastest counts: other programs disturbed this round least.
+    """
 
     rounds: int
     calls: int
@@ -36,8 +40,8 @@ QUICK = Size(1, 3, 2, 0)
 
 
 @dataclass
-class Pair:
-    """A plugin and a proxy in front of it, each with a client."""
+class PluginAndProxy:
+    """A plugin, a proxy in front of the plugin, and a client of each."""
 
     plugin: asyncio.subprocess.Process
     proxy: asyncio.subprocess.Process
@@ -45,14 +49,14 @@ class Pair:
     proxied: DevicePluginClient
 
     def flip(self) -> None:
-        """Let one device change its health."""
+        """Make the plugin change the health of one device."""
         assert self.plugin.stdin
         self.plugin.stdin.write(b"\n")
 
 
 @contextlib.asynccontextmanager
-async def pair(devices: int) -> AsyncIterator[Pair]:
-    """Start proxy and plugin, wait until the proxy has registered, end both."""
+async def plugin_and_proxy(devices: int) -> AsyncIterator[PluginAndProxy]:
+    """Run a proxy and a plugin; the context begins when the proxy has registered."""
     directory = Path(tempfile.mkdtemp(prefix="kd-", dir="/tmp"))
     inside, outside = directory / "in", directory / "out"
     outside.mkdir()
@@ -70,10 +74,12 @@ async def pair(devices: int) -> AsyncIterator[Pair]:
         plugin = await _start(stack, "-m", "benchmarks.our_plugin", str(inside), str(devices))
         await kubelet.next_registration()
         clients = [
-            DevicePluginClient(await stack.enter_async_context(await GrpcChannel.dial(_socket(at))))
-            for at in (inside, outside)
+            DevicePluginClient(
+                await stack.enter_async_context(await GrpcChannel.dial(socket_of_plugin(directory)))
+            )
+            for directory in (inside, outside)
         ]
-        yield Pair(plugin, proxy, *clients)
+        yield PluginAndProxy(plugin, proxy, *clients)
 
 
 async def _start(stack: contextlib.AsyncExitStack, *words: str) -> asyncio.subprocess.Process:
@@ -94,36 +100,23 @@ async def _start(stack: contextlib.AsyncExitStack, *words: str) -> asyncio.subpr
     return process
 
 
-def _socket(directory: Path) -> Path:
-    (path,) = (each for each in directory.glob("*.sock") if each.name != "kubelet.sock")
-    return path
-
-
-async def milliseconds(work: Awaitable[object]) -> float:
-    """Return how long `work` takes."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    async with asyncio.timeout(DEADLINE):
-        await work
-    return (loop.time() - began) * 1000
-
-
 async def calls(size: Size) -> list[list[str]]:
     """Return the rows for calls and memory."""
     request = AllocateRequest((ContainerAllocateRequest(("widget-0",)),))
-    asked: list[Callable[[Pair], Awaitable[object]]] = [
-        lambda at: at.alone.allocate(request, timeout=DEADLINE),
-        lambda at: at.proxied.allocate(request, timeout=DEADLINE),
-        lambda at: at.alone.get_device_plugin_options(timeout=DEADLINE),
+    kinds: list[Callable[[PluginAndProxy], Awaitable[object]]] = [
+        lambda running: running.alone.allocate(request, timeout=DEADLINE),
+        lambda running: running.proxied.allocate(request, timeout=DEADLINE),
+        # The shortest call: one round trip.
+        lambda running: running.alone.get_device_plugin_options(timeout=DEADLINE),
     ]
     medians: list[list[float]] = []
-    async with pair(FEW) as running:
+    async with plugin_and_proxy(FEW) as running:
         for _ in range(size.rounds):
-            took: list[list[float]] = [[] for _ in asked]
+            times: list[list[float]] = [[] for _ in kinds]
             for _ in range(size.calls):
-                for ask, times in zip(asked, took, strict=True):
-                    times.append(await milliseconds(ask(running)))
-            medians.append([*map(measure.median, took)])
+                for call, times_of_call in zip(kinds, times, strict=True):
+                    times_of_call.append(await milliseconds(call(running)))
+            medians.append([*map(measure.median, times)])
         await asyncio.sleep(size.settle)
         plugin, proxy = (
             measure.memory(each.pid)["pss"] for each in (running.plugin, running.proxy)
@@ -136,19 +129,22 @@ async def calls(size: Size) -> list[list[str]]:
 
 
 async def lists(size: Size) -> list[str]:
-    """Return the row for a long list, of which one device has changed."""
-    took: list[list[float]] = [[], []]
-    async with pair(MANY) as running:
+    """Return the row for a long list in which one device has changed."""
+    times: list[list[float]] = [[], []]
+    async with plugin_and_proxy(MANY) as running:
         for number in range(2 * size.lists):
-            # One stream at a time: two would share the processor.
-            way = number % 2
-            client = (running.alone, running.proxied)[way]
-            async with contextlib.aclosing(client.list_messages()) as stream:
+            # One stream at a time: two streams would share the processor.
+            side = number % 2
+            client = (running.alone, running.proxied)[side]
+            async with (
+                asyncio.timeout(DEADLINE),
+                contextlib.aclosing(client.list_messages()) as stream,
+            ):
                 await anext(stream)
                 running.flip()
-                took[way].append(await milliseconds(anext(stream)))
+                times[side].append(await milliseconds(anext(stream)))
             await asyncio.sleep(size.settle / 4)
-    alone, proxied = map(measure.median, took)
+    alone, proxied = map(measure.median, times)
     target = f"≤ {1.5 * alone:.1f} ms"
     return [f"a list of {MANY:,} devices, p50", f"{alone:.1f} ms", f"{proxied:.1f} ms", target]
 
@@ -158,7 +154,7 @@ async def main(*, quick: bool) -> None:
     size = QUICK if quick else FULL
     rows = [*await calls(size), await lists(size)]
     measure.table(
-        "a plugin alone, and behind the proxy",
+        "A plugin alone and behind the proxy",
         ("", "alone", "behind the proxy", "target"),
         rows,
     )

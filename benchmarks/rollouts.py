@@ -1,7 +1,8 @@
-"""What updates of a DaemonSet take away on a real Kubernetes: in the API and in the kubelet.
+"""Which devices are missing during updates of a DaemonSet, in the API and in the kubelet.
 
-Pods with a device are made all the while. `python -m benchmarks.rollouts` needs root and the
-program `cluster`; see docs/development/real-kubernetes.md.
+The updates run on a real Kubernetes, and pods with a device are created during each update.
+`python -m benchmarks.rollouts` needs root and the program `cluster`; see
+docs/development/real-kubernetes.md.
 """
 
 import argparse
@@ -14,9 +15,9 @@ NAMESPACE = "rollouts"
 
 
 def main() -> None:
-    """Print the figures that docs/upgrade.md quotes."""
+    """Print the numbers that docs/upgrade.md quotes."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rollouts", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="only see whether it works")
+    parser.add_argument("--quick", action="store_true", help="only test that the benchmark works")
     count, pods = (1, 1) if parser.parse_args().quick else (10, 4)
     with running_cluster() as cluster, cluster.namespace(NAMESPACE) as namespace:
         rollouts = Rollouts(cluster, namespace)
@@ -24,14 +25,14 @@ def main() -> None:
         found = rollouts.roll(count, pods)
     away = [seen for seen in found.api if seen != str(DEVICES)]
     rows = [
-        ["roll-outs", str(count)],
-        ["allocatable that the API told below all devices", ", ".join(away) or "never"],
-        ["questions to the kubelet", str(found.questions)],
-        ["ms without all devices in the kubelet", _milliseconds(found.gaps)],
-        ["pods made meanwhile", ", ".join(f"{n} {phase}" for phase, n in found.phases.items())],
-        ["s for one roll-out, median", f"{measure.median(found.turns):.1f}"],
+        ["updates", str(count)],
+        ["allocatable in the API, below the number of devices", ", ".join(away) or "never"],
+        ["requests to the kubelet", str(found.questions)],
+        ["ms in which the kubelet lacked devices", _milliseconds(found.gaps)],
+        ["pods created meanwhile", ", ".join(f"{n} {phase}" for phase, n in found.phases.items())],
+        ["s for one update, median", f"{measure.median(found.turns):.1f}"],
     ]
-    measure.table("Updates of a DaemonSet", ["", "seen"], rows)
+    measure.table("Updates of a DaemonSet", ["", "measured"], rows)
 
 
 def _milliseconds(gaps: list[float]) -> str:

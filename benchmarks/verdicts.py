@@ -1,7 +1,8 @@
-"""Whether `kubedevices check` says the same of a plugin quietly and on a machine with ten times the
-work it can do: good plugins, and some that break what is judged by time.
+"""Compares the verdicts of `kubedevices check` on a quiet machine and on an overloaded machine.
 
-Each is checked with all checks and the times of real use, first alone, then beside busy processes.
+The plugins are good plugins, and faulty plugins whose faults a check finds by time. The benchmark
+runs all checks with their normal times on each plugin: first alone, then beside ten busy processes
+per processor.
 """
 
 import os
@@ -25,8 +26,8 @@ from tests.conformance.mutants.registry import all_mutations
 from tests.conformance.rig import GOOD_PLUGIN, MUTANT, target, widgets
 from tests.interop import go_peer
 
-TIMES_TOO_MUCH = 10
-MUTANTS = (  # none whose own timers are made for the short times of the tests
+BUSY_PER_PROCESSOR = 10
+MUTANTS = (  # only faulty plugins without timers that fit only the short times of the tests
     "stops-slowly",
     "rocm-any-stream-end-exits",
     "akri-never-registers-again",
@@ -39,7 +40,7 @@ Verdicts = dict[tuple[str, str], CheckResult]
 
 
 def plugins(directory: Path) -> dict[str, Target]:
-    """Return everything that is checked, by its name."""
+    """Return the checked plugins by name."""
     good = target(GOOD_PLUGIN, directory)
     simulate = (sys.executable, "-m", "kubedevices.cli", "simulate", "--socket-dir", "{socket_dir}")
     found = {
@@ -58,7 +59,7 @@ def plugins(directory: Path) -> dict[str, Target]:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Keep the processors busy, no longer than we live."""
+    """Run `count` busy processes; the kernel ends them if this process is killed."""
     command = ("setpriv", "--pdeathsig", "KILL", "sh", "-c", "while :; do :; done")
     processes = [subprocess.Popen(command) for _ in range(count)]
     try:
@@ -71,22 +72,22 @@ def busy(count: int) -> Iterator[None]:
 
 
 async def verdicts_of(name: str, *, quick: bool) -> tuple[Verdicts, float]:
-    """Check one plugin; return what was said, and how long it took."""
+    """Check one plugin; return the verdicts and the seconds of the run."""
     began = time.monotonic()
     with widgets() as directory:
         checks = [find("registration.version")] if quick else ALL
         plugin = plugins(directory)[name]
-        with before_others():  # as the command does
+        with before_others():  # the command `check` does the same
             results = await run_checks(plugin, checks, CheckTiming(), kubelets=KUBELETS)
     return {(each.check.id, each.resource): each for each in results}, time.monotonic() - began
 
 
 def differences(quiet: Verdicts, loaded: Verdicts) -> list[str]:
-    """Say where two runs disagree."""
+    """Return one line for each check with another status in the second run."""
     return [
         f"{where[0]} of {where[1]}: "
         + ", then ".join(
-            f"{each.status} ({each.verdict.evidence})" if each else "nothing"
+            f"{each.status} ({each.verdict.evidence})" if each else "no verdict"
             for each in (quiet.get(where), loaded.get(where))
         )
         for where in sorted({*quiet, *loaded})
@@ -97,18 +98,18 @@ def differences(quiet: Verdicts, loaded: Verdicts) -> list[str]:
 
 
 async def main(*, quick: bool = False) -> None:
-    """Print the table, and every verdict that differs."""
+    """Print the table and every verdict that differs."""
     with widgets() as directory:
         names = [*plugins(directory)][: 1 if quick else None]
-    rows, wrong = [], []
+    rows, lines = [], []
     for name in names:
         quiet, alone = await verdicts_of(name, quick=quick)
-        with busy(1 if quick else TIMES_TOO_MUCH * (os.cpu_count() or 1)):
+        with busy(1 if quick else BUSY_PER_PROCESSOR * (os.cpu_count() or 1)):
             loaded, beside = await verdicts_of(name, quick=quick)
         differing = differences(quiet, loaded)
-        wrong += [f"{name}: {each}" for each in differing]
+        lines += [f"{name}: {each}" for each in differing]
         rows.append([name, str(len(quiet)), f"{alone:.0f}", f"{beside:.0f}", str(len(differing))])
         print(" ".join(rows[-1]), *differing, sep="\n", file=sys.stderr, flush=True)
-    header = ["plugin", "verdicts", "seconds quiet", "seconds busy", "that differ"]
-    measure.table("Verdicts of `check` on a quiet machine and on a busy one", header, rows)
-    print(*wrong, sep="\n")
+    header = ["plugin", "verdicts", "seconds quiet", "seconds busy", "verdicts that differ"]
+    measure.table("Verdicts of `check` on a quiet and on a busy machine", header, rows)
+    print(*lines, sep="\n")
