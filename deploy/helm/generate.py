@@ -1,4 +1,4 @@
-"""Writes the files of the Helm chart that have their source elsewhere: `make chart`."""
+"""Writes the generated files of the Helm chart: `make chart`."""
 
 import dataclasses
 import json
@@ -28,12 +28,12 @@ WIDTH = 100
 
 
 def files(chart: Path = CHART) -> dict[str, str]:
-    """Return the text of each such file, by its path in the chart."""
+    """Return the text of each generated file, by its path in the chart."""
     about = (chart / "Chart.yaml").read_text(encoding="utf-8")
     for name in ("version", "appVersion"):
         about = re.sub(f"^{name}: .*$", f"{name}: {__version__}", about, flags=re.MULTILINE)
     schema = make_schema(ChartValues, "Values of the chart kubedevices")
-    # Helm puts values of its own beside those of a chart.
+    # Helm adds the key `global` to the values of every chart.
     schema["properties"]["global"] = {"type": "object"}
     return {
         "Chart.yaml": about,
@@ -52,7 +52,7 @@ def _fields() -> list[tuple[str, str, Any]]:
         has_factory = field.default_factory is not dataclasses.MISSING
         default = field.default_factory() if has_factory else field.default
         found.append((name, rules.meaning, default))
-    # What to deploy comes first, how after it.
+    # The values that say which plugin is deployed come first.
     return sorted(found, key=lambda each: each[0] not in ("plugin", "nameOverride", "image"))
 
 
@@ -71,7 +71,7 @@ def _value(name: str, meaning: str, default: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """Return a default with every key below it that has one."""
+    """Return a default value with all nested keys that have a default."""
     if not dataclasses.is_dataclass(value):
         return as_written(value)
     return {

@@ -1,6 +1,6 @@
-"""`python deploy/release/notes.py v1.2.3`: what CHANGELOG.md says about a version.
+"""`python deploy/release/notes.py v1.2.3` prints the section of CHANGELOG.md about a version.
 
-Ends with an error if the tag is not the version of pyproject.toml and of the package.
+The script ends with an error if the tag is not the version in pyproject.toml and in the package.
 """
 
 import sys
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def notes(tag: str, root: Path = ROOT) -> str:
-    """Return the section of the version; raises SystemExit where the versions differ."""
+    """Return the section of the version; raises SystemExit if the versions differ."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     package = (root / "src/kubedevices/version.py").read_text("utf-8")
     if tag != f"v{project}" or f'VERSION = "{project}"' not in package:

@@ -1,7 +1,7 @@
-"""Draws the Grafana dashboard from what a Prometheus answers to its queries: `make pictures`.
+"""Draws the Grafana dashboard from the answers of a Prometheus to its queries: `make pictures`.
 
-It is not a picture of Grafana, which Debian does not package: the panels, their places, titles and
-queries are those of deploy/grafana/kubedevices.json, and the lines are the answers.
+The picture is not a screenshot of Grafana, because Debian has no package of Grafana. Panels,
+places, titles and queries come from deploy/grafana/kubedevices.json.
 """
 
 import html
@@ -25,7 +25,7 @@ from deploy.site.pictures import DEADLINE, IMAGES, PROGRAM, need, run, running
 from kubedevices.manifests.dashboard import dashboard
 
 SECONDS = 90
-"""How long the plugin is watched."""
+"""How long the Prometheus scrapes the plugin."""
 CONFIG = """\
 resourceName: example.com/gpu
 numberDevicesOnNode: 8
@@ -36,15 +36,15 @@ timeline:
 - {at: 55s, set: {id: "*-7", health: Healthy}}
 """
 UNIT, GAP, HEAD = 38, 6, 24
-"""Pixels: of a column or row of Grafana's grid, between panels, and of a panel's title."""
+"""Pixels: a column or row of Grafana's grid, the gap between panels, the title of a panel."""
 COLUMNS = (0, 0.22, 0.5, 0.84)
-"""Where those of a table begin, in parts of its width."""
+"""Where the columns of a table begin, as parts of the width of the table."""
 COLORS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830")
 
 
 @dataclass(frozen=True)
 class Series:
-    """The answer to a query: `points` are (seconds, value)."""
+    """One time series of an answer. `points` are pairs of seconds since the start and a value."""
 
     name: str
     labels: Mapping[str, str]
@@ -52,7 +52,7 @@ class Series:
 
 
 def main(file: Path = IMAGES / "dashboard.svg") -> None:
-    """Let pods come and go for a while, and draw what Prometheus knows of the plugin."""
+    """Run a node, a plugin and a Prometheus, admit and release pods, and draw the dashboard."""
     need("prometheus")
     with tempfile.TemporaryDirectory(prefix="kd-pictures-", dir="/tmp") as made, ExitStack() as end:
         directory, page, server = Path(made), _free_address(), _free_address()
@@ -88,7 +88,7 @@ def main(file: Path = IMAGES / "dashboard.svg") -> None:
 
 
 def _use(directory: Path, seconds: float, first: int = 0) -> float:
-    """Let pods with one or two devices come, and the oldest go; return when this began."""
+    """Admit pods with one or two devices, and release old pods; return the time of the start."""
     at = ("--socket-dir", "plugins")
     run(directory, "wait", "example.com/gpu", "--timeout", "1m", "--allocatable", "8", *at)
     began, pods = time.time(), list[str]()
@@ -114,7 +114,7 @@ def _free_address() -> str:
 
 
 def _ask(server: str, target: Mapping[str, Any], start: float, end: float) -> list[Series]:
-    """Return the answer to the query of a panel, second by second."""
+    """Return the answer to the query of a panel, with one point per second."""
     query = target["expr"].replace("$node", ".*").replace("$resource", ".*")
     query = query.replace("$__rate_interval", "20s")
     asked = {"query": query, "start": start, "end": end, "step": 1}
@@ -132,7 +132,7 @@ def _ask(server: str, target: Mapping[str, Any], start: float, end: float) -> li
 
 
 def drawn(answers: Mapping[int, Sequence[Series]]) -> str:
-    """Return the picture of the dashboard; `answers` are the series of each panel's number."""
+    """Return the picture (SVG) of the dashboard; `answers` has the series of each panel by ID."""
     panels = dashboard()["panels"]
     width = 24 * UNIT + GAP
     height = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in panels) * UNIT + GAP

@@ -1,7 +1,8 @@
-"""What the site has of files outside of docs: README and two pages as pages, links to the others.
+"""Hooks of mkdocs: add pages that are outside of docs, and correct links to other files.
 
-PROJECT_URL and PROJECT_REF say where the repository is, as for the package; without PROJECT_URL a
-link to a file that is no page is only its words.
+README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md become pages of the site. Links to other
+files outside of docs lead to the repository at PROJECT_URL and PROJECT_REF. Without PROJECT_URL the
+text of such a link stays without a link.
 """
 
 import os
@@ -20,13 +21,13 @@ STYLE = """\
 .rst-content td, .rst-content th { white-space: normal !important; }
 .rst-content img { max-width: 100%; }
 """
-"""A table that is wider than a small screen scrolls by itself: the theme cuts it."""
+"""Lets a table scroll that is wider than the screen; the theme would cut it off."""
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_config(config: Any) -> Any:
-    """Name headings as GitHub does, where the links were written for."""
+    """Give headings the anchors that GitHub gives them, because links in the pages use these."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = _slug
     return config
 
@@ -36,7 +37,7 @@ def _slug(heading: str, separator: str) -> str:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that lie beside docs."""
+    """Add the pages that are outside of docs."""
     for name, page in PAGES.items():
         text = _with_links((ROOT / name).read_text("utf-8"), "", page)
         files.append(File.generated(config, page, content=text))
@@ -45,7 +46,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let the links of a page of docs lead to where the site or the repository has the file."""
+    """Let the links of a page lead to a page of the site, or to a file of the repository."""
     name = page.file.src_uri
     if name in PAGES.values():
         return markdown
@@ -53,7 +54,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _with_links(text: str, directory: str, page: str) -> str:
-    """Return `text`, whose links start in `directory` of the repository, for `page` of the site."""
+    """Return `text` with links for `page` of the site.
+
+    The links of `text` are relative to `directory` of the repository.
+    """
 
     def link(found: re.Match[str]) -> str:
         words, target, anchor = found.groups()
@@ -66,5 +70,5 @@ def _with_links(text: str, directory: str, page: str) -> str:
             return words
         return f"[{words}]({url}/blob/{os.environ.get('PROJECT_REF', 'main')}/{path}{anchor or ''})"
 
-    parts = _FENCE.split(text)  # code is left as it is
+    parts = _FENCE.split(text)  # links in fenced code stay unchanged
     return "".join(part if i % 2 else _LINK.sub(link, part) for i, part in enumerate(parts))

@@ -1,4 +1,4 @@
-"""Makes the pictures of terminals in docs/images from what the commands print: `make pictures`."""
+"""Draws the pictures of terminals in docs/images from the output of commands: `make pictures`."""
 
 import html
 import os
@@ -29,11 +29,11 @@ COLORS = {
     "warn": "#d29922",
 }
 WIDTH, HEIGHT, MARGIN = 8.4, 19, 14
-"""Of a character in a font of 14 pixels, and around the text."""
+"""Pixels: width and height of a character in a font of 14 pixels, and the margin of the text."""
 
 
 def main(directory: Path = IMAGES) -> None:
-    """Write every picture."""
+    """Write all pictures of terminals."""
     for name, text in pictures().items():
         (directory / name).write_text(text, encoding="utf-8")
 
@@ -49,7 +49,7 @@ def pictures() -> dict[str, str]:
 
 
 def devices(directory: Path) -> str:
-    """Return what `devices` prints on a node where a pod has two of four GPUs."""
+    """Return the output of `devices` on a node on which a pod holds two of four GPUs."""
     (directory / "gpus.yaml").write_text(CONFIG)
     sockets = ("--socket-dir", "plugins")
     plugin = ("simulate", "--config", "gpus.yaml", "--node-name", "n1", *sockets)
@@ -65,21 +65,21 @@ def devices(directory: Path) -> str:
 
 
 def check(directory: Path) -> str:
-    """Return what `check` prints of the simulator for a few checks."""
+    """Return the output of a few checks of the simulator."""
     plugin = (PROGRAM, "simulate", "--socket-dir", "{socket_dir}")
     text = run(directory, "check", "--only", *CHECKS, "--", *plugin)
     return re.sub("^.*simulate.*\n", "", text, flags=re.MULTILINE)
 
 
 def need(program: str) -> None:
-    """End with a message if a program is missing whose Debian package has its name."""
+    """End with a message if `program` is missing. Its Debian package must have the same name."""
     if shutil.which(program) is None:
         raise SystemExit(f"{program} is missing: apt-get install {program}")
 
 
 @contextmanager
 def running(directory: Path, *words: str) -> Iterator[None]:
-    """Let a command run meanwhile."""
+    """Run a command of kubedevices until the end of the context."""
     (directory / "plugins").mkdir(exist_ok=True)
     log = (directory / f"{words[0]}.log").open("w")
     with log, subprocess.Popen([PROGRAM, *words], cwd=directory, stdout=log, stderr=log) as process:
@@ -90,7 +90,7 @@ def running(directory: Path, *words: str) -> Iterator[None]:
 
 
 def run(directory: Path, *words: str) -> str:
-    """Return what a command prints; the first one waits for the node."""
+    """Run a command of kubedevices; return its output."""
     done = subprocess.run(
         [PROGRAM, *words],
         cwd=directory,
@@ -106,7 +106,7 @@ def run(directory: Path, *words: str) -> str:
 
 
 def terminal(command: str, text: str) -> str:
-    """Return a picture of a terminal: its text stays text, which a search finds."""
+    """Return a picture (SVG) of a terminal. Its text is real text, so a search finds it."""
     lines = [f"$ {command}", *text.rstrip().splitlines()]
     width = int(max(map(len, lines)) * WIDTH) + 2 * MARGIN
     height = len(lines) * HEIGHT + 2 * MARGIN

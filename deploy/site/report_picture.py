@@ -1,4 +1,4 @@
-"""Makes docs/images/report.png: the HTML report of `check` in Chromium, by `make pictures`."""
+"""Creates docs/images/report.png, the HTML report of `check` in Chromium: `make pictures`."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ CHECKS = ("list.order", "allocate.repeatable", "preferred.answers", "life.stop-c
 
 
 def main(file: Path = IMAGES / "report.png") -> None:
-    """Check a plugin with two mistakes, and take a picture of the page that tells them."""
+    """Check a plugin with two mistakes, and take a screenshot of the report."""
     need("chromium")
     with tempfile.TemporaryDirectory(prefix="kd-pictures-", dir="/tmp") as made:
         directory = Path(made)
@@ -33,7 +33,7 @@ def main(file: Path = IMAGES / "report.png") -> None:
 
 
 def _run(directory: Path, *words: str, exit_code: int = 0) -> None:
-    """Run a command that has to end with `exit_code`."""
+    """Run a command that must end with `exit_code`."""
     path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         words,

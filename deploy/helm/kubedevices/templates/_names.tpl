@@ -1,4 +1,4 @@
-{{/* The name of all objects: that of the release, with ours in it. */}}
+{{/* The name of all objects: the name of the release, with "kubedevices" in it. */}}
 {{- define "kubedevices.name" -}}
 {{- if .Values.nameOverride -}}
 {{- .Values.nameOverride -}}
@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Values that the schema cannot judge. */}}
+{{/* Checks of values that the schema cannot express. */}}
 {{- define "kubedevices.check" -}}
 {{- $v := .v }}
 {{- $name := .name }}
@@ -55,7 +55,7 @@
 {{- end }}
 {{- end }}
 
-{{/* A pod must not see what opens the host or the cluster. */}}
+{{/* Refuses to mount directories with secrets or sockets of the host or the cluster. */}}
 {{- define "kubedevices.checkDirectories" -}}
 {{- $v := .v }}
 {{- $secret := .root.Files.Get "files/secret-directories.txt" | trim }}
@@ -84,11 +84,12 @@
 {{- end }}
 {{- end }}
 
-{{/* Whether devices may be in DRA, or in a device plugin, now or later; not empty means yes. */}}
+{{/* Whether devices may be in DRA, now or after a change of the mode; not empty means yes. */}}
 {{- define "kubedevices.hasDra" -}}
 {{- if or (ne .v.mode "device-plugin") .v.modeFile }}yes{{ end }}
 {{- end }}
 
+{{/* Whether devices may be in the device plugin API, now or after a change of the mode. */}}
 {{- define "kubedevices.hasPlugin" -}}
 {{- if or (ne .v.mode "dra") .v.modeFile }}yes{{ end }}
 {{- end }}
@@ -103,7 +104,7 @@
 {{- .v.image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with .v.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
-{{/* The labels that choose the pods of this plugin, and of no other. */}}
+{{/* The labels that select only the pods of this plugin. */}}
 {{- define "kubedevices.selector" -}}
 app.kubernetes.io/name: kubedevices
 app.kubernetes.io/instance: {{ .name }}
@@ -129,7 +130,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The same with another name and further labels: a list of the plugin, name and labels. */}}
+{{/* The metadata with another name and more labels; the argument is a list of context, name, labels. */}}
 {{- define "kubedevices.metadataWith" -}}
 {{- $about := include "kubedevices.metadata" (index . 0) | fromYaml }}
 {{- $_ := set $about "name" (index . 1) }}
@@ -137,7 +138,7 @@ annotations:
 {{- toYaml $about }}
 {{- end }}
 
-{{/* The metadata of an object that lies in no namespace. */}}
+{{/* The metadata of an object without a namespace. */}}
 {{- define "kubedevices.clusterMetadata" -}}
 name: {{ .root.Release.Namespace }}.{{ .name }}
 labels:
@@ -149,11 +150,12 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* What is in the ConfigMap, as YAML; nothing where there is none. */}}
+{{/* The text of the configuration; empty if the plugin has no configuration. */}}
 {{- define "kubedevices.configText" -}}
 {{- if .v.config }}{{ .v.config }}{{ else if eq .v.plugin "expose" }}{{ .root.Files.Get "files/example.yaml" }}{{ end }}
 {{- end }}
 
+{{/* The data of the ConfigMap, as YAML; empty if no ConfigMap is needed. */}}
 {{- define "kubedevices.mapData" -}}
 {{- $data := dict }}
 {{- with include "kubedevices.configText" . }}{{ $_ := set $data "config.yaml" . }}{{ end }}
@@ -161,6 +163,7 @@ annotations:
 {{- with $data }}{{ toYaml . }}{{ end }}
 {{- end }}
 
+{{/* The name of the ConfigMap. With versionedConfig it ends with a hash of the data. */}}
 {{- define "kubedevices.mapName" -}}
 {{- $text := "" }}
 {{- with include "kubedevices.configText" . }}{{ $text = printf "config.yaml\x00%s\x00" . }}{{ end }}

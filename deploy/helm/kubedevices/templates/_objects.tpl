@@ -121,7 +121,7 @@ spec:
     matchLabels:
       {{- include "kubedevices.selector" . | nindent 6 }}
   policyTypes: [Ingress]
-  {{- /* A rule without peers would allow everybody, no rule allows nobody. */}}
+  {{- /* A rule without `from` would allow all pods, so without `from` there is no rule. */}}
   {{- with .v.networkPolicy.from }}
   ingress:
   - from: {{ toJson . }}

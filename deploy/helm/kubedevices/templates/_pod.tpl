@@ -1,4 +1,4 @@
-{{/* What an admin gives is written as JSON: toYaml would make 1e+06 of 1000000. */}}
+{{/* Values of the admin are written as JSON, because toYaml would write 1000000 as 1e+06. */}}
 {{- define "kubedevices.podSpec" -}}
 {{- $v := .v }}
 {{- $volumes := include "kubedevices.volumes" . | fromJsonArray }}
@@ -95,7 +95,7 @@ volumes:
 {{- end }}
 {{- end }}
 
-{{/* The admin's affinity, with our conditions in each of its alternatives. */}}
+{{/* The affinity of the admin; each term of the node affinity also gets our conditions. */}}
 {{- define "kubedevices.affinity" -}}
 {{- $v := .v }}
 {{- $conditions := list }}
@@ -111,7 +111,7 @@ volumes:
 {{- $given := get (get $ofNodes $required | default dict) "nodeSelectorTerms" | default list }}
 {{- $full := list }}
 {{- range $given }}{{ if or .matchExpressions .matchFields }}{{ $full = append $full . }}{{ end }}{{ end }}
-{{- /* An empty term means no node to Kubernetes, so it must not become one of ours. */}}
+{{- /* In Kubernetes an empty term matches no node, so an empty term must not get our conditions. */}}
 {{- if and $conditions (or $full (not $given)) }}
 {{- $terms := list }}
 {{- range $full | default (list dict) }}
@@ -123,7 +123,7 @@ volumes:
 {{- with $affinity }}{{ toJson . }}{{ end }}
 {{- end }}
 
-{{/* The arguments of the container, as a list in JSON. */}}
+{{/* The arguments of the container, as a JSON list. */}}
 {{- define "kubedevices.arguments" -}}
 {{- $v := .v }}
 {{- $found := list $v.plugin }}
@@ -161,7 +161,7 @@ volumes:
 {{- concat $found $v.extraArguments | toJson }}
 {{- end }}
 
-{{/* The directories of the host that the container sees, as a list in JSON. */}}
+{{/* The directories of the host that the container mounts, as a JSON list. */}}
 {{- define "kubedevices.volumes" -}}
 {{- $v := .v }}
 {{- $found := list }}
