@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import measure
+from kubedevices.conformance.busy_machine import raised_priority
 from kubedevices.conformance.checks import ALL, find
 from kubedevices.conformance.kubelets import Kubelets
-from kubedevices.conformance.priority import before_others
 from kubedevices.conformance.runner import CheckResult, run_checks
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import CheckTiming
@@ -77,7 +77,7 @@ async def verdicts_of(name: str, *, quick: bool) -> tuple[Verdicts, float]:
     with widgets() as directory:
         checks = [find("registration.version")] if quick else ALL
         plugin = plugins(directory)[name]
-        with before_others():  # the command `check` does the same
+        with raised_priority():  # the command `check` does the same
             results = await run_checks(plugin, checks, CheckTiming(), kubelets=KUBELETS)
     return {(each.check.id, each.resource): each for each in results}, time.monotonic() - began
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import kubedevices as kd
-from kubedevices.bench import Bench, facade
+from kubedevices.bench import Bench
+from kubedevices.bench import bench as bench_module
 from kubedevices.device import ReportedDevice
 from kubedevices.errors import (
     AdmissionRejected,
@@ -304,7 +305,7 @@ def test_a_program_that_cannot_have_the_kubelets_paths_is_not_started(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the reason, and what helps."""
-    monkeypatch.setattr(facade, "CDI_DIR", "/etc/passwd/cdi")
+    monkeypatch.setattr(bench_module, "GENERATED_DIRECTORY", "/etc/passwd/cdi")
     with pytest.raises(NoPrivateView, match=r"/etc/passwd|unshare"):
         bench.attach("true", kubelet_paths=True)
 
@@ -490,7 +491,7 @@ def test_a_bench_that_cannot_start_leaves_nothing(
     root = tmp_path / "root"
     root.mkdir()
     (root / "plugins").touch()
-    monkeypatch.setattr(facade, "_short_directory", lambda: root)
+    monkeypatch.setattr(bench_module, "_short_directory", lambda: root)
     with pytest.raises(KubedevicesError, match="is not a directory"):
         Bench()
     assert not root.exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubedevices.cli import main
-from kubedevices.conformance import view
+from kubedevices.conformance import directories
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.processes import Supervisor, SupervisorRefused
 from tests.cli.commands import run
@@ -62,7 +62,7 @@ def test_a_failure_exits_1_and_is_explained() -> None:
         done = run("check", *QUICK, "--only", "list", *mutant(devices, "double-id"))
     assert done.returncode == 1
     assert done.stderr.startswith("fail  list.id-unique  more than once: 'w0::0'")
-    assert "mend        Make IDs of what tells the devices apart" in done.stdout
+    assert "mend        Use something unique as the ID" in done.stdout
     assert "1 failed" in done.stdout.splitlines()[-1]
 
 
@@ -163,9 +163,9 @@ def test_in_place_needs_no_mount_and_leaves_nothing(
     for name, kind in (
         ("DEVICE_PLUGIN_DIR", "plugins"),
         ("PLUGIN_REGISTRY_DIR", "registry"),
-        ("CDI_DIR", "cdi"),
+        ("GENERATED_DIRECTORY", "cdi"),
     ):
-        monkeypatch.setattr(view, name, fixed[kind])
+        monkeypatch.setattr(directories, name, fixed[kind])
     with widgets() as devices:
         command = [sys.executable, str(GOOD_PLUGIN), "--device-dir", str(devices)]
         command += ["--socket-dir", str(fixed["plugins"]), "--cdi-dir", str(fixed["cdi"])]
@@ -182,7 +182,7 @@ def test_in_place_refuses_a_directory_in_use(
 ) -> None:
     """A machine with a kubelet is no place for it, and what is there stays."""
     (short_dir / "kubelet.sock").touch()
-    monkeypatch.setattr(view, "DEVICE_PLUGIN_DIR", short_dir)
+    monkeypatch.setattr(directories, "DEVICE_PLUGIN_DIR", short_dir)
     assert main(["check", "--in-place", "--", "true"]) == 3
     assert f"cannot use {short_dir}: it has files: kubelet.sock" in capsys.readouterr().err
     assert (short_dir / "kubelet.sock").exists()
@@ -240,7 +240,7 @@ def test_one_check_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """`--explain` prints all there is to say about a check."""
     assert main(["check", "--explain", "life.stream-cancelled"]) == 0
     text = capsys.readouterr().out
-    for words in ("(fail)", "rule", "on a node", "#135437", "mend", "all that were tried"):
+    for words in ("(fail)", "rule", "on a node", "#135437", "mend", "all plugins that were tried"):
         assert words in text
 
 

@@ -12,9 +12,8 @@ from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.kubelets import Kubelets
 from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.target import Target
+from kubedevices.conformance.target import Target, Trigger
 from kubedevices.conformance.timing import CheckTiming
-from kubedevices.conformance.trigger import Trigger
 
 HERE = Path(__file__).parent
 GOOD_PLUGIN = HERE / "good_plugin.py"

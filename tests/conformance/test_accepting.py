@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status, Verdict
 from kubedevices.conformance.checks import find
 from kubedevices.conformance.report.accepting import FindingsFile
 from kubedevices.conformance.report.expected import load_expected
+from kubedevices.conformance.results import CheckResult
 from kubedevices.errors import CannotAsk, ConfigError
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.runner import CheckResult, run_checks
+from kubedevices.conformance.shared_state import DeviceChanges
+from kubedevices.conformance.target import NUMBER_VARIABLE, Trigger
 from kubedevices.conformance.timing import CheckTiming
-from kubedevices.conformance.trigger import NUMBER_VARIABLE, Changes, Trigger
 from tests.conformance.good_plugin import GoodPlugin
 from tests.conformance.rig import FAST, HERE, MUTANT, hot_plug, target, widgets
 from tests.conformance.unusual_plugin import LooksRarely, RemembersDevices, SecondNeverChanges
@@ -46,7 +47,7 @@ def test_a_trigger_may_name_its_resource() -> None:
 
 def test_every_run_of_a_trigger_has_a_number() -> None:
     """`{n}` and the variable count from 1; a trigger that may be a switch runs evenly."""
-    changes = Changes(Trigger("touch w{n}"))
+    changes = DeviceChanges(Trigger("touch w{n}"))
     one, two = changes.next(), changes.next()
     assert one.argv()[-1] == "touch w1"
     assert two.environment()[NUMBER_VARIABLE] == "2"
@@ -59,7 +60,7 @@ def test_every_run_of_a_trigger_has_a_number() -> None:
 
 def test_an_undo_follows_every_run() -> None:
     """It gets the numbers of what it undoes, the last first."""
-    changes = Changes(Trigger("touch w{n}", undo="rm w{n}"))
+    changes = DeviceChanges(Trigger("touch w{n}", undo="rm w{n}"))
     for _ in range(3):
         changes.next()
     assert [call.argv()[-1] for call in changes.undoing()] == ["rm w3", "rm w2", "rm w1"]
@@ -82,7 +83,7 @@ async def test_a_trigger_without_effect_is_no_fault() -> None:
     results, _ = await changed(LooksRarely, *names, trigger=Trigger("true"))
     assert {each.status.value for each in results} == {"skip"}
     (change,) = [each for each in results if each.check.id == "list.change"]
-    assert "no stream saw a change within" in change.verdict.evidence
+    assert "no stream had a change within" in change.verdict.evidence
     assert "--change-timeout" in change.verdict.evidence
 
 
@@ -109,7 +110,7 @@ async def test_a_change_that_only_new_streams_see_is_lost() -> None:
         checks = [each for each in ALL if each.id == "list.change"]
         (result,) = await run_checks(plugin, checks, FAST)
         assert result.status == "fail"
-        assert "a new stream of example.com/widget shows it" in result.verdict.evidence
+        assert "a new stream of example.com/widget has it" in result.verdict.evidence
 
 
 async def test_the_devices_are_left_as_they_were(tmp_path: Path) -> None:
@@ -133,4 +134,4 @@ async def test_replicas_that_were_never_unhealthy_prove_nothing() -> None:
         checks = [each for each in ALL if each.id == "list.replicas"]
         (result,) = await run_checks(plugin, checks, FAST)
         assert result.status == "skip"
-        assert "was ever unhealthy" in result.verdict.evidence
+        assert "was unhealthy" in result.verdict.evidence

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kubedevices.conformance import lost_time
+from kubedevices.conformance import busy_machine
 from kubedevices.conformance.checks import ALL
 from tests.conformance.mutants.registry import Mutation, all_mutations
 from tests.conformance.rig import MUTANT, check, found
@@ -28,7 +28,7 @@ async def test_a_mutant_fails_what_it_breaks(monkeypatch: pytest.MonkeyPatch) ->
     alone: a mutant that really differs does so each time.
     """
     # By the clock: mutants have timers of seconds, and share this process with many others.
-    monkeypatch.setattr(lost_time, "MOST", 1)
+    monkeypatch.setattr(busy_machine, "LONGEST_STRETCH", 1)
     differ = await try_all(MUTATIONS, AT_ONCE)
     for few in AGAIN:
         differ = await try_all(differ, few)

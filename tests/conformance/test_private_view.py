@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from kubedevices.conformance.directories import PathMap
+from kubedevices.conformance.harness_setup import open_harness
 from kubedevices.conformance.processes import Supervisor, SupervisorRefused
-from kubedevices.conformance.stage import open_stage
 from kubedevices.conformance.target import Target
-from kubedevices.conformance.view import View
 from kubedevices.errors import NoPrivateView
 from kubedevices.probe.mounts import Bind, directory_without_mounts
 from tests.conformance.rig import FAST
@@ -117,11 +117,13 @@ def test_paths_of_the_plugin_are_found_outside(short_dir: Path) -> None:
     """The last bind that covers a path says where it is for us; symbolic links count."""
     (short_dir / "real").mkdir()
     (short_dir / "link").symlink_to("real")
-    view = View([Bind("/a", "/dev"), Bind("/b", "/dev/net"), Bind("/c", str(short_dir / "link"))])
-    assert view.outside("/dev/null") == Path("/a/null")
-    assert view.outside("/dev/net/tun") == Path("/b/tun")
-    assert view.outside("/device") == Path("/device")
-    assert view.outside(f"{short_dir}/real/x") == Path("/c/x")
+    paths = PathMap(
+        [Bind("/a", "/dev"), Bind("/b", "/dev/net"), Bind("/c", str(short_dir / "link"))]
+    )
+    assert paths.outside("/dev/null") == Path("/a/null")
+    assert paths.outside("/dev/net/tun") == Path("/b/tun")
+    assert paths.outside("/device") == Path("/device")
+    assert paths.outside(f"{short_dir}/real/x") == Path("/c/x")
 
 
 async def test_a_plugin_that_was_told_needs_no_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +133,10 @@ async def test_a_plugin_that_was_told_needs_no_mounts(monkeypatch: pytest.Monkey
         raise SupervisorRefused("Operation not permitted: unshare")
 
     monkeypatch.setattr(Supervisor, "enter_private_view", refused)
-    async with open_stage(Target(("true", "{socket_dir}")), FAST) as stage:
-        assert stage.place.sockets.is_dir()
-        assert stage.view == View([])
-    assert not stage.place.root.exists()
+    async with open_harness(Target(("true", "{socket_dir}")), FAST) as harness:
+        assert harness.directories.sockets.is_dir()
+        assert harness.path_map == PathMap([])
+    assert not harness.directories.root.exists()
     with pytest.raises(NoPrivateView, match="Operation not permitted"):
-        async with open_stage(Target(("true",)), FAST):
+        async with open_harness(Target(("true",)), FAST):
             pass

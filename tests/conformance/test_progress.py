@@ -5,10 +5,10 @@ import io
 
 import pytest
 
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status, Verdict
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.report.progress import ProgressLine
+from kubedevices.conformance.results import CheckResult
 from tests.waiting import until
 
 

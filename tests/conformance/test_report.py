@@ -10,9 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from markdown_it import MarkdownIt
 
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Phase, PluginCheck, Severity, Status, Verdict
-from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.expected import Expected, load_expected
 from kubedevices.conformance.report.junit import as_junit
@@ -20,10 +18,12 @@ from kubedevices.conformance.report.markdown import as_markdown
 from kubedevices.conformance.report.page import as_page
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import print_report, report_lines
+from kubedevices.conformance.results import CheckResult
+from kubedevices.conformance.shared_state import Log
 from kubedevices.errors import ConfigError
 
 
-async def nothing(stage: object) -> str:
+async def nothing(harness: object) -> str:
     return ""
 
 

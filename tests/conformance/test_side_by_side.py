@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from kubedevices.conformance.board import CheckResult, ResultCollector
 from kubedevices.conformance.check import PluginCheck, Status, Verdict
-from kubedevices.conformance.checks import ALL, DIES, find
-from kubedevices.conformance.notes import Notes
-from kubedevices.conformance.runner import in_order, run_checks, unreported_deaths
-from kubedevices.conformance.target import Target
-from kubedevices.conformance.trigger import Changes, Trigger
+from kubedevices.conformance.checks import ALL, DIES_CHECK, find
+from kubedevices.conformance.results import CheckResult, ResultCollector
+from kubedevices.conformance.runner import in_order, run_checks, unreported_ends
+from kubedevices.conformance.shared_state import DeviceChanges, SharedState
+from kubedevices.conformance.target import Target, Trigger
 from tests.conformance.mutants.registry import all_mutations
 from tests.conformance.rig import FAST, GOOD_PLUGIN, MUTANT, check, found, target, widgets
 
@@ -73,7 +72,7 @@ async def test_an_unexpected_end_is_reported_once_by_life_dies() -> None:
         "list.stays-open": "skip",
         "life.dies": "fail",
     }
-    (dies,) = [each for each in results if each.check is DIES]
+    (dies,) = [each for each in results if each.check is DIES_CHECK]
     assert "exit code 2" in dies.verdict.evidence
     assert dies.verdict.story == "panic: out of widgets"
 
@@ -84,23 +83,23 @@ def result(one: PluginCheck, status: Status) -> CheckResult:
 
 def test_an_end_while_devices_changed_is_the_matter_of_the_checks_of_changes() -> None:
     """Each is told once; what a change did to another copy only if no check of changes fails."""
-    notes, plugin, other = Notes(Changes(Trigger("true"))), object(), object()
+    shared, plugin, other = SharedState(DeviceChanges(Trigger("true"))), object(), object()
     for process in (plugin, plugin, other):
-        notes.died(process, "it ended", "panic")
-    notes.blame_change(plugin)
+        shared.record_end(process, "it ended", "panic")
+    shared.mark_during_change(plugin)
     whens = ["it ended, while the devices changed", "it ended"]
     lost = find("life.lost-updates")
     passes, fails = result(lost, Status.PASS), result(lost, Status.FAIL)
-    assert [each.when for each in unreported_deaths(notes, [passes])] == whens
-    assert [each.when for each in unreported_deaths(notes, [passes, fails])] == whens[1:]
+    assert [each.when for each in unreported_ends(shared, [passes])] == whens
+    assert [each.when for each in unreported_ends(shared, [passes, fails])] == whens[1:]
 
 
 def test_the_end_that_is_easiest_to_repeat_is_told() -> None:
     """One after a single restart comes before one after many, whichever was seen first."""
-    notes = Notes(Changes(Trigger("true")))
-    notes.died(object(), "after 7 restarts", "panic")
-    notes.died(object(), "after a restart", "panic", first=True)
-    assert unreported_deaths(notes, [])[0].when == "after a restart"
+    shared = SharedState(DeviceChanges(Trigger("true")))
+    shared.record_end(object(), "after 7 restarts", "panic")
+    shared.record_end(object(), "after a restart", "panic", first=True)
+    assert unreported_ends(shared, [])[0].when == "after a restart"
 
 
 def test_a_result_waits_for_those_it_needs() -> None:
@@ -112,12 +111,12 @@ def test_a_result_waits_for_those_it_needs() -> None:
         assert isinstance(results, list)
         said.extend((one.id, each.status.value) for each in results)
 
-    board = ResultCollector([first, second], tell)
-    board.end(second, [result(second, Status.FAIL)])
+    collector = ResultCollector([first, second], tell)
+    collector.end(second, [result(second, Status.FAIL)])
     assert said == []
-    board.end(first, [result(first, Status.FAIL)])
+    collector.end(first, [result(first, Status.FAIL)])
     assert said == [(first.id, "fail"), (second.id, "skip")]
-    assert [each.status.value for each in board.finish()] == ["fail", "skip"]
+    assert [each.status.value for each in collector.finish()] == ["fail", "skip"]
 
 
 async def test_changes_wait_for_no_plugin_that_does_not_come_back() -> None:

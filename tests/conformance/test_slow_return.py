@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kubedevices.conformance.checks import find
-from kubedevices.conformance.notes import Notes
 from kubedevices.conformance.runner import seconds_apart
+from kubedevices.conformance.shared_state import DeviceChanges, SharedState
+from kubedevices.conformance.target import NO_TRIGGER
 from kubedevices.conformance.timing import CheckTiming
-from kubedevices.conformance.trigger import NO_TRIGGER, Changes
 from kubedevices.probe.kubelet import Probe
 from tests.conformance.rig import FAST, HERE, MUTANT, check
 from tests.conformance.unusual_plugin import LateOnce
@@ -90,7 +90,9 @@ def test_a_start_that_sleeps_delays_no_other_copy() -> None:
     """Copies start one after another as far as each needs a processor, and no further."""
 
     def apart(start: float, work: float) -> float:
-        return seconds_apart(Notes(Changes(NO_TRIGGER), usual_start=start, work_of_start=work))
+        return seconds_apart(
+            SharedState(DeviceChanges(NO_TRIGGER), usual_start=start, work_of_start=work)
+        )
 
     assert apart(10, 0) == apart(1, 0) > apart(0.1, 0)
     assert apart(10, 0.2) == apart(0.2, 0.4) > apart(10, 0.1)

@@ -127,7 +127,7 @@ def test_descendants_are_found_on_every_kernel(monkeypatch: pytest.MonkeyPatch) 
         assert shell.stdout
         shell.stdout.readline()
         told = descendants(shell.pid)
-        monkeypatch.setattr(supervisor, "_TELLS_CHILDREN", Path("/nowhere"))
+        monkeypatch.setattr(supervisor, "_HAS_CHILDREN", Path("/nowhere"))
         searched = descendants(shell.pid)
         for pid in told:
             os.kill(pid, signal.SIGKILL)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from kubedevices.allocation import RegisterRequest
-from kubedevices.conformance.board import PLUGIN
 from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.harness import Harness
+from kubedevices.conformance.harness_setup import open_harness
 from kubedevices.conformance.report.document import as_document
 from kubedevices.conformance.report.junit import as_junit
 from kubedevices.conformance.report.summary import Run
+from kubedevices.conformance.results import PLUGIN
 from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.stage import Stage, open_stage
 from kubedevices.conformance.target import Target
 from kubedevices.probe.arrival import Arrival
 from tests.conformance.good_plugin import GoodPlugin
@@ -150,13 +151,13 @@ async def test_a_late_resource_is_checked_at_the_end() -> None:
 async def test_resources_are_watched_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who dies of a lost stream some time later is waited for once, not once for each resource."""
     pauses: list[float] = []
-    pause = Stage.pause
+    pause = Harness.pause
 
-    async def counting(stage: Stage, seconds: float) -> None:
+    async def counting(harness: Harness, seconds: float) -> None:
         pauses.append(seconds)
-        await pause(stage, seconds)
+        await pause(harness, seconds)
 
-    monkeypatch.setattr(Stage, "pause", counting)
+    monkeypatch.setattr(Harness, "pause", counting)
     with widgets() as directory:
         plugin = target(SCRIPT, directory, ("--habit", OneAfterTheOther.__name__))
         checks = [each for each in ALL if each.id == "list.abandoned-stream"]
@@ -174,30 +175,30 @@ async def test_registering_again_and_again_is_no_new_resource() -> None:
 
 async def test_each_resource_has_its_own_calls(short_dir: Path) -> None:
     """What is said of a resource that is missing does not read like retries of one."""
-    async with open_stage(Target(directory=short_dir), FAST) as stage:
-        stage.resources = (GADGET, WIDGET)
+    async with open_harness(Target(directory=short_dir), FAST) as harness:
+        harness.resources = (GADGET, WIDGET)
         request = RegisterRequest("v1beta1", "widget.sock", WIDGET)
-        stage.probe.arrivals += [Arrival(request, at=1), Arrival(request, at=2)]
-        assert stage.why_missing(3) == (
+        harness.probe.arrivals += [Arrival(request, at=1), Arrival(request, at=2)]
+        assert harness.why_missing(3) == (
             "not registered within 3.0 s; it called Register 0 times for example.com/gadget, "
             "2 times for example.com/widget"
         )
-        stage.resources = (WIDGET,)
-        assert stage.why_missing(3, since=2) == (
+        harness.resources = (WIDGET,)
+        assert harness.why_missing(3, since=2) == (
             "not registered within 3.0 s; it called Register 1 time"
         )
 
 
 async def test_what_registers_before_the_kubelet_goes_has_not_come_back(short_dir: Path) -> None:
     """It was let in after a check began, and hung up on with all others a moment later."""
-    async with open_stage(Target(directory=short_dir), FAST) as stage:
-        await stage.probe.start()
-        stage.resources = (RESOURCE,)
+    async with open_harness(Target(directory=short_dir), FAST) as harness:
+        await harness.probe.start()
+        harness.resources = (RESOURCE,)
         since = asyncio.get_running_loop().time()
         async with FakePlugin(short_dir, devices=healthy("a")) as plugin:
             await plugin.register()
-            assert stage.missing(since) == []
-            await stage.probe.restart(wipe="nothing")
-            assert stage.missing(since) == [RESOURCE]
+            assert harness.missing(since) == []
+            await harness.probe.restart(wipe="nothing")
+            assert harness.missing(since) == [RESOURCE]
             await plugin.register()
-            assert stage.missing(since) == []
+            assert harness.missing(since) == []

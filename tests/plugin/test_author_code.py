@@ -152,7 +152,7 @@ def test_a_test_shows_its_own_lines(tmp_path: Path) -> None:
     printed = ended.stdout
     assert "must be absolute (widgets.py:12)" in printed
     assert ">       bench.wait_for(" in printed
-    for ours in ("facade.py", "loop_thread.py", "scanner.py", "hook_threads.py", "futures"):
+    for ours in ("bench.py", "loop_thread.py", "scanner.py", "hook_threads.py", "futures"):
         assert ours not in printed
 
 

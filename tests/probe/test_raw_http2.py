@@ -87,7 +87,7 @@ async def test_half_a_frame_is_no_call(socket: Path) -> None:
     """What is left out is never sent, and so never answered."""
     connection = await RawConnection.open(socket)
     answer = connection.call(ECHO, b"hello", leave_out=3)
-    await connection.met.wait()
+    await connection.greeted_or_ended.wait()
     await asyncio.sleep(0.05)
     assert answer.grpc_status is None
     await hang_up(connection)

@@ -13,7 +13,7 @@ from socket import socket
 
 import pytest
 
-from kubedevices.conformance import lost_time
+from kubedevices.conformance import busy_machine
 from kubedevices.conformance.checks import ALL
 from kubedevices.conformance.processes import Supervisor
 from kubedevices.conformance.runner import run_checks
@@ -68,7 +68,7 @@ def fork_supervisor() -> Iterator[Callable[[socket], Forked]]:
 def preloaded(fork_supervisor: Callable[[socket], Forked], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the checks fork their supervisors; by the clock, as mutants have timers of seconds."""
     monkeypatch.setattr(Supervisor, "start_supervisor", staticmethod(fork_supervisor))
-    monkeypatch.setattr(lost_time, "MOST", 1)
+    monkeypatch.setattr(busy_machine, "LONGEST_STRETCH", 1)
 
 
 async def statuses(*options: str, tried: Collection[str]) -> dict[str, str]:

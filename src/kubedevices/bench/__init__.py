@@ -13,7 +13,7 @@ faults       the calls of `Bench` that break something
 facade       `Bench`
 """
 
-from kubedevices.bench.facade import Allocated, Bench, Numbers
+from kubedevices.bench.bench import Allocated, Bench, Numbers
 from kubedevices.bench.plugins import ProcessPlugin, RunningPlugin, ScannerPlugin
 
 __all__ = ["Allocated", "Bench", "Numbers", "ProcessPlugin", "RunningPlugin", "ScannerPlugin"]

@@ -12,8 +12,7 @@ from kubedevices.bench.loop_thread import LoopThread
 from kubedevices.errors import UsageError
 
 if TYPE_CHECKING:
-    from kubedevices.bench.dra_node import Claimed, DraNode, Object, Wanted
-    from kubedevices.bench.driver import DriverPlugin
+    from kubedevices.bench.dra_node import Claimed, DraNode, DriverPlugin, Object, Wanted
     from kubedevices.dra.options import DraOptions
     from kubedevices.plugin.scanner import Scanner
 
@@ -48,8 +47,7 @@ class ClaimCalls:
     def _start_driver(
         self, scanner: "Scanner", domain: str, options: "DraOptions | Any"
     ) -> "DriverPlugin":
-        from kubedevices.bench.dra_node import NODE_NAME  # noqa: PLC0415
-        from kubedevices.bench.driver import DriverPlugin  # noqa: PLC0415 - with h11
+        from kubedevices.bench.dra_node import NODE_NAME, DriverPlugin  # noqa: PLC0415
 
         node = self.dra
         options.setdefault("kubelet_dir", node.kubelet_dir)

@@ -12,13 +12,18 @@ from typing import Any, Literal
 from kubedevices.allocation import ContainerOptions
 from kubedevices.api_stub import ApiServer
 from kubedevices.api_stub.scheduler import NotAllocatable, PoolDevice, complete_devices
+from kubedevices.bench.loop_thread import LoopThread
+from kubedevices.bench.plugins import RunnerPlugin
 from kubedevices.cdi import ContainerEdits
 from kubedevices.device import DeviceSpec, Mount
+from kubedevices.dra.driver import DraDriver
+from kubedevices.dra.options import DraOptions
 from kubedevices.dra_kubelet.claim_manager import ClaimManager, DraPod, DraTiming
 from kubedevices.dra_kubelet.connection import CallTiming
 from kubedevices.errors import ApiRefused, DynamicResourcesFailed, NotInTime
 from kubedevices.host.cdi_specs import read_registry
 from kubedevices.node.arrival.plugin_watcher import WatcherTiming
+from kubedevices.plugin.scanner import Scanner
 
 Object = dict[str, Any]
 Wanted = Mapping[str, int | Literal["all"]] | Sequence[Object] | str
@@ -216,6 +221,22 @@ class DraNode:
             device.device: self.kubelet.health(driver, device.device)[0].name.capitalize()
             for driver, device in (info.devices_for() if info else ())
         }
+
+
+class DriverPlugin(RunnerPlugin[DraDriver]):
+    """A scanner served by the bench's own thread; made by `Bench.start` with `mode="dra"`."""
+
+    def __init__(
+        self, thread: LoopThread, scanner: Scanner, domain: str, options: DraOptions
+    ) -> None:
+        async def make() -> DraDriver:
+            return DraDriver(scanner, domain=domain, **options)
+
+        super().__init__(thread, scanner, domain, make())
+
+    def socket_files(self) -> list[Path]:
+        """Return both sockets: the one for calls, and the one by which a kubelet finds it."""
+        return [self.runner.sockets.service, self.runner.sockets.registration]
 
 
 def options_of(edits: ContainerEdits) -> ContainerOptions:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kubedevices.conformance.report.accepting import FindingsFile
     from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
-    from kubedevices.conformance.runner import StageResult
+    from kubedevices.conformance.runner import RunResult
     from kubedevices.conformance.target import Target
     from kubedevices.conformance.timing import CheckTiming
     from kubedevices.probe.mounts import Bind
@@ -126,8 +126,7 @@ def _explain(check: "PluginCheck", output: str) -> int:
 
 
 def _target(args: argparse.Namespace) -> "Target":
-    from kubedevices.conformance.target import Target
-    from kubedevices.conformance.trigger import Trigger
+    from kubedevices.conformance.target import Target, Trigger
 
     words = tuple(args.target)
     binds = tuple(_bind(text) for text in args.bind)
@@ -167,12 +166,13 @@ def _target(args: argparse.Namespace) -> "Target":
 
 
 def _bind(text: str) -> "Bind":
+    from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
     from kubedevices.probe.mounts import Bind
 
     host, colon, inside = text.partition(":")
     if not colon or not host or not inside.startswith("/"):
         raise UsageError(f"--bind {text}: it must read HOST:INSIDE, INSIDE an absolute path")
-    for taken in (DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR, Path("/var/run/cdi")):
+    for taken in (DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR, GENERATED_DIRECTORY):
         if Path(os.path.realpath(inside)).is_relative_to(os.path.realpath(taken)):
             raise UsageError(
                 f"--bind {text}: the check is the kubelet there and wipes it; the plugin gets a "
@@ -205,8 +205,8 @@ def _check(
     timing: "CheckTiming",
     args: argparse.Namespace,
 ) -> "Run | None":
+    from kubedevices.conformance.busy_machine import raised_priority
     from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
-    from kubedevices.conformance.priority import before_others
     from kubedevices.conformance.report.progress import ProgressLine
     from kubedevices.conformance.report.summary import Run
 
@@ -217,7 +217,7 @@ def _check(
         raise UsageError("--quick leaves out every check that is chosen")
     began = time.monotonic()
     # The kubelet that we play must wait neither for a reader nor for a processor.
-    with unblocked_output("stderr"), before_others():
+    with unblocked_output("stderr"), raised_priority():
         progress = ProgressLine(len(chosen))
         try:
             ran = asyncio.run(_run(target, chosen, timing, progress, kubelets))
@@ -260,7 +260,7 @@ async def _run(
     timing: "CheckTiming",
     progress: "ProgressLine",
     kubelets: "Kubelets",
-) -> "StageResult":
+) -> "RunResult":
     """Run the checks; SIGTERM ends them as gently as Ctrl-C."""
     from kubedevices.conformance.runner import run_all
 

@@ -1,26 +1,26 @@
-"""Is this device plugin well behaved? A kubelet's view of any plugin, in any language.
+"""`kubedevices check`: finds the mistakes of any device plugin, in any language.
 
-A run has a stage (the plugin's processes and a probe as its kubelet) on which checks are tried one
-after another; each finds a verdict per resource, and reports show them.
+The check acts as the kubelet. A run opens one or more harnesses. A harness has one copy of the
+plugin and a probe that acts as its kubelet. A check runs on a harness and gives a verdict for each
+resource. Reports show the verdicts.
 
-check            what a check is and how it speaks
+check            what a check is: rule, severity, phase, verdict
 checks           the checks, one file per theme
-plugin           one resource of the plugin, in the words of the checks
-target           what to check
-stage            the plugin under check and the kubelet it meets
-board            what was found so far, and what that says about other checks
-line             checks one after another on one stage, and what a plugin's end means
-runner           which checks side by side, and which one after another
-notes            what the stages of one run tell each other
-last_words       the lines of a crashed program's output that say why
-kubelets         which kubelets a plugin is judged for
-timing           every duration in one value
-lost_time        a plugin's own time: without what the machine took from it
-priority         the check before other programs of a busy machine
-trigger          the command that makes devices change, and what undoes it
-view             directories of a run, and where the plugin sees them
+plugin           one resource of the plugin, with the calls that checks make
+target           what to check, and the trigger that changes devices
+harness          one copy of the plugin and the probe that is its kubelet
+harness_setup    opens a harness and closes it
+shared_state     what all harnesses of a run share
+results          the results so far; a check that needs a failed check is skipped
+check_sequence   runs checks one after another on one harness
+runner           a whole run: which checks at the same time, which one after another
+kubelets         the kubelet versions that a plugin is judged for
+timing           all durations in one value
+busy_machine     a plugin's own time, without the time in which it waited for a processor
+directories      the directories of a run, and their paths as the plugin sees them
 processes        the plugin's processes, as the check sees them
+supervisor       the process that starts plugins, and kills them when the check ends
 process_figures  descriptors, threads and memory of a process
-supervisor       the process that starts plugins and ends them, whatever happens
-report           results as table, JSON, JUnit and HTML
+last_words       the lines in a program's output that say why it crashed
+report           results as table, JSON, JUnit, Markdown and HTML
 """

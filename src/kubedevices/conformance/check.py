@@ -1,7 +1,8 @@
-"""What a check is and how it speaks: for the files in `checks/`, which are made of nothing else.
+"""What a check is: the types that the files in `checks/` use.
 
-A check is a coroutine function. Its docstring is the rule it tests. It returns its evidence when
-the plugin keeps the rule, and raises a `Finding` when not.
+A check is a coroutine function. Its docstring is the rule. It returns its evidence if the plugin
+keeps the rule. If not, it raises a `NotPassed`: `Broken`, `Fragile` or `NotTried`. A check that
+judges each resource for itself returns a dict of verdicts instead.
 """
 
 import enum
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Status(enum.StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     PASS = "pass"
     WARN = "warn"
@@ -22,9 +23,10 @@ class Status(enum.StrEnum):
 
 
 class Severity(enum.StrEnum):
-    """What breaking the rule means, the least first.
+    """What it means to break the rule, from the least to the worst.
 
-    `fail` breaks a node or the API, `warn` is fragile, `note` is what most plugins do.
+    `note`: most plugins do this. `warn`: the plugin is fragile. `fail`: this breaks a node or the
+    API.
     """
 
     NOTE = "note"
@@ -35,11 +37,11 @@ class Severity(enum.StrEnum):
 class Phase(enum.IntEnum):
     """When a check runs, and what it may assume about the plugin.
 
-    ARRIVAL   it called Register; nothing else is sure
-    PEACEFUL  it is registered, and stays so
-    QUIET     the same; looks back on what happened while nothing was asked of the plugin
-    RESTARTS  it is registered; the check is about a kubelet that comes and goes
-    PROCESS   nothing; the check starts and ends processes as it likes
+    ARRIVAL   the plugin called Register; nothing else is certain
+    PEACEFUL  the plugin is registered, and stays registered
+    QUIET     as PEACEFUL; the check judges a time in which nobody called the plugin
+    RESTARTS  the plugin is registered; the check restarts the kubelet
+    PROCESS   nothing; the check starts and ends plugin processes itself
     """
 
     ARRIVAL = 1
@@ -50,7 +52,7 @@ class Phase(enum.IntEnum):
 
 
 class Verdict(NamedTuple):
-    """The outcome for one resource: one line of evidence, and what else there is to tell."""
+    """The outcome for one resource: one line of evidence, and more lines in `story`."""
 
     status: Status
     evidence: str
@@ -58,7 +60,10 @@ class Verdict(NamedTuple):
 
 
 class NotPassed(Exception):
-    """The rule is not kept, or cannot be tried. `evidence` is one line, `story` any number."""
+    """The plugin breaks the rule, or the check cannot try the rule.
+
+    `evidence` is one line; `story` has any number of lines, for example the plugin's output.
+    """
 
     def __init__(self, evidence: str, story: str = "") -> None:
         self.evidence, self.story = evidence, story
@@ -66,38 +71,40 @@ class NotPassed(Exception):
 
 
 class Broken(NotPassed):
-    """The rule is broken, with all that its severity says."""
+    """The plugin breaks the rule: the status is the severity of the check."""
 
 
 class Fragile(NotPassed):
-    """The rule is kept with luck: a warning, whatever the severity."""
+    """The plugin keeps the rule only by luck: the status is a warning, or a note."""
 
 
 class NotTried(NotPassed):
-    """This plugin, or the way it was started, leaves nothing to try."""
+    """The rule cannot be tried on this plugin, or not in the way it was started."""
 
 
 class PluginLost(Exception):
-    """The plugin is not registered and cannot be made to; no further check makes sense."""
+    """The plugin is not registered, and a fresh start does not help; other checks are skipped."""
 
 
 Outcome = str | dict[str, Verdict]
+"""What a check returns: the evidence that the plugin passes, or a verdict for each resource."""
 
 
 @dataclass(frozen=True)
 class PluginCheck:
-    """One rule, everything a report says about it, and how to try it.
+    """One rule, what reports say about it, and the function that tries it.
 
-    needs     IDs of checks without which this one says nothing
-    track     checks of one track share a plugin; tracks run side by side. "" is the main track
-    alone     side by side it has a plugin of its own nevertheless
-    disturbs  it ends streams or connections: whether the plugin survived is looked at after it
-    slow      it waits for long: --quick leaves it out
-    since, until     the first and the last kubelet that does the harm, "" for all
-    suffers   what a node would suffer
-    source    where the rule comes from
-    mend      how to mend a plugin
-    seen      plugins that were seen to break it
+    needs     IDs of checks; if one of them fails, this check is skipped
+    track     checks of one track share a copy of the plugin; tracks run at the same time. "" is
+              the main track
+    alone     the check has its own copy of the plugin, if copies may run at the same time
+    disturbs  the check ends streams or connections; afterwards the runner looks if the plugin lives
+    slow      the check waits for a long time: --quick leaves it out
+    since, until     the first and the last kubelet version that does harm, "" for all
+    suffers   the harm on a node
+    source    the source of the rule
+    mend      how to correct a plugin
+    seen      plugins that broke the rule
     """
 
     id: str
@@ -131,7 +138,7 @@ class Theme:
     name: str
     phase: Phase = Phase.PEACEFUL
     needs: tuple[str, ...] = ()
-    track: str | None = ""  # None: each check is a track of its own
+    track: str | None = ""  # None: each check has its own track
     disturbs: bool = False
     slow: bool = False
     checks: list[PluginCheck] = field(default_factory=list)
@@ -154,7 +161,11 @@ class Theme:
         since: str = "",
         until: str = "",
     ) -> Callable[[Callable[[Any], Awaitable[Outcome]]], Callable[[Any], Awaitable[Outcome]]]:
-        """Make a check of a function that takes a `Plugin` (per resource) or the `Stage`."""
+        """Turn a function into a check.
+
+        A function with the parameter `plugin` runs once per resource and takes a `Plugin`; any
+        other function runs once and takes the `Harness`.
+        """
 
         def add(
             function: Callable[[Any], Awaitable[Outcome]],
@@ -187,11 +198,23 @@ class Theme:
 
 
 def verdict_of(finding: NotPassed, severity: Severity) -> Verdict:
-    """Return what a finding means in a check of this severity."""
+    """Return the verdict for a finding of a check with this severity."""
     if isinstance(finding, NotTried):
         status = Status.SKIP
     elif isinstance(finding, Fragile):
-        status = Status(min(severity, Severity.WARN, key=list(Severity).index))
+        status = Status(milder(severity, Severity.WARN))
     else:
         status = Status(severity)
     return Verdict(status, finding.evidence, finding.story)
+
+
+def milder(one: Severity, other: Severity) -> Severity:
+    """Return the less severe of two severities."""
+    return min(one, other, key=list(Severity).index)
+
+
+def capped(verdict: Verdict, severity: Severity) -> Verdict:
+    """Return `verdict` with a status that is not worse than the severity of its check."""
+    if verdict.status not in (Status.FAIL, Status.WARN):
+        return verdict
+    return verdict._replace(status=Status(milder(Severity(verdict.status), severity)))

@@ -1,13 +1,14 @@
-"""Which kubelets a plugin is judged for: harm counts where somebody runs the kubelet that does it.
+"""The kubelet versions that a plugin is judged for (`--kubelet`), and the severity that follows.
 
-A check says since and until which version kubelets do the harm. What all judged versions do has the
-check's own severity, what some do is a warning, and what none does is not tried.
+A check names the first and the last kubelet version that does the harm. If all judged versions do
+the harm, the check has its own severity. If only some do, the check warns. If none does, the check
+is skipped.
 """
 
 import re
 from typing import NamedTuple
 
-from kubedevices.conformance.check import PluginCheck, Severity
+from kubedevices.conformance.check import PluginCheck, Severity, milder
 from kubedevices.errors import UsageError
 
 Version = tuple[int, int]
@@ -16,7 +17,7 @@ _RANGE = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?(?:-v?(\d+)\.(\d+)(?:\.\d+)?)?")
 
 
 class Kubelets(NamedTuple):
-    """From the oldest to the newest version."""
+    """A range of versions, both ends included."""
 
     first: Version
     last: Version
@@ -27,7 +28,7 @@ class Kubelets(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Kubelets":
-        """Read `1.36` or `1.34-1.36`; raises `UsageError`."""
+        """Parse `1.36` or `1.34-1.36`; raises `UsageError`."""
         match = _RANGE.fullmatch(text)
         if not match:
             raise UsageError(f"--kubelet {text}: it must read like 1.36 or 1.34-1.36")
@@ -38,18 +39,18 @@ class Kubelets(NamedTuple):
         return cls(first, last)
 
     def severity(self, check: PluginCheck) -> Severity | None:
-        """Return how bad it is to break the check's rule on these kubelets, None for no harm."""
+        """Return the severity of the check for these kubelets, None if none of them does harm."""
         since = _version(check.since) if check.since else self.first
         until = _version(check.until) if check.until else self.last
         if since > self.last or until < self.first:
             return None
         if since > self.first or until < self.last:
-            return min(check.severity, Severity.WARN, key=list(Severity).index)
+            return milder(check.severity, Severity.WARN)
         return check.severity
 
     @staticmethod
     def harmful(check: PluginCheck) -> str:
-        """Say which versions do the harm, `""` for all."""
+        """Return the versions that do the harm as text, `""` for all."""
         since = f"since {check.since}" if check.since else ""
         return " ".join(filter(None, [since, f"until {check.until}" if check.until else ""]))
 
@@ -60,4 +61,4 @@ def _version(text: str) -> Version:
 
 
 SUPPORTED = Kubelets((1, 34), (1, 36))
-"""The versions that the Kubernetes project supported when this was written."""
+"""The versions that the Kubernetes project supported when this release was made."""

@@ -1,4 +1,7 @@
-"""Which lines of a crashed program's output say why: Go, Python, Rust, or else its last lines."""
+"""Finds the lines in a program's output that say why it crashed: for Go, Python and Rust.
+
+The output of other programs, or without a crash, is cut to its last lines.
+"""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +19,10 @@ _FOREIGN_PYTHON = ("/site-packages/", "/dist-packages/", "/lib/python3", "<froze
 
 
 def last_words(text: str, lines: int = 3) -> str:
-    """Return the first crash in `text` and the first frame of its own code, or its last lines."""
+    """Return the message of the crash in `text` and the first frame of the program's own code.
+
+    Without a crash, return the last `lines` lines.
+    """
     printed = text.splitlines()
     for number, line in enumerate(printed):
         if _GO.match(line):
@@ -31,7 +37,7 @@ def last_words(text: str, lines: int = 3) -> str:
 
 
 def _without_frames(printed: Sequence[str]) -> list[str]:
-    """Leave out the stack that an error of Go is often logged with: the error is above it."""
+    """Remove the stack that Go programs log below an error."""
     places = [bool(_GO_PLACE.match(line)) for line in printed]
     below = [*places[1:], False]
     return [
@@ -42,7 +48,7 @@ def _without_frames(printed: Sequence[str]) -> list[str]:
 
 
 def is_crash(text: str) -> bool:
-    """Whether a program's output tells of a crash, and not of an end that it decided itself."""
+    """Whether the output shows a crash; without one, the program decided to exit."""
     return any(
         line.startswith(("panic: ", "fatal error: ", _PYTHON)) or _RUST.match(line)
         for line in text.splitlines()
@@ -50,7 +56,7 @@ def is_crash(text: str) -> bool:
 
 
 def _of_go(crash: Sequence[str]) -> list[str]:
-    """Return the message, the signal below it, and the first frame that is not Go's own."""
+    """Return the message, the line with the signal, and the first frame of the program's code."""
     words = [crash[0]]
     if crash[1:] and crash[1].startswith(("[signal ", "\tpanic: ")):
         words.append(crash[1].strip())
@@ -62,13 +68,16 @@ def _of_go(crash: Sequence[str]) -> list[str]:
 
 
 def _is_its_own(function: str) -> bool:
-    """Whether a function is the program's or its modules': packages of Go have no dot in front."""
+    """Whether a function is in the program or in its modules, not in Go or in a log library.
+
+    The first part of a module path has a dot (`example.com/…`); packages of Go have none.
+    """
     first = function.partition("/")[0] if "/" in function else ""
     return function.startswith("main.") or ("." in first and not function.startswith(_LOGGING))
 
 
 def _of_python(crash: Sequence[str]) -> list[str]:
-    """Return the error and the innermost frame that is not a library's."""
+    """Return the error and the innermost frame that is not in a library."""
     frames = [line.strip() for line in crash if _PYTHON_FRAME.match(line)]
     own = [frame for frame in frames if not any(each in frame for each in _FOREIGN_PYTHON)]
     errors = [line for line in crash[1:] if _PYTHON_ERROR.match(line)]

@@ -1,4 +1,4 @@
-"""Open descriptors, threads and memory of a process, and who listens on a socket. Reads /proc."""
+"""Reads from /proc: descriptors, threads and memory of a process. Finds the owner of a socket."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ _STATUS = re.compile(r"^(Threads|VmRSS):\s+(\d+)", re.MULTILINE)
 
 
 class Figures(NamedTuple):
-    """What a process holds at one moment; memory in KiB."""
+    """Open file descriptors, threads and resident memory (KiB) of a process."""
 
     descriptors: int
     threads: int
@@ -20,7 +20,7 @@ class Figures(NamedTuple):
 
 
 def figures_of(pid: int) -> Figures | None:
-    """Return the figures of a process, None where we may not look."""
+    """Return the figures of a process, None if it has ended or if we may not read them."""
     try:
         status = dict(_STATUS.findall(Path(f"/proc/{pid}/status").read_text()))
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  names are not needed
@@ -30,7 +30,7 @@ def figures_of(pid: int) -> Figures | None:
 
 
 def is_there(pid: int) -> bool:
-    """Whether a process has not ended; one that nobody collected yet has."""
+    """Whether a process has not ended. A zombie has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -39,7 +39,7 @@ def is_there(pid: int) -> bool:
 
 
 def listening_process(path: Path) -> int:
-    """Return the process that listens on a Unix socket, 0 when nobody does."""
+    """Return the ID of the process that listens on a Unix socket, 0 if none does."""
     with socket.socket(socket.AF_UNIX) as question, contextlib.suppress(OSError):
         question.setblocking(False)
         question.connect(str(path))

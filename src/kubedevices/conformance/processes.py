@@ -1,6 +1,6 @@
-"""The plugin's processes as the check sees them: a supervisor starts, signals and ends them.
+"""The plugin's processes, as the check sees them: a supervisor starts, signals and kills them.
 
-`stage` uses it. Nothing here starts a process itself except the one supervisor of a run.
+`harness` uses this module. The only process that this module starts itself is the supervisor.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from kubedevices.conformance.busy_machine import until_set
 from kubedevices.conformance.last_words import is_crash, last_words
-from kubedevices.conformance.lost_time import until_set
 from kubedevices.errors import CannotAsk, PluginNotStarted
 from kubedevices.probe.mounts import Bind
 
@@ -25,11 +25,11 @@ _SOURCES = Path(__file__).parents[2]
 
 
 class SupervisorRefused(Exception):
-    """The supervisor could not do what it was asked; the text is the system's."""
+    """The supervisor could not do a request. The text is the error of the operating system."""
 
 
 class Process:
-    """One started command. `exited` is set with its end; `code` is negative for a signal."""
+    """One started command. `exited` is set when it ends; `code` is negative for a signal."""
 
     def __init__(self, supervisor: "Supervisor", number: int, log: Path) -> None:
         self._supervisor = supervisor
@@ -45,20 +45,20 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the process has not ended yet."""
         return self.code is None
 
     async def send_signal(self, number: int) -> None:
-        """Signal the process itself, like a kubelet stopping a container; ended is fine."""
+        """Send a signal to the process, not to its children; do nothing if it has ended."""
         if self.running:
             await self._supervisor.ask("signal", pid=self.pid, signal=int(number))
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for the end; False when it did not come in time."""
+        """Wait for the end, `timeout` seconds by the clock; return whether the process ended."""
         return await until_set(self.exited, timeout)
 
     def set_ended(self, code: int) -> None:
-        """Note the end; for the supervisor's connection."""
+        """Record the end; called when the supervisor reports it."""
         self.code = code
         self.ended_at = asyncio.get_running_loop().time()
         self.exited.set()
@@ -72,31 +72,34 @@ class Process:
         return f"exit code {self.code}"
 
     def output(self) -> str:
-        """Return everything it printed."""
+        """Return all output of the process."""
         try:
             return self._log.read_text(errors="replace")
         except OSError:
             return ""
 
-    def gave_up(self) -> bool:
-        """Whether it ended by its own decision, for a supervisor to start it again."""
+    def exited_without_crash(self) -> bool:
+        """Whether the process exited with an error but did not crash.
+
+        Such a plugin relies on the kubelet, which starts its container again.
+        """
         return self.code is not None and self.code > 0 and not is_crash(self.output())
 
     def last_words(self, lines: int = 3) -> str:
-        """Return why it crashed, by its output, or the last lines of that."""
+        """Return the lines that say why the process crashed, or the last lines of its output."""
         return last_words(self.output(), lines)
 
 
 class Waitable(Protocol):
-    """A process whose end can be waited for."""
+    """A process with a method `wait`."""
 
     def wait(self, timeout: float) -> object:
-        """Wait for the end, some seconds at most."""
+        """Wait for the end, at most `timeout` seconds."""
 
 
 def _start_supervisor(control: socket.socket) -> Waitable:
     return subprocess.Popen(
-        # -P: no file in the user's directory takes the place of one of our modules.
+        # -P: do not import a file in the user's directory instead of one of our modules.
         [sys.executable, "-P", "-m", f"{__package__}.supervisor", str(control.fileno())],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
@@ -107,12 +110,12 @@ def _start_supervisor(control: socket.socket) -> Waitable:
 
 
 class Supervisor:
-    """The connection to the supervisor of one run. Closing it ends everything it started."""
+    """The connection to a supervisor. `close` ends all processes that the supervisor started."""
 
     start_supervisor: ClassVar[Callable[[socket.socket], Waitable]] = staticmethod(
         _start_supervisor
     )
-    """Starts the process; tests fork one that has its plugins loaded."""
+    """Starts the supervisor. Tests replace this by the fork of a process with loaded plugins."""
 
     def __init__(self, control: socket.socket, supervisor: Waitable) -> None:
         self._control = control
@@ -126,7 +129,7 @@ class Supervisor:
 
     @classmethod
     async def open(cls, work: Path) -> "Supervisor":
-        """Start a supervisor that removes `work` at its end, if it is there by then."""
+        """Start a supervisor; when it ends, it removes the directory `work` if that exists."""
         ours, theirs = socket.socketpair()
         with theirs:
             connection = cls(ours, cls.start_supervisor(theirs))
@@ -141,14 +144,14 @@ class Supervisor:
         return connection
 
     async def enter_private_view(self, binds: Sequence[Bind]) -> None:
-        """Let everything that is started from now on see `binds`; raises `SupervisorRefused`."""
+        """Show `binds` to all processes that start from now on; raises `SupervisorRefused`."""
         if binds:
             await self.ask("enter_view", binds=list(binds))
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str], log: Path) -> Process:
-        """Start a command in the directory we are in; raises `PluginNotStarted`."""
+        """Start a command in our current directory; raises `PluginNotStarted`."""
         number = next(self._numbers)
-        # Before the question: the process may have ended by the time the answer is read.
+        # Before the request: the process may end before we read the answer.
         process = self._processes[number] = Process(self, number, log)
         try:
             answer = await self.ask(
@@ -160,16 +163,20 @@ class Supervisor:
         return process
 
     async def kill_all(self) -> None:
-        """End everything that was started, and everything that it started."""
+        """Kill all processes that were started, and all their descendants."""
         await self.ask("kill_all")
 
     async def missing(self, paths: Sequence[str]) -> list[str]:
-        """Return those of `paths` that do not exist where the plugins run."""
+        """Return those of `paths` that do not exist in the file system that the plugins see."""
         answer = await self.ask("look", paths=[*paths])
         return [path for path, there in zip(paths, answer["exist"], strict=True) if not there]
 
     async def ask(self, do: str, number: int | None = None, **request: Any) -> dict[str, Any]:
-        """Let the supervisor do something; raises `SupervisorRefused` with its reason."""
+        """Send a request to the supervisor; return the answer.
+
+        Raises `SupervisorRefused` with the supervisor's reason, and `CannotAsk` if the supervisor
+        does not answer within 30 s.
+        """
         number = next(self._numbers) if number is None else number
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         line = json.dumps({"id": number, "do": do, **request}).encode() + b"\n"
@@ -178,7 +185,7 @@ class Supervisor:
                 await asyncio.get_running_loop().sock_sendall(self._control, line)
                 result: dict[str, Any] = await answer
         except (TimeoutError, OSError) as error:
-            raise CannotAsk(f"the process that keeps the plugin does not answer ({do})") from error
+            raise CannotAsk(f"the supervisor of the plugin does not answer ({do})") from error
         finally:
             self._answers.pop(number, None)
         if "error" in result:
@@ -186,11 +193,11 @@ class Supervisor:
         return result
 
     async def close(self) -> None:
-        """End everything and remove the directory of the run."""
+        """End all processes and remove the directory of the run."""
         if self._reading:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
-        # The end of this socket is the order to kill everything; there is no other message for it.
+        # When this socket is closed, the supervisor kills all processes. It needs no message.
         self._control.close()
         await asyncio.to_thread(self._supervisor.wait, _ANSWER_LIMIT)
 
@@ -201,13 +208,13 @@ class Supervisor:
             while data := await loop.sock_recv(self._control, 65536):
                 *lines, buffer = (buffer + data).split(b"\n")
                 for line in lines:
-                    self._take(json.loads(line))
+                    self._receive(json.loads(line))
         finally:
             for answer in self._answers.values():
                 if not answer.done():
-                    answer.set_exception(CannotAsk("the process that keeps the plugin is gone"))
+                    answer.set_exception(CannotAsk("the supervisor of the plugin has ended"))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         if "ended" in message:
             self._processes.pop(message["ended"]).set_ended(message["status"])
             self.on_end()

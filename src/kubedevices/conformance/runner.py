@@ -1,8 +1,8 @@
-"""Runs checks: one after another on one plugin, or side by side, each track on a plugin of its own.
+"""Runs all checks: one after another on one copy of the plugin, or each track on its own copy.
 
-Tracks have directories, processes and a kubelet of their own, so none can disturb another. Devices
-are everybody's: what makes them change comes after the main track, which compares whole lists, and
-the other tracks expect nothing of devices that change, see `trigger.Changes`.
+Each track has its own directories, processes and kubelet, so tracks do not disturb each other. But
+all copies share the devices. So checks that change devices run after the main track, which compares
+whole lists. The other tracks do not judge devices that change (`shared_state.DeviceChanges`).
 """
 
 import asyncio
@@ -12,30 +12,30 @@ from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from kubedevices.conformance.board import PLUGIN, CheckResult, Progress, ResultCollector, silence
 from kubedevices.conformance.check import Phase, PluginCheck, PluginLost, Status, Verdict
-from kubedevices.conformance.checks import CHANGES, CHANGING, DIES
+from kubedevices.conformance.check_sequence import CheckSequence
+from kubedevices.conformance.checks import CHANGES_TRACK, DIES_CHECK, TRIGGER_CHECKS
+from kubedevices.conformance.harness import Harness
+from kubedevices.conformance.harness_setup import open_harness
 from kubedevices.conformance.kubelets import SUPPORTED, Kubelets
-from kubedevices.conformance.line import StageRunner
-from kubedevices.conformance.notes import Death, Log, Notes
-from kubedevices.conformance.stage import Stage, open_stage
+from kubedevices.conformance.results import PLUGIN, CheckResult, Progress, ResultCollector, silence
+from kubedevices.conformance.shared_state import DeviceChanges, Log, SharedState, UnexpectedEnd
 from kubedevices.conformance.target import Target
 from kubedevices.conformance.timing import CheckTiming
-from kubedevices.conformance.trigger import Changes
 from kubedevices.errors import PluginNotStarted
 
 LONGEST_WORK = 1.0
-"""Seconds of work in the start of a plugin that cannot be looked into; some sleep for ten."""
+"""Processor seconds assumed for a start if they cannot be measured; some plugins sleep for 10 s."""
 
-WORK_BESIDE = 0.1
-"""The same of what is started for each copy beside it: the supervisor."""
+WORK_OF_SUPERVISOR = 0.1
+"""Processor seconds for the start of the supervisor of each copy."""
 
-__all__ = ["CheckResult", "StageResult", "run_all", "run_checks"]
+__all__ = ["CheckResult", "RunResult", "run_all", "run_checks"]
 
 
 @dataclass(frozen=True)
-class StageResult:
-    """A run that is over: its results in the order of the checks, and what the plugin printed."""
+class RunResult:
+    """A complete run: the results in the order of the checks, and the output of the plugin."""
 
     results: list[CheckResult]
     logs: Sequence[Log] = ()
@@ -50,7 +50,7 @@ async def run_checks(
 ) -> list[CheckResult]:
     """Check one plugin; return the results in the order of `checks`.
 
-    Raises `CannotAsk` when the plugin could not even be started.
+    Raises `CannotAsk` if the plugin cannot be started.
     """
     return (await run_all(target, checks, timing, progress, kubelets)).results
 
@@ -61,36 +61,38 @@ async def run_all(
     timing: CheckTiming,
     progress: Progress | None = None,
     kubelets: Kubelets = SUPPORTED,
-) -> StageResult:
-    """Do the same and return everything there is for a report."""
+) -> RunResult:
+    """Check one plugin as `run_checks` does; return the results and the output of the plugin."""
     judged = [(check, kubelets.severity(check)) for check in checks]
     chosen = [replace(check, severity=how) if how else check for check, how in judged]
-    notes = Notes(Changes(target.trigger))
-    board = ResultCollector(chosen, progress or silence)
+    shared = SharedState(DeviceChanges(target.trigger))
+    collector = ResultCollector(chosen, progress or silence)
     harmless = {check.id for check, how in judged if how is None}
     for check in chosen:
         if check.id in harmless:
             why = f"kubelet {kubelets} does no such harm, only {kubelets.harmful(check)}"
-            board.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
+            collector.end(check, [CheckResult(check, PLUGIN, Verdict(Status.SKIP, why), 0.0)])
     to_try = [check for check in chosen if check.id not in harmless]
-    await _Run(target, timing, notes, board).run(in_order(to_try))
-    results = board.finish()
-    if deaths := unreported_deaths(notes, results):
-        first, names = deaths[0], notes.resources
+    await _Scheduler(target, timing, shared, collector).run(in_order(to_try))
+    results = collector.finish()
+    if deaths := unreported_ends(shared, results):
+        first, names = deaths[0], shared.resources
         resource = names[0] if len(names) == 1 else PLUGIN
-        board.died(DIES, resource, first.when, first.words, len(deaths))
-        results = board.finish()
-    return StageResult(results, notes.logs)
+        collector.add_unexpected_end(DIES_CHECK, resource, first.when, first.words, len(deaths))
+        results = collector.finish()
+    return RunResult(results, shared.logs)
 
 
-def unreported_deaths(notes: Notes, results: Iterable[CheckResult]) -> list[Death]:
-    """Return the ends that nobody asked for and that the checks of changes have not told."""
-    told = any(each.status is Status.FAIL and each.check.id in CHANGING for each in results)
-    return [each for each in notes.deaths if not (told and each.is_by_change)]
+def unreported_ends(shared: SharedState, results: Iterable[CheckResult]) -> list[UnexpectedEnd]:
+    """Return the unexpected ends, without those that a failed check with the trigger explains."""
+    explained = any(
+        each.status is Status.FAIL and each.check.id in TRIGGER_CHECKS for each in results
+    )
+    return [each for each in shared.unexpected_ends if not (explained and each.is_by_change)]
 
 
 def in_order(checks: Iterable[PluginCheck]) -> list[PluginCheck]:
-    """Return checks phase by phase and track by track, each after those it needs."""
+    """Return checks by phase and then by track, each check after the checks that it needs."""
     by_id = {check.id: check for check in checks}
     ordered: dict[str, PluginCheck] = {}
 
@@ -106,32 +108,34 @@ def in_order(checks: Iterable[PluginCheck]) -> list[PluginCheck]:
     return list(ordered.values())
 
 
-def seconds_apart(notes: Notes) -> float:
-    """Return the pause between the starts of two copies, each of which needs a processor for it.
+def seconds_apart(shared: SharedState) -> float:
+    """Return the seconds between the starts of two copies, so that they do not share a processor.
 
-    What a start takes longer than its work it waits for something, and others may begin.
+    Only the processor time of a start counts: while a start waits, another copy may start.
     """
-    work = min(notes.usual_start, notes.work_of_start or LONGEST_WORK, LONGEST_WORK)
-    return (work + WORK_BESIDE) / (os.cpu_count() or 1)
+    work = min(shared.usual_start, shared.work_of_start or LONGEST_WORK, LONGEST_WORK)
+    return (work + WORK_OF_SUPERVISOR) / (os.cpu_count() or 1)
 
 
-class _Run:
+class _Scheduler:
+    """Decides which checks run on which copy of the plugin, and when."""
+
     def __init__(
-        self, target: Target, timing: CheckTiming, notes: Notes, board: ResultCollector
+        self, target: Target, timing: CheckTiming, shared: SharedState, collector: ResultCollector
     ) -> None:
         self._target, self._timing = target, timing
-        self._notes, self._board = notes, board
+        self._shared, self._collector = shared, collector
 
     async def run(self, checks: list[PluginCheck]) -> None:
         arrival = [check for check in checks if check.phase is Phase.ARRIVAL]
-        done = arrival or checks[:1]  # whatever it is, the plugin is met for it
+        done = arrival or checks[:1]  # the first check starts the plugin
         tracks: dict[str, list[PluginCheck]] = defaultdict(list)
         for check in checks:
             if check not in done:
                 tracks[check.id if check.alone else check.track].append(check)
-        aside = {name: each for name, each in tracks.items() if name not in ("", CHANGES)}
-        async with open_stage(self._target, self._timing, self._notes) as stage:
-            main = StageRunner(stage, self._board)
+        aside = {name: each for name, each in tracks.items() if name not in ("", CHANGES_TRACK)}
+        async with open_harness(self._target, self._timing, self._shared) as harness:
+            main = CheckSequence(harness, self._collector)
             if not (self._target.side_by_side and self._target.command and aside):
                 await self._one_by_one(main, checks)
                 return
@@ -145,58 +149,61 @@ class _Run:
 
     async def _one_by_one(
         self,
-        main: StageRunner,
+        main: CheckSequence,
         checks: Sequence[PluginCheck],
         done: Sequence[PluginCheck] = (),
     ) -> None:
-        self._notes.changes.may_go_on.set()
+        self._shared.changes.may_go_on.set()
         peaceful = [check for check in checks if check.phase <= Phase.QUIET]
         await main.run([check for check in peaceful if check not in done])
         await main.check_late_resources(peaceful)
         later = [check for check in checks if check.phase > Phase.QUIET]
         await main.run([check for check in later if check not in done])
 
-    async def _open_beside(self, main: StageRunner, stack: AsyncExitStack) -> Stage | None:
-        """Return a second stage if a second plugin can run beside the first; both may need a port.
+    async def _open_beside(self, main: CheckSequence, stack: AsyncExitStack) -> Harness | None:
+        """Return a second harness if a second copy of the plugin can run beside the first.
 
-        If it cannot, the first is started afresh, because the second may have harmed it.
+        A second copy cannot run, for example, if both need the same port. Then the first copy is
+        started afresh, because the second may have harmed it.
         """
-        if main.is_lost or not main.stage.is_connected():
+        if main.is_lost or not main.harness.is_connected():
             return None
         trial = AsyncExitStack()
-        stage = await trial.enter_async_context(open_stage(self._target, self._timing, self._notes))
-        stage.checking = "a second plugin beside the first"
+        harness = await trial.enter_async_context(
+            open_harness(self._target, self._timing, self._shared)
+        )
+        harness.checking = "a second copy of the plugin"
         try:
-            await stage.ready()
-            await stage.pause(self._timing.hold)
+            await harness.ready()
+            await harness.pause(self._timing.hold)
         except (PluginLost, PluginNotStarted):
             pass
-        # Both: two copies may want one port, and either of them may be the loser.
-        if stage.is_ready() and main.stage.is_ready():
+        # Both must be ready: if two copies want one port, either copy may fail.
+        if harness.is_ready() and main.harness.is_ready():
             stack.push_async_exit(trial)
-            return stage
+            return harness
         await trial.aclose()
-        main.stage.is_suspect = True
+        main.harness.is_suspect = True
         return None
 
     async def _side_by_side(
         self,
-        main: StageRunner,
-        first: Stage,
+        main: CheckSequence,
+        first: Harness,
         tracks: dict[str, list[PluginCheck]],
         aside: dict[str, list[PluginCheck]],
     ) -> None:
-        # What waits longest begins first, and no two copies start in the same moment.
+        # Tracks with slow checks begin first. The starts of copies are `apart` seconds apart.
         names = sorted(
             aside, key=lambda name: (-any(c.slow for c in aside[name]), -len(aside[name]))
         )
         tasks = [asyncio.create_task(self._on(first, aside[names[0]]), name=names[0])]
-        apart = seconds_apart(self._notes)
+        apart = seconds_apart(self._shared)
         tasks += [
             asyncio.create_task(self._on_its_own(aside[name], number * apart), name=name)
             for number, name in enumerate(names[1:])
         ]
-        tasks.append(asyncio.create_task(self._on_main(main, tracks[""], tracks[CHANGES])))
+        tasks.append(asyncio.create_task(self._on_main(main, tracks[""], tracks[CHANGES_TRACK])))
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -205,20 +212,20 @@ class _Run:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _on_main(
-        self, main: StageRunner, left: list[PluginCheck], changes: list[PluginCheck]
+        self, main: CheckSequence, left: list[PluginCheck], changes: list[PluginCheck]
     ) -> None:
         await main.run(left)
         await main.check_late_resources(left)
         await main.run(changes)
-        self._notes.changes.may_go_on.set()
+        self._shared.changes.may_go_on.set()
 
     async def _on_its_own(self, checks: list[PluginCheck], delay: float) -> None:
         await asyncio.sleep(delay)
-        async with open_stage(self._target, self._timing, self._notes) as stage:
-            await self._on(stage, checks)
+        async with open_harness(self._target, self._timing, self._shared) as harness:
+            await self._on(harness, checks)
 
-    async def _on(self, stage: Stage, checks: list[PluginCheck]) -> None:
-        line = StageRunner(stage, self._board)
-        await line.run(checks)
-        await line.check_late_resources([each for each in checks if each.phase <= Phase.QUIET])
-        await stage.end_processes()
+    async def _on(self, harness: Harness, checks: list[PluginCheck]) -> None:
+        sequence = CheckSequence(harness, self._collector)
+        await sequence.run(checks)
+        await sequence.check_late_resources([each for each in checks if each.phase <= Phase.QUIET])
+        await harness.end_processes()

@@ -1,10 +1,11 @@
-"""A process that starts the plugins of a check and ends them, whatever happens to the check.
+"""The process that starts the plugins of a check, and kills them when the check ends.
 
-Run as `python -m kubedevices.conformance.supervisor DESCRIPTOR`, by `processes.Supervisor` alone;
-the descriptor is a socket with JSON lines in both directions. Its end, for whatever reason, is the
-order to kill every descendant, remove the check's directory and leave. It has a session of its own,
-so a terminal's Ctrl-C does not reach it, and adopts orphans, so nothing a plugin starts gets away.
-One thread and no event loop: it forks.
+`processes.Supervisor` runs it as `python -m kubedevices.conformance.supervisor DESCRIPTOR`. The
+descriptor is a socket for JSON lines in both directions. When this socket is closed, because the
+check closed it or was killed, the supervisor kills all its descendants, removes the directory of
+the check, and exits. The supervisor has its own session, so Ctrl-C in the terminal does not reach
+it. It adopts orphans, so it also kills a process that a plugin started and left. It forks, so it
+has one thread and no event loop.
 """
 
 import contextlib
@@ -24,11 +25,11 @@ from kubedevices.probe import linux
 from kubedevices.probe.mounts import Bind, enter_private_view
 
 _KILL_LIMIT = 10.0
-_TELLS_CHILDREN = Path("/proc/thread-self/children")
+_HAS_CHILDREN = Path("/proc/thread-self/children")
 
 
 class SupervisorProcess:
-    """The loop of the supervisor: one request or one ended child at a time."""
+    """The loop of the supervisor. It handles requests and ended children one after another."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -36,14 +37,13 @@ class SupervisorProcess:
         self._remove = ""
 
     def run(self) -> None:
-        """Work until the check is gone, then leave nothing of it."""
+        """Serve until the check has ended; then kill all processes and remove the directory."""
         linux.adopt_orphans()
         wake_read, wake_write = socket.socketpair()
         for end in (wake_read, wake_write):
             end.setblocking(False)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
-        # A handler that does nothing: only for signals with a handler does Python write to
-        # `wake_write`.
+        # The handler does nothing. Without a handler, Python does not write to `wake_write`.
         signal.signal(signal.SIGCHLD, lambda *_: None)
         try:
             self._serve(wake_read)
@@ -81,7 +81,7 @@ class SupervisorProcess:
         self._reap()
 
     def _send(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the check is gone: the next read says so
+        with contextlib.suppress(OSError):  # the check has ended: the next read returns nothing
             self._control.sendall(json.dumps(message).encode() + b"\n")
 
     def _reap(self) -> None:
@@ -106,7 +106,7 @@ class SupervisorProcess:
         enter_private_view(Bind(*bind) for bind in request["binds"])
 
     def _do_start(self, request: dict[str, Any]) -> dict[str, Any]:
-        # Both ends close at exec, so that an empty pipe means that the program runs.
+        # Both ends close at exec. So a pipe that closes without data means that the program runs.
         reading, writing = os.pipe()
         pid = os.fork()
         if not pid:
@@ -126,7 +126,7 @@ class SupervisorProcess:
         except OSError as error:
             os.write(problems, f"{error.strerror}: {request['argv'][0]}".encode())
         finally:
-            # Not sys.exit: the `finally` blocks of the supervisor are not the child's.
+            # Not sys.exit: the child must not run the `finally` blocks of the supervisor.
             os._exit(127)
 
     def _do_signal(self, request: dict[str, Any]) -> None:
@@ -141,14 +141,14 @@ class SupervisorProcess:
                 self._send({"ended": self._children.pop(pid), "status": status})
 
     def _do_look(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Say which paths exist, as the plugins see them."""
+        """Return which paths exist in the file system that the plugins see."""
         return {"exist": [os.path.lexists(path) for path in request["paths"]]}
 
 
 def leave_supervisor(request: dict[str, Any]) -> None:
     """Give a forked child its own session, output and directory, and signals as a new process."""
     os.setsid()
-    # For the case that the supervisor is killed itself, and kills nobody any more.
+    # If the supervisor is killed with SIGKILL, the kernel kills this process.
     linux.die_with_parent(signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -161,10 +161,10 @@ def leave_supervisor(request: dict[str, Any]) -> None:
 
 
 def kill_descendants() -> dict[int, int]:
-    """Kill every process that descends from this one and collect it; return the exit codes."""
+    """Kill and reap all descendants of this process; return the exit codes by process ID."""
     ended = {}
     deadline = time.monotonic() + _KILL_LIMIT
-    # Again until there is no child left: a process may fork between the look and the signal.
+    # Repeat until no child is left: a process may fork after we listed it and before our signal.
     while time.monotonic() < deadline:
         for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -183,9 +183,9 @@ def kill_descendants() -> dict[int, int]:
 
 def descendants(root: int) -> list[int]:
     """Return the processes below `root`, children before grandchildren."""
-    children_of = _children if _TELLS_CHILDREN.exists() else _all_children().__getitem__
+    children_of = _children if _HAS_CHILDREN.exists() else _all_children().__getitem__
     found = [*children_of(root)]
-    # The list grows while it is walked through, until a generation has no children.
+    # The loop also visits the entries that it appends, so it reaches all generations.
     for pid in found:
         found += children_of(pid)
     return found
@@ -193,29 +193,29 @@ def descendants(root: int) -> list[int]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):  # it has ended meanwhile
+    with contextlib.suppress(OSError):  # the process has ended
         for thread in Path(f"/proc/{pid}/task").iterdir():
             found += map(int, (thread / "children").read_text().split())
     return found
 
 
 def _all_children() -> defaultdict[int, list[int]]:
-    """Return the children of each process, where the kernel does not tell those of one alone."""
+    """Return the children of each process; for kernels without `/proc/PID/task/TID/children`."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, ValueError):
-                # The name may hold blanks and brackets; the parent stands after the last bracket.
+                # The name may contain spaces and brackets; the parent's ID follows the last one.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 children[int(fields[1])].append(int(entry.name))
     return children
 
 
 def main(descriptor: int, kind: type[SupervisorProcess] = SupervisorProcess) -> None:
-    """Serve one check to its end."""
+    """Serve one check until it ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # A plugin that had this socket open would keep the check from seeing the supervisor's end.
+    # If a plugin inherited this socket, the check would not notice when the supervisor ends.
     os.set_inheritable(descriptor, False)
     kind(socket.socket(fileno=descriptor)).run()
 

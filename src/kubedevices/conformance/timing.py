@@ -1,6 +1,6 @@
-"""Every duration of a check run in one frozen value, in seconds, as a node would measure them.
+"""All durations of a run in one frozen value, in seconds.
 
-`--timeout-scale` stretches all of them; tests of the checks themselves shrink them one by one.
+`--timeout-scale` multiplies all durations; the tests of the checks shorten some of them.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -9,40 +9,39 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class CheckTiming:
-    """What a plugin gets time for, and how long we watch it: in its own time, see `lost_time`.
+    """Limits for the plugin, and pauses of the check, in own seconds of the plugin.
 
-    Plugins have timers of 5, 10, 30 and 60 s; a limit that sits on one makes a verdict a lottery.
+    `busy_machine` says what own seconds are. Plugins have timers of 5, 10, 30 and 60 s. A limit
+    with such a value makes the verdict depend on chance, so the limits lie between these values.
 
-    The first group are limits of a plugin, the second one are pauses it has to live through, the
-    last one are counts, which never scale.
+    The first group are limits for the plugin. The second group are pauses and times that the check
+    takes. The last group are counts, which `scaled` does not change.
     """
 
     start: float = 40  # from the start of the process to Register
     dial: float = 10
     call: float = 14
     first_list: float = 2
-    late_list: float = 20  # when a missing list ends the wait of the other checks
-    registered_soon: float = 8  # later than this after a kubelet's return is a warning
-    registered_at_all: float = 40
-    noticed_soon: float = 15  # the same where only a stream ended and no file changed
+    late_list: float = 20  # other checks wait so long for a first list
+    registered_soon: float = 8  # after a kubelet restart; later is a warning
+    registered_at_all: float = 40  # after a kubelet restart; later is a failure
+    noticed_soon: float = 15  # as registered_soon, if only a stream ended and no file changed
     change: float = 15
     pre_start: float = 40
     stop: float = 8
 
-    settle: float = 2  # silence after which we go on; a resource that comes later is taken in
+    settle: float = 2  # without a new resource, then the checks begin
     quiet: float = 12  # two rounds of the slowest usual scan
     slow_register: float = 7.5
     absent: float = 7
     refusing: float = 8
     overlap: float = 3
     away: float = 20
-    after_register: float = (
-        1.1  # after Register, before anything is disturbed: some begin to watch late
-    )
-    linger: float = 1  # after a disturbance, until a plugin that died of it is gone
-    watch: float = 16  # after a kubelet restart or a lost stream: some die of it much later
-    often: float = 40  # what many restarts in a row may take
-    hold: float = 0.5  # how long a connection is left idle or unread
+    after_register: float = 1.1  # nothing is disturbed before: some plugins begin to watch late
+    linger: float = 1  # after a disturbance, before the check looks if the plugin still runs
+    watch: float = 16  # the same after a kubelet restart: some plugins end much later
+    often: float = 40  # for many restarts in a row
+    hold: float = 0.5  # for which a connection is idle or unread
 
     rounds: int = 12
     changes: int = 6
@@ -50,7 +49,7 @@ class CheckTiming:
     streams_beside: int = 12
 
     def scaled(self, factor: float) -> Self:
-        """Return the same with all durations times `factor`."""
+        """Return a copy with all durations multiplied by `factor`."""
         durations = {
             each.name: getattr(self, each.name) * factor
             for each in fields(self)

@@ -51,7 +51,7 @@ class RawConnection:
         self._next_stream = 1
         self._is_mute = False
         self.is_greeted = False  # by the peer's SETTINGS
-        self.met = asyncio.Event()  # it did, or it hung up
+        self.greeted_or_ended = asyncio.Event()  # it did, or it hung up
         self.ended = asyncio.Event()
         self._reading = asyncio.create_task(self._read(), name="raw connection")
 
@@ -105,7 +105,7 @@ class RawConnection:
             pass
         finally:
             self.ended.set()
-            self.met.set()
+            self.greeted_or_ended.set()
             for answer in self._answers.values():
                 answer.ended.set()
 
@@ -114,7 +114,7 @@ class RawConnection:
         if kind == frames.SETTINGS and not flags & ACK:
             self.write(http2_frame(frames.SETTINGS, ACK, 0))
             self.is_greeted = True
-            self.met.set()
+            self.greeted_or_ended.set()
         elif kind == frames.PING and not flags & ACK:
             self.write(http2_frame(frames.PING, ACK, 0, payload))
         elif kind == HEADERS:

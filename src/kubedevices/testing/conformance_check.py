@@ -16,9 +16,8 @@ from kubedevices.conformance.checks import select
 from kubedevices.conformance.report.summary import Run
 from kubedevices.conformance.report.text import report_lines
 from kubedevices.conformance.runner import CheckResult, run_checks
-from kubedevices.conformance.target import Target
+from kubedevices.conformance.target import Target, Trigger
 from kubedevices.conformance.timing import CheckTiming
-from kubedevices.conformance.trigger import Trigger
 from kubedevices.errors import KubedevicesError
 from kubedevices.modes import serve
 from kubedevices.plugin.options import RunnerOptions

@@ -194,7 +194,7 @@ class PanicsAtRestart(GoodPlugin):
     fails=["list.numa", "allocate.unknown-id"],
     warns=[*GONE, *OFTEN_GONE, "life.own-socket-removed", "life.wiped-before-register"],
     notes=["allocate.empty-ids"],
-    says={"life.kubelet-away": "left it to its supervisor (exit code 1)"},
+    says={"life.kubelet-away": "exited without a crash (exit code 1)"},
 )
 class Rocm(UnknownIdAccepted, EmptyIdsAccepted):
     """Leaves it to its supervisor when its stream ends, and more that was seen of ROCm."""

@@ -115,7 +115,7 @@ class NumaUnknownNode(GoodPlugin):
 @mutation(
     "numa-node-twice",
     warns=["list.numa"],
-    says={"list.numa": "names NUMA nodes twice: [0, 0]"},
+    says={"list.numa": "has a NUMA node twice: [0, 0]"},
 )
 class NumaNodeTwice(GoodPlugin):
     """Collects the node of each of its host files, and some are of one node."""

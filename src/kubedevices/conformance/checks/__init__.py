@@ -1,33 +1,31 @@
 """All checks, in the order in which reports show them.
 
-registration  what a plugin says when it registers
-starts        starting where something is not as it should be; the plugin watcher
-listing       the content of device lists
-streams       how ListAndWatch streams behave
-changing      making devices change, by a trigger, and undoing it
-changes       what becomes of changes
-allocate      who gets an answer to Allocate, and which
-container     what stands in the answers
-cdi           CDI names in the answers, and the files behind them
-preferred     GetPreferredAllocation and PreStartContainer
-restarts      a kubelet that comes and goes
-dies          an end of the plugin that nobody asked for
-lost_updates  changes after restarts
-growth        what a plugin holds more of after every restart
-stops         SIGTERM
-grpc          what every gRPC peer does
+registration    the Register call
+starts          starts of the plugin: no kubelet, slow kubelet, old sockets; the plugin watcher
+listing         the content of device lists
+streams         ListAndWatch streams
+run_trigger     runs the trigger that changes devices, and undoes it; for the next two
+changes         changes of devices reach all streams
+lost_updates    changes of devices after kubelet restarts
+allocate        Allocate: which requests get an answer, and which answer
+container       the content of the answers: device files, mounts, environment, annotations
+cdi             CDI names in the answers, and the CDI files
+preferred       GetPreferredAllocation and PreStartContainer
+restarts        the plugin registers again after kubelet restarts
+after_restarts  the process after kubelet restarts: it ends, or it grows
+stops           SIGTERM
+grpc            gRPC and HTTP/2
 """
 
 from collections.abc import Iterable
 
 from kubedevices.conformance.check import PluginCheck
 from kubedevices.conformance.checks import (
+    after_restarts,
     allocate,
     cdi,
     changes,
     container,
-    dies,
-    growth,
     grpc,
     listing,
     lost_updates,
@@ -62,9 +60,9 @@ ALL: tuple[PluginCheck, ...] = tuple(
         preferred.preferred,
         preferred.start,
         restarts.theme,
-        dies.theme,
+        after_restarts.dies_theme,
         lost_updates.theme,
-        growth.theme,
+        after_restarts.theme,
         stops.theme,
         grpc.first,
         grpc.theme,
@@ -81,22 +79,21 @@ THEMES = {
     "life": "Life",
     "grpc": "gRPC",
 }
-"""The first part of an ID, and what reports call it."""
+"""The title in reports for the first part of a check's ID."""
 
+CHANGES_TRACK = changes.TRACK
 
-CHANGES = changes.TRACK
-
-CHANGING = frozenset(
+TRIGGER_CHECKS = frozenset(
     each.id for theme in (changes.theme, lost_updates.theme) for each in theme.checks
 )
 """The checks that run the trigger."""
 
-DIES: PluginCheck = dies.theme.checks[0]
-"""Tells of every end that nobody asked for, wherever it was seen."""
+DIES_CHECK: PluginCheck = after_restarts.dies_theme.checks[0]
+"""Reports every unexpected end of the plugin, also an end during another check."""
 
 
 def find(name: str) -> PluginCheck:
-    """Return the check with this ID; raises `UsageError` with the nearest one."""
+    """Return the check with this ID; raises `UsageError` with the most similar ID."""
     for check in ALL:
         if check.id == name:
             return check
@@ -105,7 +102,7 @@ def find(name: str) -> PluginCheck:
 
 
 def select(only: Iterable[str] = (), skip: Iterable[str] = ()) -> list[PluginCheck]:
-    """Return the checks that are meant by `--only` and `--skip`: IDs or themes."""
+    """Return the checks that `--only` and `--skip` leave; both take IDs and themes."""
     wanted, unwanted = [*only], [*skip]
     for name in (*wanted, *unwanted):
         if name not in THEMES:

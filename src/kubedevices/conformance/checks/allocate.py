@@ -1,4 +1,4 @@
-"""Allocate: who gets an answer, and which; what stands in it is for `container`."""
+"""Checks Allocate: which requests get an answer. `container` checks the content of the answers."""
 
 import asyncio
 from functools import partial
@@ -20,18 +20,18 @@ base = Theme("allocate", needs=("registration.options",))
 @base.check(
     "answers",
     FAIL,
-    suffers="The pod is rejected for good (UnexpectedAdmissionError). The kubelet sets no "
-    "deadline: while one Allocate hangs, no pod of the node is admitted.",
-    source="kubelet 1.32: Allocate is called during admission, without a deadline",
-    mend="Answer from what is known; do slow work in PreStartContainer.",
+    suffers="The pod is rejected (UnexpectedAdmissionError) and not tried again. The kubelet sets "
+    "no deadline: while one Allocate hangs, the node admits no pod.",
+    source="kubelet 1.32: it calls Allocate during admission, without a deadline",
+    mend="Answer without slow work; do slow work in PreStartContainer.",
 )
 async def answers(plugin: Plugin) -> str:
-    """Allocate of a healthy device is answered with one container response, soon."""
+    """Allocate of a healthy device returns one container response within 7 s."""
     loop = asyncio.get_running_loop()
     name = (await plugin.healthy_ids())[0]
     began = loop.time()
     await plugin.answer_for([name])
-    took = plugin.stage.spent(began)
+    took = plugin.harness.spent(began)
     if took > plugin.timing.call / 2:
         raise Fragile(f"{name} was answered after {took:.1f} s")
     return f"{name} in {1000 * took:.1f} ms"
@@ -43,13 +43,14 @@ theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
 @theme.check(
     "per-container",
     WARN,
-    suffers="Kubelets send one container per call; others that speak the API send several.",
+    suffers="Kubelets send one container per call, but other clients of the API send several; they "
+    "get a wrong answer.",
     source="device plugin API: AllocateResponse has a response per container request",
     mend="Loop over container_requests and append one response for each.",
     seen="kubevirt kvm plugin (always one)",
 )
 async def per_container(plugin: Plugin) -> str:
-    """Each container request gets its own response, in order."""
+    """Each container request gets its own response, in the order of the requests."""
     ids = await plugin.healthy_ids()
     pair = [ids[0], ids[-1]]
     single = [await plugin.answer_for([name]) for name in pair]
@@ -61,38 +62,41 @@ async def per_container(plugin: Plugin) -> str:
         raise Broken(f"{len(both)} responses to two container requests")
     again = [await plugin.answer_for([name]) for name in pair]
     if any(map(difference, single, again)):
-        raise NotTried("two responses, but the same request is never answered alike")
+        raise NotTried("two responses, but each answer to the same request differs")
     if difference(*single) and not any(map(difference, single, reversed(both))):
         raise Broken(f"the responses for {pair[0]!r} and {pair[1]!r} are swapped")
     for name, alone, beside in zip(pair, single, both, strict=True):
         if found := difference(alone, beside):
-            raise Broken(f"the response for {name!r} is another one beside {pair}: {found}")
-    return "two responses to two requests, as in calls of their own"
+            raise Broken(f"the response for {name!r} differs in a call for {pair}: {found}")
+    return "two responses to two requests, as in separate calls"
 
 
 @theme.check(
     "repeatable",
     FAIL,
-    suffers="A kubelet asks again for the same devices: for an init container and then for its "
-    "app, and after a restart of the pod. There is no call that gives devices back.",
-    source="kubelet 1.32: devices of init containers are reused; no deallocation exists",
-    mend="Keep no count of what was given away; make the answer of the device alone.",
+    suffers="A kubelet allocates the same devices again: first for an init container, then for the "
+    "application container, and for the next pod. The API has no call that frees devices.",
+    source="kubelet 1.32: it reuses devices of init containers; no deallocation exists",
+    mend="Do not count allocations; the answer must depend only on the devices.",
 )
 async def repeatable(plugin: Plugin) -> str:
     """The same request gets the same answer twice."""
     ids = await plugin.some_ids()
-    if found := await _differ(plugin, ids, ids):
+    if found := await _difference_of(plugin, ids, ids):
         raise Fragile(f"two answers for {shorten(ids)} differ in {found}")
-    return f"the same for {shorten(ids)}"
+    return f"the same answer for {shorten(ids)}"
 
 
-async def _differ(plugin: Plugin, one: list[str], other: list[str]) -> str:
-    """Say how the answers for both differ, if they ever do: what is at random may be equal."""
+async def _difference_of(plugin: Plugin, one: list[str], other: list[str]) -> str:
+    """Return how the answers for `one` and `other` differ, `""` if they do not.
+
+    Compares several answers: two answers with random content may be equal by chance.
+    """
     began = asyncio.get_running_loop().time()
     for _ in range(OFTEN):
         if found := difference(await plugin.answer_for(one), await plugin.answer_for(other)):
             return found
-        if plugin.stage.spent(began) > plugin.timing.call / 2:
+        if plugin.harness.spent(began) > plugin.timing.call / 2:
             break
     return ""
 
@@ -100,31 +104,31 @@ async def _differ(plugin: Plugin, one: list[str], other: list[str]) -> str:
 @theme.check(
     "id-order",
     WARN,
-    suffers="A kubelet sends IDs in random order: the same pod sees its devices differently "
-    "after each start.",
-    source="kubelet 1.32: device IDs come from a Go map",
+    suffers="A kubelet sends IDs in random order, so the same pod may see its devices in another "
+    "order after each start.",
+    source="kubelet 1.32: it takes device IDs from a Go map",
     mend="Sort the IDs of a request before you answer it.",
-    seen="Intel QAT and FPGA (environment variables numbered at random)",
+    seen="Intel QAT and FPGA (environment variables in random order)",
 )
 async def id_order(plugin: Plugin) -> str:
     """The answer does not depend on the order of the IDs."""
     ids = await plugin.two_ids()
-    if found := await _differ(plugin, ids, ids[::-1]):
-        raise Broken(f"{shorten(ids)} and the reverse differ in {found}")
-    return f"the same for {len(ids)} IDs forward and backward"
+    if found := await _difference_of(plugin, ids, ids[::-1]):
+        raise Broken(f"the answers for {shorten(ids)} and for the reverse order differ in {found}")
+    return f"the same answer for {len(ids)} IDs in both orders"
 
 
 @theme.check(
     "unknown-id",
     FAIL,
-    suffers="If a device vanishes between decision and call, a container starts without the "
-    "device, and without an error.",
-    source="plugins seen: NOT_FOUND or UNKNOWN; the kubelet trusts whatever OK says",
-    mend="Look every ID up; answer NOT_FOUND naming the one that is not there.",
-    seen="ROCm (only /dev/kfd), SR-IOV (empty env)",
+    suffers="If a device vanishes between the kubelet's decision and its call, a container starts "
+    "without the device and without an error.",
+    source="other plugins answer NOT_FOUND or UNKNOWN; the kubelet accepts every OK",
+    mend="Look up every ID; for an unknown ID, answer NOT_FOUND and name the ID.",
+    seen="ROCm (answers with /dev/kfd only), SR-IOV (answers with an empty environment)",
 )
 async def unknown_id(plugin: Plugin) -> str:
-    """An unknown ID is refused with an error status."""
+    """The plugin refuses an unknown ID with an error status."""
     return await _must_refuse(plugin, UNKNOWN_ID, "an unknown ID")
 
 
@@ -136,7 +140,7 @@ async def unknown_id(plugin: Plugin) -> str:
     mend="Check health in Allocate; answer FAILED_PRECONDITION.",
 )
 async def unhealthy_id(plugin: Plugin) -> str:
-    """The ID of an unhealthy device is refused with an error status."""
+    """The plugin refuses the ID of an unhealthy device with an error status."""
     return await _must_refuse(plugin, await plugin.unhealthy_id(), "an unhealthy ID")
 
 
@@ -144,14 +148,14 @@ async def _must_refuse(plugin: Plugin, name: str, what: str) -> str:
     try:
         response = await plugin.allocate([name])
     except RpcError as error:
-        _died_of(plugin, what)
+        _must_be_alive(plugin, what)
         return f"{what}: {error.code.name}"
     answer = response.containers[0] if response.containers else None
     given = "no container response" if answer is None else f"env {answer.env}"
     raise Broken(f"{what}, {name!r}: OK with {given}")
 
 
-def _died_of(plugin: Plugin, what: str) -> None:
+def _must_be_alive(plugin: Plugin, what: str) -> None:
     if not plugin.session.is_alive:
         raise Broken(f"{what}: the connection broke")
 
@@ -159,17 +163,17 @@ def _died_of(plugin: Plugin, what: str) -> None:
 @theme.check(
     "empty-ids",
     NOTE,
-    suffers="A mistake of the caller goes unnoticed: the container starts without device.",
-    source="plugins seen: all of fourteen answer OK",
+    suffers="Nobody notices a mistake of the caller: the container starts without a device.",
+    source="measured: all of fourteen plugins answer OK",
     mend="Answer INVALID_ARGUMENT to a request without device IDs.",
-    seen="all that were tried",
+    seen="all plugins that were tried",
 )
 async def empty_ids(plugin: Plugin) -> str:
-    """A container request without IDs is refused."""
+    """The plugin refuses a container request without IDs."""
     try:
         await plugin.allocate([])
     except RpcError as error:
-        _died_of(plugin, "an empty ID list")
+        _must_be_alive(plugin, "an empty ID list")
         return error.code.name
     raise Broken("answered OK, as most plugins do")
 
@@ -180,17 +184,17 @@ async def empty_ids(plugin: Plugin) -> str:
     track=DISTURBING,
     disturbs=True,
     needs=("list.abandoned-stream",),
-    suffers="Streams of former kubelets, and those of tools, eat the workers; then every pod "
+    suffers="Streams of former kubelets and of tools occupy all worker threads; then every pod "
     "admission hangs.",
     source="a stream of a dead kubelet can stay open for minutes",
-    mend="Do not serve streams from the pool of workers that serves calls, or make it large.",
-    seen="most one-file Python plugins (a pool of 4 to 10 workers)",
+    mend="Use a large thread pool, or serve streams in other threads than calls.",
+    seen="most one-file Python plugins (a pool of 4 to 10 worker threads)",
 )
 async def concurrent(plugin: Plugin) -> str:
-    """Sixteen Allocate calls at once are answered beside a dozen open streams."""
+    """The plugin answers sixteen Allocate calls at the same time, with twelve open streams."""
     timing = plugin.timing
-    loop, changes = asyncio.get_running_loop(), plugin.stage.notes.changes
-    await plugin.stage.steady()
+    loop, changes = asyncio.get_running_loop(), plugin.harness.shared.changes
+    await plugin.harness.steady()
     ids = await plugin.healthy_ids()
     ids = sorted(changes.untouched(ids)) or ids
     asked = [ids[number % len(ids)] for number in range(timing.calls_at_once)]
@@ -217,7 +221,7 @@ async def concurrent(plugin: Plugin) -> str:
             raise Broken(f"{len(failed)} of {len(results)} calls failed: {failed[0]}")
     finally:
         await session.close()
-    return f"{len(results)} calls in {1000 * plugin.stage.spent(began):.0f} ms"
+    return f"{len(results)} calls in {1000 * plugin.harness.spent(began):.0f} ms"
 
 
 async def _allocate(session: PluginSession, name: str, timeout: float) -> AllocateResponse:
@@ -230,10 +234,9 @@ async def _allocate(session: PluginSession, name: str, timeout: float) -> Alloca
     track=DISTURBING,
     disturbs=True,
     needs=("list.abandoned-stream",),
-    suffers="After a restart of the kubelet during an admission, the plugin answers no client "
-    "any more.",
-    source="kubelet 1.32: its connections end with it, calls in flight as well",
-    mend="Release locks and bookkeeping of a call also when it is cancelled.",
+    suffers="If the kubelet restarts during an admission, the plugin answers no client afterwards.",
+    source="kubelet 1.32: when it ends, its connections and its calls end",
+    mend="Release the locks and the state of a call also if the call is cancelled.",
 )
 async def hang_up(plugin: Plugin) -> str:
     """A client that ends its Allocate call early does no harm to other clients."""

@@ -1,4 +1,4 @@
-"""CDI names in the answers of Allocate, and the files that say what they mean."""
+"""Checks CDI names in Allocate answers, and the CDI files that define them."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
 
 
 async def _names(plugin: Plugin) -> list[str]:
-    """Return all CDI names of all answers, those in annotations too; skip where there are none."""
+    """Return all CDI names of all answers, also from annotations; raises `NotTried` for none."""
     found: set[str] = set()
     for answer in await plugin.answers():
         found.update(answer.cdi_devices)
@@ -31,12 +31,12 @@ async def _names(plugin: Plugin) -> list[str]:
         except InvalidCdiAnnotation as error:
             raise Broken(str(error)) from error
     if not found:
-        raise NotTried("it hands out no CDI names")
+        raise NotTried("its answers have no CDI names")
     return sorted(found)
 
 
 def _files_of(names: Iterable[str], registry: CdiRegistry) -> list[SpecFile]:
-    """Return the files that are about the kinds of `names`, or that are too broken to tell."""
+    """Return the files with the kinds of `names`, and files that are too broken to have a kind."""
     kinds = {name.partition("=")[0] for name in names}
     return [file for file in registry.files if file.kind in kinds or not file.kind]
 
@@ -45,11 +45,11 @@ def _files_of(names: Iterable[str], registry: CdiRegistry) -> list[SpecFile]:
     "cdi-names",
     FAIL,
     suffers="The container cannot be created: unresolvable CDI devices.",
-    source="CDI specification: qualified names, vendor/class=name; kubelets do not look at them",
-    mend="Map device IDs to names that are valid; PCI addresses and UUIDs are.",
+    source="CDI specification: qualified names, vendor/class=name; kubelets do not check them",
+    mend="Map device IDs to valid names; PCI addresses and UUIDs are valid.",
 )
 async def cdi_names(plugin: Plugin) -> str:
-    """CDI names are valid."""
+    """The CDI names in the answers are valid."""
     names = await _names(plugin)
     for name in names:
         if problem := explain_name(name):
@@ -61,13 +61,14 @@ async def cdi_names(plugin: Plugin) -> str:
     "cdi-files",
     FAIL,
     needs=("allocate.cdi-names",),
-    suffers="Runtimes skip an invalid file and say only that its devices are unresolvable.",
+    suffers="Runtimes skip an invalid file; they report only that its devices are unresolvable.",
     source="CDI specification and the library inside containerd, CRI-O, podman and docker",
-    mend="Write what `kubedevices cdi validate` accepts; rename a finished file into place.",
+    mend="Test the file with `kubedevices cdi validate`. Write a temporary file and rename it when "
+    "it is complete.",
 )
 async def cdi_files(plugin: Plugin) -> str:
-    """The CDI files behind the names are valid."""
-    registry = read_registry(plugin.stage.cdi_dirs())
+    """The CDI files that define the names are valid."""
+    registry = read_registry(plugin.harness.cdi_dirs())
     files = _files_of(await _names(plugin), registry)
     broken = [file for file in files if file.problem]
     if broken:
@@ -83,13 +84,13 @@ async def cdi_files(plugin: Plugin) -> str:
     FAIL,
     needs=("allocate.cdi-names", "allocate.cdi-files"),
     suffers="The container cannot be created: unresolvable CDI devices.",
-    source="CDI specification: names are looked up in /etc/cdi and /var/run/cdi",
-    mend="Write the file before the list that offers the device; keep it while pods use it.",
-    seen="SR-IOV (#576: the file of one pool overwritten by the next)",
+    source="CDI specification: runtimes look up names in /etc/cdi and /var/run/cdi",
+    mend="Write the file before you list the device; do not remove it while pods use the device.",
+    seen="SR-IOV (#576: each pool overwrites the file of the one before)",
 )
 async def cdi_resolvable(plugin: Plugin) -> str:
-    """CDI names are defined by files in the CDI directories."""
-    registry = read_registry(plugin.stage.cdi_dirs())
+    """Files in the CDI directories define all CDI names in the answers."""
+    registry = read_registry(plugin.harness.cdi_dirs())
     names = await _names(plugin)
     for name in names:
         explanation = registry.explain(name)
@@ -102,13 +103,13 @@ async def cdi_resolvable(plugin: Plugin) -> str:
     "cdi-version",
     WARN,
     needs=("allocate.cdi-names", "allocate.cdi-files"),
-    suffers="Runtimes that are older than the version do not see the devices at all.",
+    suffers="Runtimes that do not know the version ignore the file, so its devices do not exist.",
     source="measured: podman 4.3 reads up to 0.5.0, containerd 1.7 and podman 5.4 up to 0.8.0",
-    mend="Write the lowest version that can express the content, not a fixed one.",
+    mend="Write the lowest version that supports the content of the file, not a fixed version.",
 )
 async def cdi_version(plugin: Plugin) -> str:
-    """CDI files have the lowest version that their content needs."""
-    registry = read_registry(plugin.stage.cdi_dirs())
+    """A CDI file has the lowest version that supports its content."""
+    registry = read_registry(plugin.harness.cdi_dirs())
     seen = set()
     for file in _files_of(await _names(plugin), registry):
         assert file.spec
@@ -117,7 +118,7 @@ async def cdi_version(plugin: Plugin) -> str:
         if version != enough:
             blind = ", ".join(reader.runtime for reader in readers_too_old_for(version))
             raise Broken(
-                f"version {version} where {enough} is enough"
+                f"version {version}, but {enough} is enough"
                 + (f", so {blind} cannot read it" if blind else "")
             )
     return ", ".join(sorted(seen))

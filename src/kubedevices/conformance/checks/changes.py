@@ -1,4 +1,4 @@
-"""What becomes of changes, which only a trigger can make: who hears of them."""
+"""Checks that a change of the devices reaches every stream. The trigger makes the changes."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -14,7 +14,8 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
-from kubedevices.conformance.checks.changing import (
+from kubedevices.conformance.checks.restarts import Verdicts
+from kubedevices.conformance.checks.run_trigger import (
     Content,
     changing,
     content_of,
@@ -25,17 +26,16 @@ from kubedevices.conformance.checks.changing import (
     triggered,
     undo,
 )
-from kubedevices.conformance.checks.restarts import Verdicts
+from kubedevices.conformance.harness import Harness
 from kubedevices.conformance.plugin import Plugin, shorten
 from kubedevices.conformance.process_figures import listening_process
-from kubedevices.conformance.stage import Stage
 from kubedevices.device import Health
 from kubedevices.probe.session import ListStream
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
 TRACK = "changes"
-"""Comes after all checks that compare whole lists."""
+"""The track of checks that change devices; it runs after the checks that compare whole lists."""
 
 theme = Theme(
     "list",
@@ -47,19 +47,19 @@ theme = Theme(
 
 
 class WatchedStreams:
-    """The streams of one resource while devices change."""
+    """The two streams of one resource while devices change."""
 
     def __init__(self, plugin: Plugin, main: ListStream, second: ListStream) -> None:
         self.plugin = plugin
         self.streams = {"kubelet's": main, "second": second}
         self._before: dict[str, Content] = {}
 
-    def look(self) -> None:
-        """Remember what every stream has said so far."""
+    def remember(self) -> None:
+        """Remember the last list of every stream."""
         self._before = {name: content_of(stream) for name, stream in self.streams.items()}
 
     def behind(self) -> list[str]:
-        """Return the open streams that said nothing new since."""
+        """Return the names of the open streams without a new list since `remember`."""
         return [
             name
             for name, stream in self.streams.items()
@@ -67,69 +67,71 @@ class WatchedStreams:
         ]
 
     def is_touched(self) -> bool:
-        """Whether any stream said something new, or ended."""
+        """Whether at least one stream has a new list, or has ended."""
         return len(self.behind()) < len(self.streams)
 
-    def is_torn(self) -> bool:
-        """Whether some streams know what others do not."""
+    def is_uneven(self) -> bool:
+        """Whether one stream has a new list and the other has not."""
         return self.is_touched() and bool(self.behind())
 
 
 @theme.check(
     "change",
     FAIL,
-    suffers="Updates get lost: the node offers devices that are gone or broken, and not those "
-    "that came.",
+    suffers="Updates get lost: the node offers devices that are gone or broken, and does not offer "
+    "new devices.",
     source="device plugin API: whenever a device changes, ListAndWatch returns the new list",
-    mend="Give every stream its own cursor over one shared list, not one queue for all.",
+    mend="Store one current list; each stream must compare it with the last list that it sent. Do "
+    "not share one queue between streams.",
     seen="Intel and generic-device-plugin (streams share one channel)",
 )
-async def change(stage: Stage) -> Verdicts:
+async def change(harness: Harness) -> Verdicts:
     """A change of the devices reaches every open stream."""
-    need_trigger(stage)
+    need_trigger(harness)
     async with AsyncExitStack() as stack:
         watched = []
-        for name in triggered(stage):
-            plugin = Plugin.of(stage, name)
+        for name in triggered(harness):
+            plugin = Plugin.of(harness, name)
             await plugin.device_list()
             assert plugin.session.stream
             second = await stack.enter_async_context(plugin.another_stream())
-            await plugin.first_of(second, stage.timing.first_list)
+            await plugin.first_of(second, harness.timing.first_list)
             watched.append(WatchedStreams(plugin, plugin.session.stream, second))
         try:
-            slowest = await _change_once(stage, watched)
+            slowest = await _change_once(harness, watched)
             touched = [each for each in watched if each.is_touched()]
             if not touched:
-                await must_not_be_lost(stage, "a change reached no stream")
-                raise NotTried(no_change(stage))
+                await must_not_be_lost(harness, "a change reached no stream")
+                raise NotTried(no_change(harness))
             verdicts = {each.plugin.resource: await _judge(each, slowest) for each in touched}
             again = [each for each in touched if verdicts[each.plugin.resource].status == "pass"]
-            slowest = max(slowest, await _change_once(stage, again)) if again else slowest
-            for each in again:  # a trigger that works only once has been seen to work once
+            slowest = max(slowest, await _change_once(harness, again)) if again else slowest
+            for each in again:  # a trigger may work only once: then the first verdict stays
                 if each.is_touched():
                     verdicts[each.plugin.resource] = await _judge(each, slowest, ", twice")
         finally:
-            await undo(stage)
+            await undo(harness)
     untouched = Verdict(Status.SKIP, "the trigger does not change it")
-    return {name: verdicts.get(name, untouched) for name in stage.resources}
+    return {name: verdicts.get(name, untouched) for name in harness.resources}
 
 
-async def _change_once(stage: Stage, watched: list[WatchedStreams]) -> float:
-    """Trigger one change; return how long it took until no stream was behind another."""
+async def _change_once(harness: Harness, watched: list[WatchedStreams]) -> float:
+    """Trigger one change; return the own seconds until it had reached both streams."""
     for each in watched:
-        each.look()
+        each.remember()
     began = asyncio.get_running_loop().time()
-    with changing(stage):
-        await run_trigger(stage)
-        limit = stage.timing.change
-        await stage.wait_for(lambda: any(each.is_touched() for each in watched), limit)
-        took = stage.spent(began)
-        # What else changes comes at about the same time; who is behind gets the rest of the time.
-        await stage.pause(stage.timing.hold)
-        if any(each.is_torn() for each in watched):
-            rest = max(limit - stage.spent(began), limit / 3)
-            await stage.wait_for(lambda: not any(each.is_torn() for each in watched), rest)
-            took = stage.spent(began)
+    with changing(harness):
+        await run_trigger(harness)
+        limit = harness.timing.change
+        await harness.wait_for(lambda: any(each.is_touched() for each in watched), limit)
+        took = harness.spent(began)
+        # Other resources change at about the same time. A stream without the change may take the
+        # rest of the limit.
+        await harness.pause(harness.timing.hold)
+        if any(each.is_uneven() for each in watched):
+            rest = max(limit - harness.spent(began), limit / 3)
+            await harness.wait_for(lambda: not any(each.is_uneven() for each in watched), rest)
+            took = harness.spent(began)
     return took
 
 
@@ -142,15 +144,18 @@ async def _judge(watched: WatchedStreams, slowest: float, often: str = "") -> Ve
         await _must_be_withdrawn(watched.plugin, ended)
     except NotPassed as finding:
         return verdict_of(finding, FAIL)
-    return Verdict(Status.PASS, f"both streams had it within {slowest:.2f} s{often}")
+    return Verdict(Status.PASS, f"both streams had the change within {slowest:.2f} s{often}")
 
 
 async def _must_be_withdrawn(plugin: Plugin, ended: list[ListStream]) -> None:
-    """Where the plugin ended its streams, the resource is gone: nobody may get in any more."""
+    """If the plugin ended its streams, it withdrew the resource: its socket must be closed, too.
+
+    Raises `Broken` if the socket still accepts connections, else `NotTried`.
+    """
     if not ended:
         return
-    plugin.stage.notes.changes.withdrew = True
-    await plugin.stage.pause(plugin.timing.hold)
+    plugin.harness.shared.changes.withdrew = True
+    await plugin.harness.pause(plugin.timing.hold)
     if not listening_process(plugin.socket):
         raise NotTried("the change withdrew the resource")
     raise Broken(f"the resource was withdrawn ({ended[0].end}), but its socket still accepts")
@@ -159,7 +164,7 @@ async def _must_be_withdrawn(plugin: Plugin, ended: list[ListStream]) -> None:
 @theme.check(
     "replicas",
     WARN,
-    suffers="Replicas of a broken device are handed out.",
+    suffers="The kubelet allocates replicas of a broken device.",
     source="NVIDIA/k8s-device-plugin#1929",
     mend="Apply the health of a device to all its replicas.",
     seen="NVIDIA k8s-device-plugin up to August 2026 (1 of 4 replicas marked)",
@@ -182,26 +187,26 @@ async def replicas(plugin: Plugin) -> str:
             base for base, words in healths.items() if Health.UNHEALTHY in words and len(words) > 1
         }
     if not count:
-        raise NotTried("no ID looks like a replica (NAME::0)")
+        raise NotTried("no ID has the form of a replica (NAME::0)")
     if not broken:
-        raise NotTried("no device with replicas was ever unhealthy; --trigger could make one so")
+        raise NotTried("no device with replicas was unhealthy; --trigger can make one unhealthy")
     return f"{shorten(sorted(broken))}: all replicas unhealthy together"
 
 
 @theme.check(
     "recovers",
     WARN,
-    suffers="After a short trouble the device is lost until the plugin is restarted.",
+    suffers="After a short failure, the device stays unhealthy until somebody restarts the plugin.",
     source="device plugin API: a device may become healthy again",
-    mend="Look again at devices that failed, and report them when they are back.",
-    seen="NVIDIA k8s-device-plugin (unhealthy for ever after an XID error)",
+    mend="Test failed devices again from time to time, and report them as healthy when they work.",
+    seen="NVIDIA k8s-device-plugin (unhealthy until a restart after an XID error)",
 )
-async def recovers(stage: Stage) -> str:
-    """When a change of the devices is undone, the same devices are healthy as before."""
-    need_trigger(stage)
-    if not stage.target.trigger.undo:
-        raise NotTried("needs --undo, a command that undoes what --trigger does")
-    plugins = [Plugin.of(stage, name) for name in triggered(stage)]
+async def recovers(harness: Harness) -> str:
+    """After a change of the devices is undone, the same devices are healthy as before."""
+    need_trigger(harness)
+    if not harness.target.trigger.undo:
+        raise NotTried("needs --undo, a command that undoes the change of --trigger")
+    plugins = [Plugin.of(harness, name) for name in triggered(harness)]
     for plugin in plugins:
         await plugin.device_list()
     streams = [plugin.session.stream for plugin in plugins]
@@ -215,23 +220,23 @@ async def recovers(stage: Stage) -> str:
         return any(content_of(each) != old for each, old in zip(streams, known, strict=True))
 
     try:
-        with changing(stage):
-            await run_trigger(stage)
-            if not await stage.wait_for(has_changed, stage.timing.change):
-                raise NotTried(no_change(stage))
-            await stage.pause(stage.timing.hold)
+        with changing(harness):
+            await run_trigger(harness)
+            if not await harness.wait_for(has_changed, harness.timing.change):
+                raise NotTried(no_change(harness))
+            await harness.pause(harness.timing.hold)
     finally:
-        await undo(stage)
+        await undo(harness)
     began = asyncio.get_running_loop().time()
-    if await stage.wait_for(is_as_before, stage.timing.change):
-        return f"as before {stage.spent(began):.2f} s after the undo"
-    limit = f"{stage.timing.change:g} s after the undo"
+    if await harness.wait_for(is_as_before, harness.timing.change):
+        return f"the same devices as before, {harness.spent(began):.2f} s after the undo"
+    limit = f"{harness.timing.change:g} s after the undo"
     for stream, old in zip(streams, before, strict=True):
         if lost := old - _healthy(stream):
             raise Broken(f"{shorten(sorted(lost))}: not healthy again {limit}")
         if left := _healthy(stream) - old:
             raise Broken(f"{shorten(sorted(left))}: still healthy {limit}")
-    return "as before in the end"
+    return f"the same devices as before, later than {limit}"
 
 
 def _healthy(stream: ListStream | None) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What stands in the answers of Allocate: what a container would be made of."""
+"""Checks the content of Allocate answers: device files, mounts, environment and annotations."""
 
 import re
 from collections import defaultdict
@@ -18,21 +18,22 @@ theme = Theme("allocate", needs=("registration.options", "allocate.answers"))
 
 
 async def _entries(plugin: Plugin) -> list[DeviceSpec | Mount]:
-    """Return all device files and mounts of all answers; skip the check where there are none."""
+    """Return all device files and mounts of all answers; raises `NotTried` if there are none."""
     found: list[DeviceSpec | Mount] = []
     for answer in await plugin.answers():
         found += [*answer.devices, *answer.mounts]
     if not found:
-        raise NotTried("it hands out neither device files nor mounts")
+        raise NotTried("its answers have neither device files nor mounts")
     return found
 
 
 @theme.check(
     "paths",
     FAIL,
-    suffers="The container cannot be created (CreateContainerError), again and again.",
-    source="CRI: host and container paths are absolute; kubelets pass them on unchecked",
-    mend="Give absolute paths for both sides.",
+    suffers="The container cannot be created; the kubelet tries again and again "
+    "(CreateContainerError).",
+    source="CRI: host and container paths are absolute; kubelets do not check them",
+    mend="Give absolute paths for the host and for the container.",
 )
 async def paths(plugin: Plugin) -> str:
     """All paths of device files and mounts are absolute."""
@@ -47,15 +48,15 @@ async def paths(plugin: Plugin) -> str:
 @theme.check(
     "permissions",
     FAIL,
-    suffers="The runtime refuses the container, or gives unwanted rights.",
+    suffers="The runtime refuses the container, or gives it permissions that nobody wanted.",
     source="device plugin API: one or more of r, w, m",
-    mend='Use "rw", or "mrw" where the container has to make nodes.',
+    mend='Use "rw", or "mrw" if the container must create device files.',
 )
 async def permissions(plugin: Plugin) -> str:
-    """Permissions of device files are letters of r, w and m."""
+    """Permissions of device files are one or more of the letters r, w and m."""
     specs = [entry for entry in await _entries(plugin) if isinstance(entry, DeviceSpec)]
     if not specs:
-        raise NotTried("it hands out no device files")
+        raise NotTried("its answers have no device files")
     for spec in specs:
         if not _PERMISSIONS.fullmatch(spec.permissions):
             raise Broken(f"permissions {spec.permissions!r} of {spec.host_path}")
@@ -65,9 +66,9 @@ async def permissions(plugin: Plugin) -> str:
 @theme.check(
     "container-paths",
     FAIL,
-    suffers="Of several entries for one path the kubelet keeps the first and drops the others.",
+    suffers="If several entries have the same container path, the kubelet uses only the first.",
     source="kubelet 1.32: the first entry for a container path wins",
-    mend="Collect by container path before answering; give each node its own place.",
+    mend="Give each entry its own container path.",
 )
 async def container_paths(plugin: Plugin) -> str:
     """No two different entries of an answer have the same container path."""
@@ -77,7 +78,7 @@ async def container_paths(plugin: Plugin) -> str:
         places: dict[str | None, list[DeviceSpec | Mount]] = defaultdict(list)
         answered: list[DeviceSpec | Mount] = [*answer.devices, *answer.mounts]
         for entry in answered:
-            if entry not in places[entry.container_path]:  # the same again changes nothing
+            if entry not in places[entry.container_path]:  # an equal entry does no harm
                 places[entry.container_path].append(entry)
         count += len(places)
         for place, entries in places.items():
@@ -85,21 +86,21 @@ async def container_paths(plugin: Plugin) -> str:
             if len(hosts) > 1:
                 raise Broken(f"{place} is both {' and '.join(hosts)}")
             if len(entries) > 1:
-                raise Fragile(f"{place} is there {len(entries)} times, each in another way")
-    return f"{count} different places"
+                raise Fragile(f"{len(entries)} different entries have the path {place}")
+    return f"{count} different paths"
 
 
 @theme.check(
     "host-paths",
     FAIL,
-    suffers="The container cannot be created (CreateContainerError) until the file appears.",
+    suffers="The container cannot be created (CreateContainerError) until the file exists.",
     source="containerd: lstat of the device file, no such file or directory",
-    mend="List a device only while its files exist; check in Allocate.",
+    mend="List a device only while its files exist; check this in Allocate.",
 )
 async def host_paths(plugin: Plugin) -> str:
     """Device files and mounts exist on the host."""
     entries = await _entries(plugin)
-    missing = await plugin.stage.missing_paths([entry.host_path for entry in entries])
+    missing = await plugin.harness.missing_paths([entry.host_path for entry in entries])
     if missing:
         raise Broken(f"{missing[0]} does not exist", "\n".join(missing))
     return f"{len({entry.host_path for entry in entries})} paths"
@@ -108,13 +109,14 @@ async def host_paths(plugin: Plugin) -> str:
 @theme.check(
     "env-names",
     WARN,
-    suffers="A shell drops variables it cannot name: the program in the container misses them.",
-    source="POSIX: letters, digits and _, not beginning with a digit",
+    suffers="A shell removes variables with invalid names, so the program in the container does "
+    "not get them.",
+    source="POSIX: letters, digits and _; the first character is not a digit",
     mend="Replace every other character by _.",
-    seen="simple-device-plugin (device IDs with - in names)",
+    seen="simple-device-plugin (device IDs with - in variable names)",
 )
 async def env_names(plugin: Plugin) -> str:
-    """A shell can use the names of environment variables."""
+    """The names of environment variables are valid in a shell."""
     names = {name for answer in await plugin.answers() for name in answer.env}
     if not names:
         raise NotTried("it sets no environment variable")
@@ -132,7 +134,7 @@ async def env_names(plugin: Plugin) -> str:
     mend="Use example.com/name, at most 63 letters, digits, -, _ and . after the slash.",
 )
 async def annotations(plugin: Plugin) -> str:
-    """Keys of annotations are valid."""
+    """The keys of annotations are valid."""
     keys = {key for answer in await plugin.answers() for key in answer.annotations}
     if not keys:
         raise NotTried("it sets no annotation")

@@ -1,4 +1,4 @@
-"""What every gRPC peer does and some do not. Misbehaviour here is ours, by hand-made HTTP/2."""
+"""Checks gRPC and HTTP/2. Some checks break the protocol on a `RawConnection`."""
 
 import asyncio
 
@@ -19,12 +19,12 @@ first = Theme("grpc", phase=Phase.ARRIVAL, needs=("registration.registers",))
     "authority",
     FAIL,
     needs=("registration.serves-first",),
-    suffers="No call of a kubelet is answered.",
+    suffers="The plugin answers no call of the kubelet.",
     source="grpc-go sends :authority localhost on Unix sockets",
     mend="Do not check :authority, or accept localhost.",
 )
 async def authority(plugin: Plugin) -> str:
-    """The plugin answers calls with :authority localhost."""
+    """The plugin answers calls whose :authority is localhost."""
     if other := plugin.arrival.needs_other_authority:
         raise Broken(
             f"{plugin.arrival.options_problem}; answered with :authority {other}",
@@ -38,9 +38,9 @@ theme = Theme("grpc", needs=("registration.options",))
 @theme.check(
     "unknown-method",
     WARN,
-    suffers="Calls that later versions of the API add are taken for answered.",
-    source="gRPC: status codes; clients find out so what a server can do",
-    mend="Leave unknown methods to the gRPC library.",
+    suffers="A client believes that the plugin supports a call of a later version of the API.",
+    source="gRPC: status codes; UNIMPLEMENTED tells a client what a server does not support",
+    mend="Do not handle unknown methods; the gRPC library answers them.",
 )
 async def unknown_method(plugin: Plugin) -> str:
     """The plugin answers an unknown method with UNIMPLEMENTED."""
@@ -58,18 +58,18 @@ async def unknown_method(plugin: Plugin) -> str:
 @theme.check(
     "ping",
     WARN,
-    suffers="Clients with keepalive take the connection for dead and drop it.",
+    suffers="A client with keepalive believes that the connection is dead, and drops it.",
     source="RFC 9113, section 6.7",
-    mend="Leave PING to the HTTP/2 library; do not block its event loop.",
+    mend="Do not handle PING; the HTTP/2 library answers it, unless its event loop is blocked.",
 )
 async def ping(plugin: Plugin) -> str:
-    """The plugin answers a PING."""
+    """The plugin answers an HTTP/2 PING."""
     began = asyncio.get_running_loop().time()
     try:
         await plugin.ask(lambda limit: plugin.session.channel.ping(timeout=limit))
     except WireError as error:
         raise Broken(str(error)) from error
-    return f"in {1000 * plugin.stage.spent(began):.1f} ms"
+    return f"in {1000 * plugin.harness.spent(began):.1f} ms"
 
 
 @theme.check(
@@ -78,12 +78,12 @@ async def ping(plugin: Plugin) -> str:
     track=DISTURBING,
     disturbs=True,
     needs=("list.abandoned-stream",),
-    suffers="A kubelet that is killed takes the plugin with it.",
-    source="a killed process closes its connections anywhere, in the middle of a frame too",
-    mend="Treat a broken connection as the end of its calls, nothing else.",
+    suffers="When the kubelet is killed, the plugin stops serving as well.",
+    source="a killed process closes its connections at any point, also within a frame",
+    mend="When a connection breaks, end only the calls of this connection.",
 )
 async def broken_connection(plugin: Plugin) -> str:
-    """A connection that breaks in a frame or a stream does no harm to other clients."""
+    """A connection that breaks within a frame or a stream does no harm to other clients."""
     ids = (await plugin.healthy_ids())[:1]
     request = ALLOCATE_REQUEST.to_wire(AllocateRequest((ContainerAllocateRequest(tuple(ids)),)))
     for _ in range(3):
@@ -93,7 +93,7 @@ async def broken_connection(plugin: Plugin) -> str:
         connection.call(ALLOCATE, request, leave_out=len(request) // 2)
         await asyncio.sleep(plugin.timing.hold / 20)
         connection.hang_up()
-    await plugin.stage.pause(plugin.timing.hold)
+    await plugin.harness.pause(plugin.timing.hold)
     return f"answered in {await plugin.must_still_work('after broken connections')}"
 
 
@@ -103,9 +103,10 @@ async def broken_connection(plugin: Plugin) -> str:
     track=DISTURBING,
     disturbs=True,
     needs=("list.abandoned-stream",),
-    suffers="A client that connects without a request, such as a probe, locks the kubelet out.",
-    source="liveness probes and tools connect to sockets without speaking",
-    mend="Accept connections independently of what happens on others.",
+    suffers="While a client is connected that sends no request, such as a liveness probe, the "
+    "kubelet cannot connect.",
+    source="liveness probes and tools connect to sockets and send nothing",
+    mend="Accept each connection independently of the others, for example in its own task.",
 )
 async def idle_connection(plugin: Plugin) -> str:
     """Connections without a request do no harm to other clients."""
@@ -113,11 +114,11 @@ async def idle_connection(plugin: Plugin) -> str:
     silent = []
     try:
         for number in range(4):
-            # One after another: what was opened is closed even if the next one fails.
+            # One by one: if the next connection fails, the `finally` block closes the others.
             silent.append(await plugin.raw_connection(is_silent=number % 2 == 0))  # noqa: PERF401
-        await plugin.stage.pause(plugin.timing.hold / 5)
-        took = await plugin.must_still_work("beside connections that say nothing")
+        await plugin.harness.pause(plugin.timing.hold / 5)
+        took = await plugin.must_still_work("beside connections without a request")
     finally:
         for connection in silent:
             connection.hang_up()
-    return f"others were served in {took}"
+    return f"other clients were served in {took}"

@@ -1,6 +1,6 @@
 """Checks the content of the device lists, and when the first list arrives.
 
-`streams` checks how streams behave.
+`streams` checks several streams, and streams over time.
 """
 
 from collections import Counter
@@ -17,7 +17,9 @@ FAIL, WARN = Severity.FAIL, Severity.WARN
 KUBELET_RECEIVES = 4 * 2**20
 NEAR_THE_LIMIT = 3 * 2**20
 SHORT = 1.0
-"""Seconds of capacity 0 that hardly anybody sees: a kubelet reports it every 10 s."""
+"""Seconds. The kubelet reports the capacity every 10 s, so a capacity of 0 this short rarely
+matters.
+"""
 ID_LIMIT = 63
 ONLINE_NODES = "/sys/devices/system/node/online"
 
@@ -27,9 +29,9 @@ first = Theme("list", needs=("registration.options",))
 @first.check(
     "first-message",
     FAIL,
-    suffers="Until the first list the resource has no devices; pods are rejected.",
+    suffers="Until the first list arrives, the resource has no devices and pods are rejected.",
     source="device plugin API: ListAndWatch returns the list, then every change",
-    mend="Send the current list as soon as a stream is opened.",
+    mend="Send the current list as soon as a stream opens.",
 )
 async def first_message(plugin: Plugin) -> str:
     """The first list comes within 2 s after the stream was opened."""
@@ -37,9 +39,9 @@ async def first_message(plugin: Plugin) -> str:
     assert stream
     found = await plugin.first(stream, plugin.timing.late_list)
     if found is None:
-        waited = plugin.stage.spent(stream.opened_at)
+        waited = plugin.harness.spent(stream.opened_at)
         raise Broken(f"no list within {waited:.0f} s {stream.end}".rstrip())
-    took = plugin.stage.spent(stream.opened_at, found.at)
+    took = plugin.harness.spent(stream.opened_at, found.at)
     if took > plugin.timing.first_list:
         raise Broken(f"the first list came after {took:.1f} s")
     return f"{counted(len(found.devices), 'device')} after {1000 * took:.0f} ms"
@@ -51,29 +53,31 @@ theme = Theme("list", needs=("registration.options",))
 @theme.check(
     "complete",
     FAIL,
-    suffers="Each start shows the node's capacity as 0 for a moment: pods are rejected, and "
-    "devices in use count as gone.",
-    source="device plugin API: every message is the whole list and replaces the last",
-    mend="Open the socket when the devices are known, or hold the first message back until then.",
+    suffers="After each start, the node's capacity is 0 until the second list: pods are rejected, "
+    "and devices in use count as gone.",
+    source="device plugin API: every message is the whole list and replaces the one before",
+    mend="Find the devices before you open the socket, or send the first list only when they are "
+    "known.",
     seen="Intel device plugins (an empty list, then the devices)",
 )
 async def complete(plugin: Plugin) -> str:
-    """The first list is complete, not an empty list that is replaced at once."""
+    """The first list is complete; it is not an empty list that is replaced within 2 s."""
     await plugin.device_list()
     lists = plugin.session.lists
     if not lists[0].devices:
         limit = plugin.timing.first_list
-        await plugin.stage.wait_for(lambda: len(plugin.session.lists) > 1, limit)
-    spent = plugin.stage.spent
+        await plugin.harness.wait_for(lambda: len(plugin.session.lists) > 1, limit)
+    spent = plugin.harness.spent
     early = [each for each in lists if spent(lists[0].at, each.at) < plugin.timing.first_list]
     for before, after in pairwise(early):
         if not before.devices and after.devices:
             lasted = spent(before.at, after.at)
-            text = f"an empty list, and {1000 * lasted:.0f} ms later one of {len(after.devices)}"
+            number = counted(len(after.devices), "device")
+            text = f"an empty list, and {1000 * lasted:.0f} ms later a list of {number}"
             if lasted > SHORT:
-                raise Broken(f"{text} devices")
-            raise Fragile(f"{text} devices")
-    return f"{counted(len(lists[0].devices), 'device')} at once"
+                raise Broken(text)
+            raise Fragile(text)
+    return f"{counted(len(lists[0].devices), 'device')} in the first list"
 
 
 # ---------------------------------------------------------------- content
@@ -82,8 +86,8 @@ async def complete(plugin: Plugin) -> str:
 @theme.check(
     "id-present",
     FAIL,
-    suffers="A device with an empty ID is counted and handed out as the ID ''.",
-    source="device plugin API: Device.ID; kubelet 1.32 accepts an empty one",
+    suffers="The kubelet counts a device with an empty ID, and allocates it with the ID ''.",
+    source="device plugin API: Device.ID; kubelet 1.32 accepts an empty ID",
     mend="Give every device an ID.",
 )
 async def id_present(plugin: Plugin) -> str:
@@ -98,10 +102,10 @@ async def id_present(plugin: Plugin) -> str:
 @theme.check(
     "id-unique",
     FAIL,
-    suffers="The kubelet keeps sets: a doubled ID is one device, and with two healths it counts "
-    "in both, so that the capacity is too high.",
-    source="device plugin API: Device.ID is unique; kubelet 1.32 adds up both healths",
-    mend="Make IDs of what tells the devices apart: serial number, PCI address, UUID.",
+    suffers="The kubelet counts two devices with the same ID as one device. If one is healthy and "
+    "the other is not, it counts both, so the capacity is too high.",
+    source="device plugin API: Device.ID is unique; kubelet 1.32 adds healthy and unhealthy IDs",
+    mend="Use something unique as the ID: serial number, PCI address, UUID.",
     seen="kubevirt kvm plugin",
 )
 async def id_unique(plugin: Plugin) -> str:
@@ -116,9 +120,9 @@ async def id_unique(plugin: Plugin) -> str:
 @theme.check(
     "id-length",
     WARN,
-    suffers="The API promises its readers at most 63 characters.",
-    source="device plugin API: comment of Device.ID (no kubelet enforces it)",
-    mend="Shorten IDs, for example by a hash of the long part.",
+    suffers="A program that reads the API may rely on at most 63 characters.",
+    source="device plugin API: comment of Device.ID (no kubelet enforces the limit)",
+    mend="Shorten IDs, for example: replace the long part by a hash.",
 )
 async def id_length(plugin: Plugin) -> str:
     """Device IDs have at most 63 characters."""
@@ -132,8 +136,8 @@ async def id_length(plugin: Plugin) -> str:
 @theme.check(
     "health",
     FAIL,
-    suffers='Every other word, "healthy" and "" included, counts as unhealthy: the device is '
-    "never handed out.",
+    suffers='Every other word, for example "healthy" or "", counts as unhealthy: the kubelet never '
+    "allocates the device.",
     source='device plugin API: "Healthy" and "Unhealthy"; kubelet 1.32 compares exactly',
     mend="Use the constants of the API.",
 )
@@ -150,15 +154,15 @@ async def health(plugin: Plugin) -> str:
 @theme.check(
     "numa",
     FAIL,
-    suffers="A wrong NUMA node crashes or misleads the topology manager; a negative one makes "
-    "the device unusable for aligned pods. With a node twice, the kubelet's checkpoint has the "
-    "device of a pod twice.",
-    source="device plugin API: TopologyInfo.nodes; sysfs says -1 where a node is not known",
-    mend="Leave the topology out when the node is not known.",
-    seen="ROCm (numa_node passed on as read, also -1)",
+    suffers="A wrong NUMA node crashes or misleads the topology manager. With a negative NUMA "
+    "node, aligned pods cannot use the device. If a device has a NUMA node twice, the kubelet's "
+    "checkpoint has the device of a pod twice.",
+    source="device plugin API: TopologyInfo.nodes; sysfs says -1 if the NUMA node is not known",
+    mend="Send no topology if the NUMA node is not known.",
+    seen="ROCm (sends numa_node from sysfs, also -1)",
 )
 async def numa(plugin: Plugin) -> str:
-    """NUMA nodes are not negative, exist on this machine, and stand once in a device."""
+    """The NUMA nodes of a device are not negative, exist on this machine, and are not repeated."""
     devices = (await plugin.device_list()).devices
     nodes = {node for device in devices for node in device.numa_nodes or ()}
     if negative := sorted(node for node in nodes if node < 0):
@@ -169,14 +173,14 @@ async def numa(plugin: Plugin) -> str:
     for device in devices:
         named = list(device.numa_nodes or ())
         if len(set(named)) < len(named):
-            raise Fragile(f"{device.id!r} names NUMA nodes twice: {named}")
+            raise Fragile(f"{device.id!r} has a NUMA node twice: {named}")
     return f"nodes {sorted(nodes)}" if nodes else "no topology"
 
 
 def _online_nodes(plugin: Plugin) -> set[int]:
-    """Return the nodes of this machine, or none where it does not say."""
+    """Return the NUMA nodes of this machine, an empty set if the kernel does not list them."""
     try:
-        return {*parse_numa_nodes(plugin.stage.view.outside(ONLINE_NODES).read_text())}
+        return {*parse_numa_nodes(plugin.harness.path_map.outside(ONLINE_NODES).read_text())}
     except (OSError, BadNumaNodes):
         return set()
 
@@ -184,9 +188,10 @@ def _online_nodes(plugin: Plugin) -> set[int]:
 @theme.check(
     "size",
     FAIL,
-    suffers="The kubelet's gRPC drops a message above 4 MiB and with it the plugin, silently.",
+    suffers="The kubelet's gRPC library refuses a message above 4 MiB, and the kubelet drops the "
+    "plugin without an error in the plugin.",
     source="kubelet 1.32: receive limit of grpc-go; kubernetes#109304",
-    mend="Report fewer devices or shorter IDs, or spread them over several resources.",
+    mend="Report fewer devices, use shorter IDs, or use several resources.",
     seen="volcano (#19), HAMi mock plugin (#1)",
 )
 async def size(plugin: Plugin) -> str:
@@ -196,5 +201,5 @@ async def size(plugin: Plugin) -> str:
     if latest.size > KUBELET_RECEIVES:
         raise Broken(text)
     if latest.size > NEAR_THE_LIMIT:
-        raise Fragile(f"{text}, which is near the limit")
+        raise Fragile(f"{text}, near the limit of 4 MiB")
     return text

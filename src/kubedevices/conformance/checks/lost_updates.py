@@ -1,13 +1,15 @@
-"""Changes after restarts of the kubelet: what the streams of former kubelets must not take away.
+"""Checks changes of devices after kubelet restarts: a stream of a former kubelet takes no update.
 
-The first restart needs no change of devices, so it is made while other checks still compare lists.
+The first restart comes before the first change, so it runs while other checks still compare lists.
 """
 
 import asyncio
 
 from kubedevices.conformance.check import Broken, NotTried, Phase, Severity, Theme
 from kubedevices.conformance.checks.changes import TRACK
-from kubedevices.conformance.checks.changing import (
+from kubedevices.conformance.checks.restarts import list_of, restart_once
+from kubedevices.conformance.checks.restarts import theme as restarts
+from kubedevices.conformance.checks.run_trigger import (
     change_devices,
     changing,
     must_not_be_lost,
@@ -16,10 +18,8 @@ from kubedevices.conformance.checks.changing import (
     triggered,
     undo,
 )
-from kubedevices.conformance.checks.restarts import list_of, restart_once
-from kubedevices.conformance.checks.restarts import theme as restarts
+from kubedevices.conformance.harness import Harness
 from kubedevices.conformance.plugin import Plugin
-from kubedevices.conformance.stage import Stage
 from kubedevices.words import counted
 
 theme = Theme(
@@ -32,103 +32,113 @@ theme = Theme(
 
 
 FEWEST = 2
-"""Changes that prove something: the first may be the only one that a trigger makes."""
+"""The least number of changes for a verdict: some triggers change the devices only once."""
 
 
 @theme.check(
     "lost-updates",
     Severity.FAIL,
     alone=True,
-    suffers="Until the next change, the node offers devices that are gone, and no new devices.",
-    source="the most common defect of the field; squat/generic-device-plugin#37",
-    mend="End the loop of a stream with its connection; let each stream compare with what it "
-    "sent itself.",
+    suffers="Until the next change, the node offers devices that are gone, and does not offer new "
+    "devices.",
+    source="the most common defect of device plugins; squat/generic-device-plugin#37",
+    mend="When a connection ends, end the loop of its stream. Each stream must compare the current "
+    "list with the last list that it sent itself.",
     seen="generic-device-plugin (2 of 4 changes lost), Intel (panics at the second change)",
 )
-async def lost_updates(stage: Stage) -> str:
-    """Kubelet restarts, each followed by a change: every change arrives."""
-    need_trigger(stage)
+async def lost_updates(harness: Harness) -> str:
+    """Every change of the devices arrives, also after kubelet restarts."""
+    need_trigger(harness)
     slowest, spent = 0.0, 0.0
-    names = triggered(stage)
+    names = triggered(harness)
     number = 0
     try:
-        while number < stage.timing.changes and _has_time(stage, number, spent):
+        while number < harness.timing.changes and _has_time(harness, number, spent):
             began = asyncio.get_running_loop().time()
-            await restart_once(stage, number + 1)
+            await restart_once(harness, number + 1)
             if not number:
-                spent = stage.spent(began)
-                _has_time(stage, 1, spent)
-                await _until_allowed(stage)
+                spent = harness.spent(began)
+                _has_time(harness, 1, spent)
+                await _until_allowed(harness)
                 began = asyncio.get_running_loop().time()
-            arrived, took = await _change_arrives(stage, names, is_first=not number)
-            spent += stage.spent(began)
+            arrived, took = await _change_arrives(harness, names, is_first=not number)
+            spent += harness.spent(began)
             if arrived != names:
                 late = ", ".join(name for name in names if name not in arrived)
-                await _must_be_idle(stage, f"the change after restart {number + 1} of {late}")
+                await _must_be_idle(harness, f"the change after restart {number + 1} of {late}")
                 if number or not arrived:
                     break
-                names = arrived  # the trigger does not change the others
+                names = arrived  # the trigger does not change the other resources
             number += 1
             slowest = max(slowest, took)
     finally:
-        await undo(stage)
+        await undo(harness)
     if number < FEWEST:
-        raise NotTried("the trigger changes the devices only once" if number else no_change(stage))
-    return f"{counted(number, 'change')} after as many restarts, the slowest in {slowest:.2f} s"
+        raise NotTried(
+            "the trigger changes the devices only once" if number else no_change(harness)
+        )
+    changes = counted(number, "change")
+    return f"{changes}, each after a restart, arrived; the slowest after {slowest:.2f} s"
 
 
-async def _until_allowed(stage: Stage) -> None:
-    """Wait until no other check compares lists of devices; the plugin must live till then."""
-    process, allowed = stage.process, stage.notes.changes.may_go_on
+async def _until_allowed(harness: Harness) -> None:
+    """Wait until no other check compares lists; raises `NotTried` if the plugin ends before."""
+    process, allowed = harness.process, harness.shared.changes.may_go_on
     while not allowed.is_set() and (process is None or process.running):
-        await stage.pause(stage.timing.hold)
+        await harness.pause(harness.timing.hold)
     if process and not process.running:
         raise NotTried(f"its process ended ({process.end_text()}) before devices changed")
 
 
-def _has_time(stage: Stage, done: int, took: float) -> bool:
-    """Whether one more restart fits into the time of all; skips where not even two do."""
-    fits = not done or took / done * (done + 1) <= stage.timing.often
+def _has_time(harness: Harness, done: int, took: float) -> bool:
+    """Whether there is time for one more restart; raises `NotTried` if not even two fit.
+
+    `done` restarts took `took` own seconds.
+    """
+    fits = not done or took / done * (done + 1) <= harness.timing.often
     if done == 1 and not fits:
         raise NotTried(f"a restart and a change take {took:.1f} s: too long for several")
     return fits
 
 
-async def _must_be_idle(stage: Stage, what: str) -> None:
-    """Tell a change that was lost from one that never happened."""
-    if stage.is_connected():
-        await must_not_be_lost(stage, f"{what} did not arrive")
+async def _must_be_idle(harness: Harness, what: str) -> None:
+    """Raise `Broken` if the change was lost; return if it never happened.
+
+    Raises `NotTried` if the change withdrew the whole resource. `what` names the change.
+    """
+    if harness.is_connected():
+        await must_not_be_lost(harness, f"{what} did not arrive")
         return
-    # It withdrew the resource, or stopped to serve it.
-    stage.notes.changes.withdrew = True
-    await undo(stage)
-    if await stage.wait_for(stage.is_connected, stage.timing.registered_at_all):
+    # The plugin withdrew the resource, or it does not serve any more.
+    harness.shared.changes.withdrew = True
+    await undo(harness)
+    if await harness.wait_for(harness.is_connected, harness.timing.registered_at_all):
         raise NotTried(f"{what} withdrew the resource")
-    if stage.process and not stage.process.running:
-        raise Broken(f"{what}: its process ended", stage.last_words())
-    raise Broken(f"{what} ended its connection, and it did not come back")
+    if harness.process and not harness.process.running:
+        raise Broken(f"{what}: its process ended", harness.last_words())
+    raise Broken(f"{what} ended the connection, and the plugin did not register again")
 
 
 async def _change_arrives(
-    stage: Stage, names: tuple[str, ...], *, is_first: bool
+    harness: Harness, names: tuple[str, ...], *, is_first: bool
 ) -> tuple[tuple[str, ...], float]:
-    """Change the devices; return the resources that it reached, and how long it took.
+    """Change the devices; return the resources with the change, and the own seconds it took.
 
-    The first change shows which resources the trigger changes: at about the same time.
+    The first change shows which resources the trigger changes: they change almost together.
     """
-    before = {name: (await list_of(stage, name)).content for name in names}
+    before = {name: (await list_of(harness, name)).content for name in names}
     began = asyncio.get_running_loop().time()
 
     def reached() -> tuple[str, ...]:
-        latest = {name: Plugin.of(stage, name).session.latest for name in names}
+        latest = {name: Plugin.of(harness, name).session.latest for name in names}
         return tuple(
             name for name in names if (now := latest[name]) and now.content != before[name]
         )
 
-    with changing(stage):
-        await change_devices(stage)
-        await stage.wait_for(reached, stage.timing.change)
+    with changing(harness):
+        await change_devices(harness)
+        await harness.wait_for(reached, harness.timing.change)
         if reached() and len(reached()) < len(names):
-            rest = stage.timing.hold if is_first else stage.timing.change
-            await stage.wait_for(lambda: reached() == names, rest)
-    return reached(), stage.spent(began)
+            rest = harness.timing.hold if is_first else harness.timing.change
+            await harness.wait_for(lambda: reached() == names, rest)
+    return reached(), harness.spent(began)

@@ -1,4 +1,4 @@
-"""The two optional calls: GetPreferredAllocation and PreStartContainer."""
+"""Checks the two optional calls: GetPreferredAllocation and PreStartContainer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ async def _prefer(
 @works.check(
     "answers",
     FAIL,
-    suffers="An error, though this is only advice, makes the pod's admission fail.",
+    suffers="The preference is only a hint, but an error rejects the pod.",
     source="kubelet 1.32: an error of GetPreferredAllocation rejects the pod",
-    mend="Answer with an empty list when there is no preference; never with an error.",
+    mend="Without a preference, answer with an empty list; never answer with an error.",
 )
 async def answers(plugin: Plugin) -> str:
     """GetPreferredAllocation, if offered, answers with available devices."""
@@ -43,7 +43,7 @@ async def answers(plugin: Plugin) -> str:
     chosen = await _prefer(plugin, available, [], 1)
     foreign = set(chosen) - set(available)
     if foreign:
-        raise Broken(f"preferred {shorten(sorted(foreign))}, which is not available")
+        raise Broken(f"preferred {shorten(sorted(foreign))}, not available")
     return f"1 of {len(available)}: {shorten(chosen) or 'no preference'}"
 
 
@@ -53,7 +53,8 @@ preferred = Theme("preferred", needs=("registration.options", "preferred.answers
 @preferred.check(
     "must-include",
     WARN,
-    suffers="The preference is useless: the kubelet takes must-include devices, then random ones.",
+    suffers="The preference has no effect: the kubelet takes the must-include devices, then random "
+    "devices.",
     source="device plugin API: the preferred devices include must_include_deviceIDs",
     mend="Begin with the devices that must be included.",
     seen="Intel gpu plugin with the balanced policy",
@@ -68,15 +69,16 @@ async def must_include(plugin: Plugin) -> str:
         chosen = await _prefer(plugin, available, [must], 2)
         if chosen and must not in chosen:
             raise Broken(f"2 devices with {must!r}: {shorten(chosen)}")
-    return f"each of {len(available)} devices was kept"
+    return f"each of {len(available)} must-include devices was preferred"
 
 
 @preferred.check(
     "size",
     WARN,
-    suffers="Of too many devices the kubelet takes a random part; too few are filled up at random.",
-    source="kubelet 1.32: the order of the answer means nothing",
-    mend="Return exactly allocation_size devices, or none.",
+    suffers="If there are too many preferred devices, the kubelet takes some of them at random; if "
+    "there are too few, it adds random devices.",
+    source="kubelet 1.32: it ignores the order of the answer",
+    mend="Return exactly allocation_size devices, or no device.",
 )
 async def size(plugin: Plugin) -> str:
     """The number of preferred devices is the requested number."""
@@ -85,7 +87,7 @@ async def size(plugin: Plugin) -> str:
     for count in range(1, len(available) + 1):
         chosen = await _prefer(plugin, available, [], count)
         if chosen and len(chosen) != count:
-            raise Broken(f"{count} devices asked, {len(chosen)} preferred")
+            raise Broken(f"{count} devices requested, {len(chosen)} preferred")
         if len(set(chosen)) != len(chosen):
             raise Broken(f"a device twice: {shorten(chosen, SEVERAL)}")
     return f"1 to {len(available)} devices"
@@ -94,9 +96,10 @@ async def size(plugin: Plugin) -> str:
 @preferred.check(
     "too-large",
     NOTE,
-    suffers="A caller that asks for more than there is learns nothing of its mistake.",
-    source="no kubelet asks so; other users of the API may",
-    mend="Answer INVALID_ARGUMENT when allocation_size exceeds the available devices.",
+    suffers="A caller that requests more devices than are available does not notice its mistake.",
+    source="no kubelet sends such a request; other clients of the API may",
+    mend="Answer INVALID_ARGUMENT if allocation_size is larger than the number of available "
+    "devices.",
 )
 async def too_large(plugin: Plugin) -> str:
     """A request for more devices than available is an error."""
@@ -108,15 +111,15 @@ async def too_large(plugin: Plugin) -> str:
         )
     except RpcError as error:
         return error.code.name
-    said = shorten(answers[0] if answers else ()) or "no preference"
-    raise Broken(f"{len(available) + 1} asked of {len(available)} available: OK, {said}")
+    answer = shorten(answers[0] if answers else ()) or "no preference"
+    raise Broken(f"{len(available) + 1} requested, {len(available)} available: OK, {answer}")
 
 
 @works.check(
     "not-offered",
     NOTE,
-    suffers="A caller takes the empty answer for a preference.",
-    source="gRPC: what is not offered is UNIMPLEMENTED",
+    suffers="A caller believes that the empty answer is a preference.",
+    source="gRPC: a call that is not offered returns UNIMPLEMENTED",
     mend="Return UNIMPLEMENTED.",
     seen="generic, smarter, GCE, SR-IOV (OK without a container response)",
 )
@@ -150,9 +153,10 @@ def _need_pre_start(plugin: Plugin) -> None:
 @start.check(
     "answers",
     FAIL,
-    suffers="The container does not start (CreateContainerConfigError), again and again.",
-    source="kubelet 1.32: PreStartContainer has 30 s and its error fails the start",
-    mend="Prepare faster, or earlier; raise an error only when the device is not usable.",
+    suffers="The container does not start; the kubelet tries again and again "
+    "(CreateContainerConfigError).",
+    source="kubelet 1.32: PreStartContainer has a deadline of 30 s; an error fails the start",
+    mend="Prepare devices faster, or earlier; return an error only if the device is not usable.",
 )
 async def pre_start(plugin: Plugin) -> str:
     """PreStartContainer, if required, succeeds within 30 s."""
@@ -163,7 +167,7 @@ async def pre_start(plugin: Plugin) -> str:
         await _pre_start(plugin, ids)
     except RpcError as error:
         raise Broken(f"{shorten(ids)}: {error}") from error
-    took = plugin.stage.spent(began)
+    took = plugin.harness.spent(began)
     if took > plugin.timing.pre_start * 2 / 3:
         raise Fragile(f"{shorten(ids)}: {took:.1f} s of {plugin.timing.pre_start:g} s")
     return f"{len(ids)} devices in {1000 * took:.1f} ms"
@@ -173,12 +177,12 @@ async def pre_start(plugin: Plugin) -> str:
     "unknown-id",
     WARN,
     needs=("prestart.answers",),
-    suffers="A container starts on a device that is gone.",
+    suffers="A container starts with a device that does not exist any more.",
     source="devices may vanish between admission and start",
-    mend="Look every ID up; answer NOT_FOUND.",
+    mend="Look up every ID; for an unknown ID, answer NOT_FOUND.",
 )
 async def pre_start_unknown(plugin: Plugin) -> str:
-    """PreStartContainer of an unknown ID is an error."""
+    """PreStartContainer with an unknown ID is an error."""
     _need_pre_start(plugin)
     try:
         await _pre_start(plugin, [UNKNOWN_ID])
@@ -190,8 +194,8 @@ async def pre_start_unknown(plugin: Plugin) -> str:
 @start.check(
     "not-offered",
     NOTE,
-    suffers="A caller believes that the device was prepared.",
-    source="gRPC: what is not offered is UNIMPLEMENTED",
+    suffers="A caller believes that the plugin has prepared the device.",
+    source="gRPC: a call that is not offered returns UNIMPLEMENTED",
     mend="Return UNIMPLEMENTED.",
 )
 async def pre_start_not_offered(plugin: Plugin) -> str:

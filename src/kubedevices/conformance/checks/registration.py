@@ -1,9 +1,9 @@
-"""What a plugin says when it registers, judged by the first time it did."""
+"""Checks the first Register call of the plugin."""
 
 from kubedevices.allocation import API_VERSION
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.harness import Harness
 from kubedevices.conformance.plugin import Plugin
-from kubedevices.conformance.stage import Stage
 from kubedevices.errors import UnsupportedVersion
 from kubedevices.resource_name import explain_resource_name
 
@@ -18,22 +18,22 @@ arrival = Theme("registration", phase=Phase.ARRIVAL)
     suffers="The resource never appears on the node; pods that ask for it stay Pending.",
     source="Kubernetes documentation, Device Plugins: device plugin registration",
     mend="Call v1beta1.Registration/Register on kubelet.sock in the plugin directory.",
-    seen="GCE accelerators, when kubelet.sock appears after it",
+    seen="GCE accelerators (if kubelet.sock appears after the plugin started)",
 )
-async def registers(stage: Stage) -> str:
-    """The plugin registers at a running kubelet."""
-    if not stage.target.command:
-        return ", ".join(stage.resources)
-    first = min(each.at for each in stage.probe.arrivals if each.resource in stage.resources)
-    return f"{', '.join(stage.resources)}: {first - stage.launched_at:.2f} s after its start"
+async def registers(harness: Harness) -> str:
+    """The plugin registers with a running kubelet."""
+    if not harness.target.command:
+        return ", ".join(harness.resources)
+    first = min(each.at for each in harness.probe.arrivals if each.resource in harness.resources)
+    return f"{', '.join(harness.resources)}: {first - harness.launched_at:.2f} s after its start"
 
 
 @arrival.check(
     "serves-first",
     FAIL,
     needs=("registration.registers",),
-    suffers="The kubelet dials the plugin before it answers Register. A refused dial costs a "
-    "second of back-off at best; after ten seconds the registration fails.",
+    suffers="The kubelet dials the plugin before it answers Register. A refused dial costs at "
+    "least a second of back-off; after ten seconds the registration fails.",
     source="kubelet 1.32: Register dials the endpoint, for 10 s, before it replies",
     mend="Bind the socket, serve, and only then call Register.",
 )
@@ -43,13 +43,13 @@ async def serves_first(plugin: Plugin) -> str:
     if found.session is None:
         raise Broken(
             f"could not be dialled ({found.dial_problem}) in {found.dials} tries "
-            f"over {plugin.timing.dial:g} s"
+            f"within {plugin.timing.dial:g} s"
         )
     if found.dials > 1:
-        raise Fragile(f"answered the dial at the {found.dials}. try ({found.dial_problem})")
-    took = plugin.stage.spent(found.at, found.at + found.dial_took)
+        raise Fragile(f"could be dialled only at try {found.dials} ({found.dial_problem})")
+    took = plugin.harness.spent(found.at, found.at + found.dial_took)
     if took > plugin.timing.first_list:
-        raise Fragile(f"served {took:.1f} s after it had called Register")
+        raise Fragile(f"served only {took:.1f} s after it had called Register")
     return "answered the first dial"
 
 
@@ -57,7 +57,7 @@ async def serves_first(plugin: Plugin) -> str:
     "version",
     FAIL,
     needs=("registration.registers",),
-    suffers="The kubelet refuses the registration and never asks again.",
+    suffers="The kubelet refuses the registration, so the resource never appears on the node.",
     source="kubelet 1.32: validation in Register; v1beta1 is the only version served",
     mend=f'Register with version "{API_VERSION}".',
     seen="k8s-dummy-device-plugin (v1alpha)",
@@ -75,13 +75,13 @@ async def version(plugin: Plugin) -> str:
     "endpoint",
     FAIL,
     needs=("registration.registers",),
-    suffers="The kubelet joins the endpoint to its plugin directory: an absolute path is looked "
-    "for below that directory and not found.",
+    suffers="The kubelet appends the endpoint to its plugin directory, so it does not find the "
+    "socket of an absolute path.",
     source="kubelet 1.32: socket path = plugin directory + endpoint",
-    mend="Name the socket file only, without a directory, and put it into the plugin directory.",
+    mend="Create the socket in the plugin directory; send only its file name as endpoint.",
 )
 async def endpoint(plugin: Plugin) -> str:
-    """Its endpoint is the plain name of a socket in the plugin directory."""
+    """The endpoint is the file name of a socket in the plugin directory."""
     _by_register(plugin)
     said = plugin.arrival.request.endpoint
     if not said or "/" in said or said in (".", ".."):
@@ -95,10 +95,10 @@ async def endpoint(plugin: Plugin) -> str:
     needs=("registration.registers",),
     suffers="The kubelet refuses the registration: the ResourceName is invalid.",
     source="kubelet 1.32: extended resource names (a domain, one slash, a qualified name)",
-    mend="Name the resource like example.com/widget, outside of kubernetes.io.",
+    mend="Use a name such as example.com/widget; domains in kubernetes.io are not allowed.",
 )
 async def resource_name(plugin: Plugin) -> str:
-    """Its resource name is a valid extended resource."""
+    """The resource name is a valid name of an extended resource."""
     problem = explain_resource_name(plugin.resource)
     if problem:
         raise Broken(f"{plugin.resource!r}: {problem}")
@@ -111,8 +111,8 @@ async def resource_name(plugin: Plugin) -> str:
     needs=("registration.registers", "registration.serves-first", "grpc.authority"),
     suffers="The kubelet calls GetDevicePluginOptions during Register; an error there fails the "
     "registration.",
-    source="kubelet 1.32: connecting to a plugin ends with GetDevicePluginOptions",
-    mend="Implement GetDevicePluginOptions, even if it returns an empty message.",
+    source="kubelet 1.32: after the dial, the kubelet calls GetDevicePluginOptions",
+    mend="Implement GetDevicePluginOptions; without options, return an empty message.",
     seen="kubevirt kvm and bridge plugins (nil answer, panic)",
 )
 async def options(plugin: Plugin) -> str:
@@ -130,13 +130,13 @@ async def options(plugin: Plugin) -> str:
     "options-equal",
     WARN,
     needs=("registration.options",),
-    suffers="Kubelets ignore the options in Register; a tool or an older kubelet that reads these "
-    "options sees another plugin.",
-    source="device plugin API: RegisterRequest.options and GetDevicePluginOptions say the same",
-    mend="Fill both from one place.",
+    suffers="Kubelets ignore the options in Register; an older kubelet or a tool that reads them "
+    "gets wrong options.",
+    source="device plugin API: RegisterRequest.options and GetDevicePluginOptions are equal",
+    mend="Fill both messages from the same variable.",
 )
 async def options_equal(plugin: Plugin) -> str:
-    """Register has the same options as GetDevicePluginOptions."""
+    """The options in Register and in GetDevicePluginOptions are equal."""
     _by_register(plugin)
     registered, answered = plugin.arrival.request.options, plugin.session.options
     if registered != answered:
@@ -146,7 +146,7 @@ async def options_equal(plugin: Plugin) -> str:
 
 def _by_register(plugin: Plugin) -> None:
     if plugin.arrival.info is not None:
-        raise NotTried("it registers by the plugin watcher")
+        raise NotTried("it registers through the plugin watcher")
 
 
 quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.options",), slow=True)
@@ -155,13 +155,13 @@ quiet = Theme("registration", phase=Phase.QUIET, needs=("registration.options",)
 @quiet.check(
     "once",
     WARN,
-    suffers="Every registration adds a stream; each update is then applied and written to the "
-    "kubelet's checkpoint once per stream.",
-    source="kubelet 1.32: the same plugin registering n times has n streams",
-    mend="Register again only when a socket was replaced or the stream ended.",
+    suffers="Every registration adds a stream; the kubelet then applies each update once per "
+    "stream and writes its checkpoint as often.",
+    source="kubelet 1.32: a plugin that registers n times has n streams",
+    mend="Register again only if a socket was replaced or the stream has ended.",
 )
 async def once(plugin: Plugin) -> str:
-    """The plugin registers once per kubelet."""
+    """The plugin registers only once with the same kubelet."""
     await plugin.watch_quietly()
     count = plugin.times_registered()
     if count > 1:

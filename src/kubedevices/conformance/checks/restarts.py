@@ -1,10 +1,11 @@
-"""A kubelet that comes and goes, in every form there is; where most plugins of the field fail."""
+"""Checks that the plugin registers again after all kinds of kubelet restarts. Most plugins fail."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
+from kubedevices.conformance.busy_machine import ENOUGH
 from kubedevices.conformance.check import (
     Broken,
     NotPassed,
@@ -16,9 +17,8 @@ from kubedevices.conformance.check import (
     Verdict,
     verdict_of,
 )
-from kubedevices.conformance.lost_time import ENOUGH
+from kubedevices.conformance.harness import Harness
 from kubedevices.conformance.plugin import Plugin
-from kubedevices.conformance.stage import Stage
 from kubedevices.errors import WireError
 from kubedevices.probe.arrival import LIKE_A_KUBELET, Arrival, RegisterBehavior
 from kubedevices.probe.session import ReceivedList
@@ -39,41 +39,43 @@ theme = Theme(
 )
 
 LOST_DEVICES = (
-    "The node's capacity falls to 0 and stays there: pods are rejected until somebody restarts "
-    "the plugin."
+    "The node's capacity falls to 0 and stays 0: pods are rejected until somebody restarts the "
+    "plugin."
 )
 WATCH_BOTH = (
-    "Watch the directory: when your own socket is gone or another file, bind anew and register; "
-    "when kubelet.sock is another file, register."
+    "Watch the plugin directory. If your own socket is removed or replaced, bind again and "
+    "register; if kubelet.sock is replaced, register."
 )
 
 SOON = 2
-"""Restarts after which a plugin that decides to end has left them to its supervisor."""
+"""A plugin that exits after so many restarts or fewer relies on the kubelet to start it again."""
 
 GAP = 0.05
-"""Seconds in which a new kubelet.sock refuses; clocks of kubelets do not scale."""
+"""Seconds in which a new kubelet.sock refuses connections; `--timeout-scale` does not change it."""
 
-# ---------------------------------------------------------------- coming back
+# ---------------------------------------------------------------- one restart
 
 
 async def must_return(
-    stage: Stage,
+    harness: Harness,
     happens: Callable[[], Awaitable[None]],
     *,
     soon: float | None = None,
     like: str = "",
 ) -> Verdicts:
-    """Let something happen, then judge per resource whether the plugin comes back whole.
+    """Run `happens`, then judge each resource: does it register again, with devices and Allocate?
 
-    What never came back after the check `like` is not waited for as long as there again.
+    The worst status here is `fail`; `CheckSequence` then caps each status at the severity of the
+    check. A registration later than `soon` seconds is a warning. `like` is the ID of a similar
+    check: if the plugin did not return after that check, this check waits less long.
     """
     loop = asyncio.get_running_loop()
     before = {}
-    for name in stage.resources:
-        plugin = Plugin.of(stage, name)
+    for name in harness.resources:
+        plugin = Plugin.of(harness, name)
         before[name] = set((await plugin.device_list()).healthy)
         await plugin.can_allocate()
-    changes = stage.notes.changes
+    changes = harness.shared.changes
 
     def expected(name: str) -> set[str]:
         return changes.untouched(before[name])
@@ -81,66 +83,68 @@ async def must_return(
     since = loop.time()
     await happens()
     began = loop.time()
-    await _return_or_give_up(stage, since, began, like)
+    await _return_or_give_up(harness, since, began, like)
     verdicts = {}
-    for name in stage.resources:
+    for name in harness.resources:
         try:
-            evidence = await _is_whole(stage, name, since, began, partial(expected, name))
+            evidence = await _is_whole(harness, name, since, began, partial(expected, name))
         except NotPassed as finding:
-            verdicts[name] = _left_to_supervisor(stage) or verdict_of(finding, FAIL)
+            verdicts[name] = _exited_without_crash(harness) or verdict_of(finding, FAIL)
             continue
         except WireError as error:
             verdicts[name] = Verdict(Status.FAIL, str(error))
             continue
-        took = stage.spent(began, _accepted(stage, name, since))
-        late = took > (stage.timing.registered_soon if soon is None else soon)
-        late = late and not changes.withdrew  # it may have come back with its devices only
+        took = harness.spent(began, _accepted(harness, name, since))
+        late = took > (harness.timing.registered_soon if soon is None else soon)
+        late = late and not changes.withdrew  # the resource may wait for its devices
         verdicts[name] = Verdict(Status.WARN if late else Status.PASS, evidence)
     return verdicts
 
 
-async def _return_or_give_up(stage: Stage, since: float, began: float, like: str) -> None:
-    """Wait until every resource is back; note it, for the other stages, where that is in vain."""
-    timing, away = stage.timing, stage.notes.stays_away
+async def _return_or_give_up(harness: Harness, since: float, began: float, like: str) -> None:
+    """Wait until every resource has registered; record in `stays_away` if the limit passes."""
+    timing, away = harness.timing, harness.shared.stays_away
     limit = timing.registered_at_all
-    while stage.missing(since) and (not stage.process or stage.process.running):
-        left = limit - stage.spent(began)
+    while harness.missing(since) and (not harness.process or harness.process.running):
+        left = limit - harness.spent(began)
         if left < limit * (1 - ENOUGH):
-            away.add(stage.checking)
+            away.add(harness.checking)
             break
-        # By the clock: it decides nothing, the other check has waited long enough.
+        # By the clock, not in own seconds: the check `like` has already waited for the full limit.
         if like in away and asyncio.get_running_loop().time() > began + timing.registered_soon:
             break
-        await stage.wait_for(lambda: not stage.missing(since), min(left, timing.hold))
+        await harness.wait_for(lambda: not harness.missing(since), min(left, timing.hold))
 
 
-def _left_to_supervisor(stage: Stage) -> Verdict | None:
-    """Return the verdict on a plugin that decided to end; a crash is another thing."""
-    if stage.process and stage.process.gave_up():
-        text = f"left it to its supervisor ({stage.process.end_text()})"
-        return Verdict(Status.WARN, text, stage.last_words())
+def _exited_without_crash(harness: Harness) -> Verdict | None:
+    """Return a warning if the plugin exited but did not crash: the kubelet starts it again."""
+    if harness.process and harness.process.exited_without_crash():
+        how = harness.process.end_text()
+        text = f"exited without a crash ({how}), so a supervisor must restart it"
+        return Verdict(Status.WARN, text, harness.last_words())
     return None
 
 
-def _accepted(stage: Stage, resource: str, since: float) -> float:
-    return stage.probe.accepted(since)[resource].accepted_at or 0.0
+def _accepted(harness: Harness, resource: str, since: float) -> float:
+    return harness.probe.accepted(since)[resource].accepted_at or 0.0
 
 
 async def _is_whole(
-    stage: Stage, resource: str, since: float, began: float, expected: Callable[[], set[str]]
+    harness: Harness, resource: str, since: float, began: float, expected: Callable[[], set[str]]
 ) -> str:
-    """Return the evidence that a resource is back with its list and its answers, or raise.
+    """Return the evidence that a resource is registered, has its list, and answers Allocate.
 
-    `expected` returns the devices that must be there now, none while devices change.
+    Raises `Broken` if not. `expected` returns the IDs of devices that must be in the list now, an
+    empty set while devices change.
     """
-    waited = stage.spent(began)
-    if resource in stage.missing(since):
-        raise Broken(stage.why_missing(waited, since), stage.last_words())
+    waited = harness.spent(began)
+    if resource in harness.missing(since):
+        raise Broken(harness.why_missing(waited, since), harness.last_words())
 
     async def judge(plugin: Plugin) -> str:
-        took = stage.spent(began, plugin.arrival.accepted_at)
+        took = harness.spent(began, plugin.arrival.accepted_at)
         stream = plugin.session.stream
-        limit = stage.timing.late_list
+        limit = harness.timing.late_list
         offers = bool(expected())
         found = await plugin.first_of(stream, limit, offers=offers) if stream else None
         if found is None:
@@ -160,26 +164,26 @@ async def _is_whole(
         await plugin.answer_for(sorted(before)[:1])
         return f"{text}, Allocate works"
 
-    return await _on_the_last(stage, resource, judge, began)
+    return await _on_the_last(harness, resource, judge, began)
 
 
 async def _on_the_last(
-    stage: Stage, resource: str, ask: Callable[[Plugin], Awaitable[T]], since: float
+    harness: Harness, resource: str, ask: Callable[[Plugin], Awaitable[T]], since: float
 ) -> T:
-    """Ask a resource that came back; again where it failed because it registers once more.
+    """Call `ask` on the last registration of a resource; repeat it if the resource registers again.
 
-    A dial that waited for the kubelet may get through before the plugin is told of kubelet.sock.
-    Then it binds anew, and what it registered first is over: right, and done in a moment.
+    A plugin that dials the kubelet in a loop may register before it sees the new kubelet.sock. Then
+    it binds again and registers a second time, and the first connection ends. This is correct.
     """
     while True:
-        plugin = Plugin.of(stage, resource)
+        plugin = Plugin.of(harness, resource)
         try:
             return await ask(plugin)
         except (NotPassed, WireError):
-            if not await stage.wait_for(partial(_is_over, plugin), stage.timing.hold):
+            if not await harness.wait_for(partial(_is_over, plugin), harness.timing.hold):
                 raise
-            left = stage.timing.registered_at_all - stage.spent(since)
-            if not await stage.wait_for(partial(_is_back, plugin), max(left, 0)):
+            left = harness.timing.registered_at_all - harness.spent(since)
+            if not await harness.wait_for(partial(_is_back, plugin), max(left, 0)):
                 raise
 
 
@@ -189,7 +193,7 @@ def _is_over(plugin: Plugin) -> bool:
 
 
 def _is_back(plugin: Plugin) -> bool:
-    return plugin.stage.last_arrival(plugin.resource) is not plugin.arrival
+    return plugin.harness.last_arrival(plugin.resource) is not plugin.arrival
 
 
 @theme.check(
@@ -198,11 +202,12 @@ def _is_back(plugin: Plugin) -> bool:
     suffers=LOST_DEVICES,
     source="kubelet 1.33 and newer: a starting kubelet deletes the sockets in its directory",
     mend=WATCH_BOTH,
-    seen="simple-device-plugin, fake-gpu-operator, Akri (never); ROCm, kubevirt (exit or panic)",
+    seen="simple-device-plugin, fake-gpu-operator, Akri (never register again); ROCm, kubevirt "
+    "(exit or panic)",
 )
-async def sockets_wiped(stage: Stage) -> Verdicts:
-    """After a kubelet restart that removed all sockets, the plugin registers within 8 s."""
-    return await must_return(stage, lambda: stage.probe.restart(wipe="sockets"))
+async def sockets_wiped(harness: Harness) -> Verdicts:
+    """After a kubelet restart that removes all sockets, the plugin registers within 8 s."""
+    return await must_return(harness, lambda: harness.probe.restart(wipe="sockets"))
 
 
 @theme.check(
@@ -211,94 +216,98 @@ async def sockets_wiped(stage: Stage) -> Verdicts:
     until="1.32",
     suffers=LOST_DEVICES,
     source="kubelet up to 1.32: a starting kubelet deletes every file but its checkpoint",
-    mend=WATCH_BOTH + " Keep no file of your own in that directory.",
-    seen="simple-device-plugin (never), generic-device-plugin (5 to 6 s), Intel (devices dead "
-    "after 15 s)",
+    mend=WATCH_BOTH + " Store no other file in this directory.",
+    seen="simple-device-plugin (never registers again), generic-device-plugin (5 to 6 s), Intel "
+    "(no devices after 15 s)",
 )
-async def all_wiped(stage: Stage) -> Verdicts:
-    """After a kubelet restart that removed all files, the plugin registers within 8 s."""
-    if not stage.may_wipe_everything():
-        raise NotTried(f"{stage.probe.socket_dir} holds files that are no sockets")
-    return await must_return(stage, lambda: stage.probe.restart(wipe="everything"))
+async def all_wiped(harness: Harness) -> Verdicts:
+    """After a kubelet restart that removes all files, the plugin registers within 8 s."""
+    if not harness.may_wipe_everything():
+        raise NotTried(f"{harness.probe.socket_dir} has files that are not sockets")
+    return await must_return(harness, lambda: harness.probe.restart(wipe="everything"))
 
 
 @theme.check(
     "kubelet-socket-replaced",
     WARN,
     suffers=LOST_DEVICES,
-    source="no kubelet does so; one that could not clean its directory would",
+    source="a kubelet that cannot clean its directory would do this; no kubelet was seen to do it",
     mend=WATCH_BOTH,
-    seen="simple, generic, Intel, SR-IOV (never)",
+    seen="simple, generic, Intel, SR-IOV (never register again)",
 )
-async def kubelet_socket_replaced(stage: Stage) -> Verdicts:
-    """If only kubelet.sock is replaced, the plugin registers again within 8 s."""
-    return await must_return(stage, stage.probe.replace_socket)
+async def kubelet_socket_replaced(harness: Harness) -> Verdicts:
+    """If only kubelet.sock is replaced, the plugin registers within 8 s."""
+    return await must_return(harness, harness.probe.replace_socket)
 
 
 @theme.check(
     "stream-cancelled",
     FAIL,
     until="1.35",
-    suffers="When the old instance of a rolling update ends, a kubelet such as 1.32 hangs up on "
-    "the new one: allocatable 0 beside a healthy plugin.",
-    source="kubernetes#127803, #121994, fixed by #135437; kubelet 1.32 seen doing it",
-    mend="Register again when no ListAndWatch stream has been open for some seconds.",
-    seen="all that were tried (ROCm exits, the others stay unregistered)",
+    suffers="When the old instance of a rolling update ends, a kubelet such as 1.32 closes the "
+    "connection of the new instance: allocatable is 0 although the plugin is healthy.",
+    source="kubernetes#127803, #121994, fixed by #135437; measured with kubelet 1.32",
+    mend="Register again if no ListAndWatch stream has been open for some seconds.",
+    seen="all plugins that were tried (ROCm exits, the others stay unregistered)",
 )
-async def stream_cancelled(stage: Stage) -> Verdicts:
+async def stream_cancelled(harness: Harness) -> Verdicts:
     """If the kubelet closes the stream and all sockets stay, the plugin registers again."""
-    if stage.notes.is_watched:
-        raise NotTried("it registers by the plugin watcher, which comes back by itself")
-    return await must_return(stage, stage.probe.cancel_streams, soon=stage.timing.noticed_soon)
+    if harness.shared.is_watched:
+        raise NotTried("it registers through the plugin watcher, which reconnects by itself")
+    return await must_return(
+        harness, harness.probe.cancel_streams, soon=harness.timing.noticed_soon
+    )
 
 
 @theme.check(
     "own-socket-removed",
     WARN,
-    suffers="The kubelet keeps its connection, but no other client can connect, and after its next "
+    suffers="The kubelet's connection stays open, but no other client can connect. After its next "
     "restart the kubelet finds no socket to dial.",
-    source="cleaning jobs and second instances remove sockets",
+    source="cleanup jobs and second instances remove sockets",
     mend=WATCH_BOTH,
-    seen="simple, smarter, NVIDIA, ROCm (never)",
+    seen="simple, smarter, NVIDIA, ROCm (never bind again)",
 )
-async def own_socket_removed(stage: Stage) -> Verdicts:
-    """If its own socket is removed, the plugin binds again and registers."""
+async def own_socket_removed(harness: Harness) -> Verdicts:
+    """If the plugin's own socket is removed, the plugin binds again and registers."""
 
     async def remove() -> None:
-        stage.probe.remove_plugin_sockets()
+        harness.probe.remove_plugin_sockets()
 
-    return await must_return(stage, remove)
+    return await must_return(harness, remove)
 
 
 @theme.check(
     "wiped-before-register",
     FAIL,
     needs=("life.sockets-wiped",),
-    suffers="A plugin that starts while the kubelet starts loses its socket before it registers: "
-    "the kubelet cannot dial the plugin, which never registers.",
-    source="kubelet 1.32, seen: the directory was wiped between bind and Register",
-    mend="Look before and after Register whether your socket file is still yours; else start over.",
+    suffers="If the plugin and the kubelet start at the same time, the kubelet removes the socket "
+    "before the plugin registers. The kubelet cannot dial the plugin, and the resource never "
+    "appears.",
+    source="measured with kubelet 1.32: it wiped the directory between bind and Register",
+    mend="Before and after Register, test if your socket file is still your own; if not, bind and "
+    "register again.",
 )
-async def wiped_before_register(stage: Stage) -> Verdicts:
-    """If its socket is removed between bind and Register, the plugin begins again."""
-    if stage.notes.is_watched:
-        raise NotTried("it registers by the plugin watcher, whose directory is never wiped")
-    left = {*stage.resources}
+async def wiped_before_register(harness: Harness) -> Verdicts:
+    """If the plugin's socket is removed between bind and Register, the plugin binds again."""
+    if harness.shared.is_watched:
+        raise NotTried("it registers through the plugin watcher, whose directory is never wiped")
+    left = {*harness.resources}
 
     def remove_socket(arrival: Arrival) -> None:
         if arrival.resource in left:
             left.discard(arrival.resource)
             if not left:
-                stage.probe.behavior = LIKE_A_KUBELET  # whoever comes now gets the usual time
-            (stage.probe.socket_dir / (arrival.request.endpoint or "-")).unlink(missing_ok=True)
+                harness.probe.behavior = LIKE_A_KUBELET  # later registrations are as usual
+            (harness.probe.socket_dir / (arrival.request.endpoint or "-")).unlink(missing_ok=True)
 
     async def restart() -> None:
-        await stage.probe.restart(wipe="sockets")
+        await harness.probe.restart(wipe="sockets")
 
-    # A kubelet needs 10 s to find out that it cannot dial; to the plugin that makes no difference.
-    behavior = RegisterBehavior(on_arrival=remove_socket, dial_limit=stage.timing.hold)
-    with stage.probe.behaving(behavior):
-        return await must_return(stage, restart)
+    # A real kubelet tries to dial for 10 s. A shorter limit here makes no difference to the plugin.
+    behavior = RegisterBehavior(on_arrival=remove_socket, dial_limit=harness.timing.hold)
+    with harness.probe.behaving(behavior):
+        return await must_return(harness, restart)
 
 
 @theme.check(
@@ -307,14 +316,15 @@ async def wiped_before_register(stage: Stage) -> Verdicts:
     slow=True,
     suffers=LOST_DEVICES,
     source="an upgrade of the kubelet takes half a minute and more",
-    mend="Wait for kubelet.sock as long as it takes, with a back-off of a few seconds.",
-    seen="simple-device-plugin (never), GCE (exits 2), Intel and ROCm (exit 1), SR-IOV (exits 2)",
+    mend="Wait for kubelet.sock without a limit, with a back-off of a few seconds.",
+    seen="simple-device-plugin (never registers again), GCE (exits 2), Intel and ROCm (exit 1), "
+    "SR-IOV (exits 2)",
 )
-async def kubelet_away(stage: Stage) -> Verdicts:
+async def kubelet_away(harness: Harness) -> Verdicts:
     """After 20 s without a kubelet, the plugin registers again."""
     return await must_return(
-        stage,
-        lambda: stage.probe.restart(wipe="sockets", away=stage.timing.away),
+        harness,
+        lambda: harness.probe.restart(wipe="sockets", away=harness.timing.away),
         like="life.sockets-wiped",
     )
 
@@ -323,36 +333,40 @@ async def kubelet_away(stage: Stage) -> Verdicts:
     "refused-dial",
     FAIL,
     suffers=LOST_DEVICES,
-    source="kubelet 1.32, seen: kubelet.sock is there a moment before it is listened on",
-    mend="Take a refused dial for a kubelet that is still starting: try again a moment later.",
-    seen="GCE (exits 2 in 5 of 10), host-device (1 of 2)",
+    source="measured with kubelet 1.32: kubelet.sock exists shortly before the kubelet listens",
+    mend="If a dial of kubelet.sock is refused, the kubelet may still be starting: try again after "
+    "a short pause.",
+    seen="GCE (exits 2 in 5 of 10 runs), host-device (fails in 1 of 2 runs)",
 )
-async def refused_dial(stage: Stage) -> Verdicts:
-    """If a new kubelet.sock refuses for 50 ms, the plugin registers after that."""
-    if stage.notes.is_watched:
-        raise NotTried("it registers by the plugin watcher and dials nobody")
-    return await must_return(stage, lambda: stage.probe.restart(wipe="sockets", refusing=GAP))
+async def refused_dial(harness: Harness) -> Verdicts:
+    """If a new kubelet.sock refuses connections for 50 ms, the plugin registers afterwards."""
+    if harness.shared.is_watched:
+        raise NotTried("it registers through the plugin watcher and does not dial the kubelet")
+    return await must_return(harness, lambda: harness.probe.restart(wipe="sockets", refusing=GAP))
 
 
-# ---------------------------------------------------------------- again and again
+# ---------------------------------------------------------------- many restarts
 
 
-async def restart_once(stage: Stage, number: int) -> None:
-    """Restart the kubelet and have every resource back with a list, or be `Broken`."""
-    await stage.wait_after_register()
+async def restart_once(harness: Harness, number: int) -> None:
+    """Restart the kubelet; return when every resource has registered and sent a list.
+
+    Raises `Broken` if one does not. `number` counts the restarts from 1.
+    """
+    await harness.wait_after_register()
     since = asyncio.get_running_loop().time()
-    await stage.probe.restart(wipe="sockets")
+    await harness.probe.restart(wipe="sockets")
     try:
-        await stage.until_registered(stage.timing.registered_at_all, since=since)
-        for name in stage.resources:
-            await list_of(stage, name)
+        await harness.until_registered(harness.timing.registered_at_all, since=since)
+        for name in harness.resources:
+            await list_of(harness, name)
     except (Broken, NotTried) as error:
-        if (left := _left_to_supervisor(stage)) and number <= SOON:
+        if (left := _exited_without_crash(harness)) and number <= SOON:
             raise NotTried(left.evidence) from error
-        raise Broken(f"restart {number}: {error.evidence}", stage.last_words()) from error
+        raise Broken(f"restart {number}: {error.evidence}", harness.last_words()) from error
 
 
-async def list_of(stage: Stage, resource: str) -> ReceivedList:
-    """Return the list of a resource that came back, waiting for it."""
+async def list_of(harness: Harness, resource: str) -> ReceivedList:
+    """Wait for the list of a resource that registered again, and return it."""
     now = asyncio.get_running_loop().time()
-    return await _on_the_last(stage, resource, Plugin.device_list, now)
+    return await _on_the_last(harness, resource, Plugin.device_list, now)

@@ -1,4 +1,4 @@
-"""Starting a plugin where something is not as it should be; the check starts it itself."""
+"""Checks starts of the plugin under unusual conditions; each check starts the plugin itself."""
 
 import asyncio
 import math
@@ -8,20 +8,20 @@ import time
 from pathlib import Path
 
 from kubedevices.conformance.check import Broken, Fragile, NotTried, Phase, Severity, Theme
+from kubedevices.conformance.harness import Harness
 from kubedevices.conformance.plugin import Plugin
-from kubedevices.conformance.stage import Stage
 from kubedevices.errors import UnsupportedVersion
 from kubedevices.probe.arrival import LIKE_A_KUBELET, RegisterBehavior
 
 FAIL, WARN = Severity.FAIL, Severity.WARN
 
 STORM = 3.0
-"""Registrations a second that no refused plugin needs, after the first quick ones."""
+"""More registrations per second than this, after `QUICK_TRIES`, are a storm."""
 
 QUICK_TRIES = 8
 
-SECONDS_MORE = 5
-"""For so many seconds more than a plugin should need, what is named after them is there already."""
+SPARE_SECONDS = 5
+"""`same_second` leaves sockets for the seconds of the second start, and for so many more."""
 
 theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options",), track=None)
 
@@ -30,38 +30,38 @@ theme = Theme("registration", phase=Phase.PROCESS, needs=("registration.options"
     "slow-kubelet",
     FAIL,
     slow=True,
-    suffers="The kubelet registers the plugin anyway, later: each impatient retry adds a stream.",
+    suffers="The kubelet registers the plugin later anyway, so each early retry adds a stream.",
     source="kubelet 1.32: Register dials for up to 10 s before it answers",
     mend="Give Register a deadline of 30 s.",
 )
-async def slow_kubelet(stage: Stage) -> str:
+async def slow_kubelet(harness: Harness) -> str:
     """The plugin waits for a kubelet that takes 7.5 s to answer Register."""
-    _by_register(stage)
-    delay = stage.timing.slow_register
-    process = await stage.start_fresh(behavior=RegisterBehavior(delay=delay))
-    await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start)
+    _by_register(harness)
+    delay = harness.timing.slow_register
+    process = await harness.start_fresh(behavior=RegisterBehavior(delay=delay))
+    await harness.wait_for(lambda: harness.probe.arrivals, harness.timing.start)
 
     def gave_up() -> list[float]:
-        return [each.gave_up_after for each in stage.probe.arrivals if each.gave_up_after]
+        return [each.gave_up_after for each in harness.probe.arrivals if each.gave_up_after]
 
     async def one_more() -> bool:
-        known = len(stage.probe.accepted())
-        return await stage.wait_for(
-            lambda: gave_up() or len(stage.probe.accepted()) > known,
-            delay + stage.timing.registered_soon,
+        known = len(harness.probe.accepted())
+        return await harness.wait_for(
+            lambda: gave_up() or len(harness.probe.accepted()) > known,
+            delay + harness.timing.registered_soon,
         )
 
-    # Many plugins register their resources one after the other, and each gets its time.
-    while stage.missing() and not gave_up() and await one_more():
+    # Many plugins register their resources one after another; each resource has its own limit.
+    while harness.missing() and not gave_up() and await one_more():
         pass
     if gave_up():
         if min(gave_up()) > delay:
-            raise NotTried(f"this machine did not answer after {delay:g} s, it stood still")
-        raise Broken(f"gave up after {gave_up()[0]:.1f} s of {delay:g} s")
-    if stage.missing() or not process.running:
-        raise Broken(stage.why_missing(stage.age()), stage.last_words())
-    for name in stage.resources:
-        tries = Plugin.of(stage, name).times_registered()
+            raise NotTried(f"the check was delayed: it did not answer after {delay:g} s")
+        raise Broken(f"gave up after {gave_up()[0]:.1f} s; the answer takes {delay:g} s")
+    if harness.missing() or not process.running:
+        raise Broken(harness.why_missing(harness.age()), harness.last_words())
+    for name in harness.resources:
+        tries = Plugin.of(harness, name).times_registered()
         if tries > 1:
             raise Broken(f"called Register {tries} times for {name} meanwhile")
     return f"waited {delay:g} s"
@@ -73,21 +73,22 @@ async def slow_kubelet(stage: Stage) -> str:
     slow=True,
     suffers="At boot the plugin may start before the kubelet listens. A plugin that gives up "
     "silently never registers; a plugin that exits waits for its restart back-off.",
-    source="a DaemonSet's containers start while the kubelet still starts",
-    mend="Wait for kubelet.sock as long as it takes.",
+    source="Kubernetes: containers of a DaemonSet start while the kubelet still starts",
+    mend="Wait for kubelet.sock without a limit.",
     seen="GCE (never registers), Intel (exits 1), SR-IOV (exits 2)",
 )
-async def absent_kubelet(stage: Stage) -> str:
-    """Started without a kubelet, the plugin waits for a kubelet and registers."""
-    process = await stage.start_fresh(kubelet=False)
-    if await stage.until_ended(process, stage.timing.absent + 2 * stage.notes.usual_start):
+async def absent_kubelet(harness: Harness) -> str:
+    """A plugin that starts before the kubelet waits for the kubelet and registers."""
+    process = await harness.start_fresh(kubelet=False)
+    if await harness.until_ended(process, harness.timing.absent + 2 * harness.shared.usual_start):
         raise Fragile(f"ended without a kubelet: {process.end_text()}", process.last_words())
-    await stage.probe.start()
+    await harness.probe.start()
     began = asyncio.get_running_loop().time()
-    await stage.until_registered(stage.timing.registered_at_all)
-    took = stage.spent(began)
+    await harness.until_registered(harness.timing.registered_at_all)
+    took = harness.spent(began)
     text = f"registered {took:.2f} s after the kubelet appeared"
-    if took > stage.timing.noticed_soon:  # one that tries from time to time needs up to a period
+    # A plugin that tries again from time to time needs up to one period of its retries.
+    if took > harness.timing.noticed_soon:
         raise Fragile(text)
     return text
 
@@ -96,78 +97,80 @@ async def absent_kubelet(stage: Stage) -> str:
     "refused",
     WARN,
     slow=True,
-    suffers="A storm of registrations loads the kubelet; a plugin that stays up unregistered "
+    suffers="A storm of registrations loads the kubelet; a plugin that runs without registration "
     "looks healthy and serves no pod.",
     source="device plugin API: a plugin that is refused should end",
-    mend="Exit with an error and its text, or retry with a growing back-off.",
+    mend="Exit with an error and the text of the refusal, or retry with a growing back-off.",
 )
-async def refused(stage: Stage) -> str:
-    """A refused registration leads to an exit with an error or to a back-off, not to a storm."""
-    _by_register(stage)
+async def refused(harness: Harness) -> str:
+    """After a refused registration the plugin exits with an error, or retries with a back-off."""
+    _by_register(harness)
     text = str(UnsupportedVersion("v1beta1", "v1beta2"))
-    process = await stage.start_fresh(behavior=RegisterBehavior(refusal=text))
-    if not await stage.wait_for(lambda: stage.probe.arrivals, stage.timing.start):
-        raise Broken(stage.why_missing(stage.age()), stage.last_words())
-    ended = await stage.until_ended(process, stage.timing.refusing)
-    tries = len(stage.probe.arrivals)
+    process = await harness.start_fresh(behavior=RegisterBehavior(refusal=text))
+    if not await harness.wait_for(lambda: harness.probe.arrivals, harness.timing.start):
+        raise Broken(harness.why_missing(harness.age()), harness.last_words())
+    ended = await harness.until_ended(process, harness.timing.refusing)
+    tries = len(harness.probe.arrivals)
     if ended and process.code == 0:
-        raise Broken("ended with exit code 0, as if nothing were wrong")
+        raise Broken("ended with exit code 0, which means success")
     if ended:
         return f"{process.end_text()} after {tries} tries"
-    if _is_storm(tries, stage):
-        raise Broken(f"{tries} registrations within {stage.timing.refusing:g} s")
-    stage.probe.behavior = LIKE_A_KUBELET
-    since, limit = asyncio.get_running_loop().time(), stage.timing.registered_at_all
-    if not await stage.wait_for(lambda: not stage.missing(since), limit):
-        raise Broken(f"{tries} tries, then it stays up and does not register within {limit:g} s")
-    took = stage.spent(since)
-    text = f"{tries} tries within {stage.timing.refusing:g} s, registered {took:.1f} s after that"
-    if took > stage.timing.noticed_soon:
+    if _is_storm(tries, harness):
+        raise Broken(f"{tries} registrations within {harness.timing.refusing:g} s")
+    harness.probe.behavior = LIKE_A_KUBELET
+    since, limit = asyncio.get_running_loop().time(), harness.timing.registered_at_all
+    if not await harness.wait_for(lambda: not harness.missing(since), limit):
+        raise Broken(f"{tries} tries, then it runs and does not register within {limit:g} s")
+    took = harness.spent(since)
+    text = f"{tries} tries within {harness.timing.refusing:g} s, registered {took:.1f} s after that"
+    if took > harness.timing.noticed_soon:
         raise Fragile(text)
     return text
 
 
-def _is_storm(tries: int, stage: Stage) -> bool:
-    return tries / len(stage.resources) > QUICK_TRIES + STORM * stage.timing.refusing
+def _is_storm(tries: int, harness: Harness) -> bool:
+    return tries / len(harness.resources) > QUICK_TRIES + STORM * harness.timing.refusing
 
 
-def _by_register(stage: Stage) -> None:
-    if stage.notes.is_watched:
-        raise NotTried("it registers by the plugin watcher")
+def _by_register(harness: Harness) -> None:
+    if harness.shared.is_watched:
+        raise NotTried("it registers through the plugin watcher")
 
 
 @theme.check(
     "stale-socket",
     FAIL,
-    suffers="A plugin that was killed, for memory for instance, does not come back until "
+    suffers="A plugin that was killed, for example for its memory, does not start again until "
     "somebody removes its socket.",
-    source="SIGKILL leaves the socket file; the kubelet removes it only at its own start",
-    mend="Remove your socket before you bind, when nobody accepts on it.",
+    source="SIGKILL leaves the socket file; the kubelet removes the file only at its own start",
+    mend="Before you bind, remove an old socket if no process accepts connections on it.",
     seen="simple-device-plugin (the first start panics), GCE (fatal within the same second)",
 )
-async def stale_socket(stage: Stage) -> str:
-    """The plugin starts although a killed predecessor left its socket."""
-    process = await stage.start_fresh()
-    await stage.until_registered(stage.timing.start)
-    await stage.supervisor.kill_all()
-    left = [path.name for path in (*stage.probe.sockets(), *stage.place.registry.iterdir())]
-    await stage.probe.drop_connections()
-    process = stage.process = await stage.launch_another()
-    began = stage.launched_at
+async def stale_socket(harness: Harness) -> str:
+    """The plugin starts although a killed process has left its socket."""
+    process = await harness.start_fresh()
+    await harness.until_registered(harness.timing.start)
+    await harness.supervisor.kill_all()
+    left = [
+        path.name for path in (*harness.probe.sockets(), *harness.directories.registry.iterdir())
+    ]
+    await harness.probe.drop_connections()
+    process = harness.process = await harness.launch_another()
+    began = harness.launched_at
     try:
-        await stage.until_registered(stage.timing.start, since=began)
+        await harness.until_registered(harness.timing.start, since=began)
     except Broken as error:
         if process.running:
             raise
         first = process.end_text()
         words = process.last_words()
-        stage.process = await stage.launch()
+        harness.process = await harness.launch()
         try:
-            await stage.until_registered(stage.timing.start, since=began)
+            await harness.until_registered(harness.timing.start, since=began)
         except Broken:
             raise Broken(f"{error.evidence}, a second time as well", words) from None
         raise Fragile(f"the first start ended with {first}, the second worked", words) from None
-    return f"registered after {stage.age():.2f} s ({len(left)} socket left behind)"
+    return f"registered after {harness.age():.2f} s ({len(left)} socket left behind)"
 
 
 @theme.check(
@@ -175,34 +178,33 @@ async def stale_socket(stage: Stage) -> str:
     WARN,
     needs=("registration.stale-socket",),
     track="registration.stale-socket",
-    suffers="A container that ended is started again at once the first time, and that start is "
-    "lost.",
-    source="plugins seen: sockets named after the second of the start, and left behind",
-    mend="Name the socket after the resource, and remove a socket that nobody accepts on.",
-    seen="generic-device-plugin (waits for ever), GCE (exits 2)",
+    suffers="The kubelet starts an ended container again at once the first time. This start fails.",
+    source="plugins seen: the socket has the second of the start in its name and is left behind",
+    mend="Name the socket after the resource; remove an old socket if no process accepts on it.",
+    seen="generic-device-plugin (never registers), GCE (exits 2)",
 )
-async def same_second(stage: Stage) -> str:
-    """Killed and started again within the same second, the plugin registers."""
+async def same_second(harness: Harness) -> str:
+    """The plugin registers if it was killed and started again within the same second."""
     began = int(time.time())
-    await stage.start_fresh()
-    await stage.until_registered(stage.timing.start)
-    await stage.supervisor.kill_all()
-    await stage.probe.drop_connections()
+    await harness.start_fresh()
+    await harness.until_registered(harness.timing.start)
+    await harness.supervisor.kill_all()
+    await harness.probe.drop_connections()
     now = int(time.time())
-    last = now + math.ceil(2 * stage.notes.usual_start) + SECONDS_MORE
-    for path in [*stage.probe.sockets(), *stage.place.registry.iterdir()]:
+    last = now + math.ceil(2 * harness.shared.usual_start) + SPARE_SECONDS
+    for path in [*harness.probe.sockets(), *harness.directories.registry.iterdir()]:
         if began <= (named := _second_in(path)) <= now:
             for second in range(began, last + 1):
                 _leave_socket(path.with_name(path.name.replace(str(named), str(second))))
-    stage.process = await stage.launch()
-    took = await stage.until_registered(stage.timing.start, since=stage.launched_at)
-    if any(_second_in(Plugin.of(stage, name).socket) > last for name in stage.resources):
+    harness.process = await harness.launch()
+    took = await harness.until_registered(harness.timing.start, since=harness.launched_at)
+    if any(_second_in(Plugin.of(harness, name).socket) > last for name in harness.resources):
         raise NotTried(f"its second start took more than {last - now} s")
     return f"registered {took:.2f} s after its second start"
 
 
 def _second_in(path: Path) -> int:
-    """Return the second since 1970 that a file is named after, or 0."""
+    """Return the Unix time (seconds) in the name of a file, or 0."""
     found = re.search(r"(?<!\d)\d{10}(?!\d)", path.name)
     return int(found[0]) if found else 0
 
@@ -217,73 +219,77 @@ def _leave_socket(path: Path) -> None:
 @theme.check(
     "unopened-stream",
     WARN,
-    suffers="One resource that a kubelet refuses or is slow with keeps all others from the node.",
-    source="a kubelet opens ListAndWatch in its own time, and not for what it refused",
-    mend="Register every resource by itself; wait for no stream before the next.",
+    suffers="If the kubelet refuses one resource, or registers it slowly, all other resources are "
+    "missing on the node.",
+    source="kubelet: ListAndWatch may come late, and never for a refused resource",
+    mend="Register every resource independently; do not wait for a stream before the next one.",
 )
-async def unopened_stream(stage: Stage) -> str:
-    """A resource whose stream is not opened holds up no other resource."""
-    _by_register(stage)
-    if len(stage.resources) < 2:
+async def unopened_stream(harness: Harness) -> str:
+    """If the kubelet does not open the stream of one resource, the others register and serve."""
+    _by_register(harness)
+    if len(harness.resources) < 2:
         raise NotTried("it has only one resource")
-    for silent in stage.resources:
-        others = {*stage.resources} - {silent}
-        await stage.start_fresh(behavior=RegisterBehavior(unopened=silent))
+    for silent in harness.resources:
+        others = {*harness.resources} - {silent}
+        await harness.start_fresh(behavior=RegisterBehavior(unopened=silent))
 
         def is_held_up(others: set[str] = others) -> list[str]:
-            plugins = stage.probe.plugins
+            plugins = harness.probe.plugins
             return [each for each in others if each not in plugins or not plugins[each].lists]
 
-        if not await stage.wait_for(lambda: not is_held_up(), stage.timing.registered_at_all):
+        if not await harness.wait_for(lambda: not is_held_up(), harness.timing.registered_at_all):
             raise Broken(f"without a stream of {silent}, {is_held_up()[0]} is not served")
-    return f"{len(stage.resources)} resources, each without the stream of another"
+    return f"{len(harness.resources)} resources, each without the stream of another"
 
 
 @theme.check(
     "two-instances",
     FAIL,
     needs=("list.stays-open", "list.abandoned-stream"),
-    suffers="After a rolling update, or a second copy by mistake, no instance serves.",
-    source="rolling updates with surge start the new instance before the old one ends",
-    mend="Look whether somebody accepts on your socket; remove only a socket that is still yours.",
-    seen="simple-device-plugin (the second panics and unlinks the first's socket), NVIDIA (the "
-    "first's exit unlinks the second's socket)",
+    suffers="After a rolling update, or if a second copy is started by mistake, no instance "
+    "serves.",
+    source="Kubernetes: a rolling update with maxSurge starts the new instance before the old ends",
+    mend="At the start, test if a process accepts on your socket. At the end, remove the socket "
+    "only if it is still your own.",
+    seen="simple-device-plugin (the second instance panics and unlinks the socket of the first), "
+    "NVIDIA (the first instance unlinks the socket of the second)",
 )
-async def two_instances(stage: Stage) -> str:
-    """Of two instances at once, one still serves in the end."""
-    first = await stage.start_fresh()
-    await stage.until_registered(stage.timing.start)
-    second = await stage.launch_another()
-    since = stage.launched_at
-    await stage.until(
-        lambda: not second.running or not stage.missing(since),
-        stage.timing.overlap + 2 * stage.notes.usual_start,
+async def two_instances(harness: Harness) -> str:
+    """If two instances run at the same time, one of them serves in the end."""
+    first = await harness.start_fresh()
+    await harness.until_registered(harness.timing.start)
+    second = await harness.launch_another()
+    since = harness.launched_at
+    await harness.until(
+        lambda: not second.running or not harness.missing(since),
+        harness.timing.overlap + 2 * harness.shared.usual_start,
     )
-    await stage.pause(stage.timing.overlap / 3)  # what the second did may reach the first later
-    while_both = f"the second {'runs' if second.running else second.end_text()}"
-    await _must_be_served(stage, f"while both were started ({while_both})")
+    # The first instance may notice later what the second has done, for example to its socket.
+    await harness.pause(harness.timing.overlap / 3)
+    while_both = f"second instance: {'running' if second.running else second.end_text()}"
+    await _must_be_served(harness, f"after both had started ({while_both})")
     if not second.running:
-        return f"{while_both}, the first serves on"
+        return f"{while_both}; the first instance still serves"
     await first.send_signal(15)
-    await stage.until_ended(first, 2 * stage.timing.stop)
-    stage.process = second
-    await stage.pause(stage.timing.hold)
-    await _must_be_served(stage, "after the first ended")
-    return "the second took over"
+    await harness.until_ended(first, 2 * harness.timing.stop)
+    harness.process = second
+    await harness.pause(harness.timing.hold)
+    await _must_be_served(harness, "after the first instance had ended")
+    return "the second instance took over"
 
 
-async def _must_be_served(stage: Stage, when: str) -> None:
-    """Check that every resource has a stream, and a socket that can be dialled."""
+async def _must_be_served(harness: Harness, when: str) -> None:
+    """Raise `Broken` unless every resource has an open stream; dial each socket as well."""
 
     def served() -> bool:
-        sessions = [stage.probe.plugins.get(name) for name in stage.resources]
+        sessions = [harness.probe.plugins.get(name) for name in harness.resources]
         return all(each and each.stream and each.stream.is_open for each in sessions)
 
-    if not await stage.until(served, stage.timing.registered_at_all):
-        raise Broken(f"nobody serves {when}")
-    for name in stage.resources:
+    if not await harness.until(served, harness.timing.registered_at_all):
+        raise Broken(f"no instance serves {when}")
+    for name in harness.resources:
         try:
-            await Plugin.of(stage, name).must_still_work(when)
+            await Plugin.of(harness, name).must_still_work(when)
         except Broken as error:
             raise Fragile(f"the stream is open, but {error.evidence}") from error
 
@@ -296,17 +302,17 @@ watched = Theme("registration", needs=("registration.options",))
 @watched.check(
     "watcher",
     FAIL,
-    suffers="The kubelet refuses the plugin, or takes it for another type of plugin.",
+    suffers="The kubelet refuses the plugin, or treats it as another type of plugin.",
     source="pluginregistration API: GetInfo; kubelet 1.32: plugin watcher",
     mend='Answer GetInfo with type "DevicePlugin", the resource name, and versions ["v1beta1"]; '
     "then answer NotifyRegistrationStatus.",
 )
-async def watcher(stage: Stage) -> str:
-    """The plugin answers the plugin watcher: GetInfo, and the result of its registration."""
-    for name in stage.resources:
-        arrival = stage.last_arrival(name)
+async def watcher(harness: Harness) -> str:
+    """The plugin answers both calls of the plugin watcher: GetInfo and NotifyRegistrationStatus."""
+    for name in harness.resources:
+        arrival = harness.last_arrival(name)
         if arrival.info is None:
-            raise NotTried("it registers by itself")
+            raise NotTried("it calls Register itself")
         info = arrival.info
         if info.type != "DevicePlugin":
             raise Broken(f"type {info.type!r} instead of 'DevicePlugin'")
@@ -324,24 +330,25 @@ async def watcher(stage: Stage) -> str:
     WARN,
     slow=True,
     track="registration.refused",
-    suffers="A plugin that runs without a registration looks healthy and serves no pod.",
-    source="pluginregistration API: NotifyRegistrationStatus tells of a failure, too",
-    mend="Exit with the error's text, or remove the socket and try again with a back-off.",
+    suffers="A plugin that runs without registration looks healthy and serves no pod.",
+    source="pluginregistration API: NotifyRegistrationStatus also reports a failure",
+    mend="Exit with the text of the error, or remove the socket and create it again after a "
+    "back-off.",
 )
-async def watcher_refused(stage: Stage) -> str:
+async def watcher_refused(harness: Harness) -> str:
     """The plugin answers the plugin watcher after a refusal, and does not crash."""
-    if not stage.notes.is_watched:
-        raise NotTried("it registers by itself")
-    process = await stage.start_fresh(behavior=RegisterBehavior(refusal="refused by the check"))
-    await stage.wait_for(
-        lambda: any(a.answered_at for a in stage.probe.arrivals), stage.timing.start
+    if not harness.shared.is_watched:
+        raise NotTried("it calls Register itself")
+    process = await harness.start_fresh(behavior=RegisterBehavior(refusal="refused by the check"))
+    await harness.wait_for(
+        lambda: any(a.answered_at for a in harness.probe.arrivals), harness.timing.start
     )
-    await stage.until_ended(process, stage.timing.refusing)
-    tries = stage.probe.arrivals
+    await harness.until_ended(process, harness.timing.refusing)
+    tries = harness.probe.arrivals
     if problems := [each.notify_problem for each in tries if each.notify_problem]:
         raise Broken(f"NotifyRegistrationStatus: {problems[0]}", process.last_words())
-    if _is_storm(len(tries), stage):
-        raise Broken(f"its socket appeared {len(tries)} times within {stage.timing.refusing:g} s")
+    if _is_storm(len(tries), harness):
+        raise Broken(f"its socket appeared {len(tries)} times within {harness.timing.refusing:g} s")
     if process.code is not None and (process.code < 0 or process.code == 0):
         raise Broken(f"answered, then {process.end_text()}")
     return f"answered, then {process.end_text()}"

@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from kubedevices.config.yaml_source import find, parse_yaml
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.report.expected import Expected, load_unexplained
+from kubedevices.conformance.results import CheckResult
 from kubedevices.errors import CannotAsk, CannotRead, ConfigError
 
 _HEAD = """\

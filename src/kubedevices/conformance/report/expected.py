@@ -14,9 +14,9 @@ from pathlib import Path
 import yaml
 
 from kubedevices.config.yaml_config import key, load_config, load_node
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.checks import ALL
+from kubedevices.conformance.results import CheckResult
 from kubedevices.words import did_you_mean
 
 LEVELS = {"fail": (Status.FAIL,), "warn": (Status.FAIL, Status.WARN), "never": ()}

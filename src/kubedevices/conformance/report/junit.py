@@ -7,10 +7,10 @@ output, a known finding is skipped with the reason why it is known.
 from collections import Counter
 from xml.etree import ElementTree as ET
 
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.report.expected import LEVELS
 from kubedevices.conformance.report.summary import Run, alone, words_about
+from kubedevices.conformance.results import CheckResult
 
 
 def as_junit(run: Run) -> str:

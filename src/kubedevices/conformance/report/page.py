@@ -3,9 +3,9 @@
 from html import escape
 
 from kubedevices import __version__
-from kubedevices.conformance.board import CheckResult
-from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.summary import FindingOf, Run
+from kubedevices.conformance.results import CheckResult
+from kubedevices.conformance.shared_state import Log
 
 _STYLE = """
 :root { --ink:#1d2433; --soft:#5b6472; --line:#dfe3e8; --back:#f6f7f9; --card:#fff;

@@ -5,8 +5,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.check import PluginCheck, Status
+from kubedevices.conformance.results import CheckResult
 from kubedevices.words import some_of
 
 _TICK = 1.0

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kubedevices.conformance.board import PLUGIN, CheckResult
 from kubedevices.conformance.check import PluginCheck, Status
 from kubedevices.conformance.checks import THEMES
-from kubedevices.conformance.notes import Log
 from kubedevices.conformance.report.expected import LEVELS, Expected, vanished
+from kubedevices.conformance.results import PLUGIN, CheckResult
+from kubedevices.conformance.shared_state import Log
 from kubedevices.words import counted, some_of
 
 

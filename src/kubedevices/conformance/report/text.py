@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from kubedevices import terminal
-from kubedevices.conformance.board import CheckResult
 from kubedevices.conformance.report.summary import FindingOf, Run
+from kubedevices.conformance.results import CheckResult
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
 _TITLE_WIDTH = 10

@@ -1,4 +1,4 @@
-"""Where a plugin's paths are for us: a plugin in a private view sees our directories elsewhere."""
+"""The directories of a run, and the map from paths that the plugin sees to paths of the host."""
 
 import contextlib
 import os
@@ -11,61 +11,59 @@ from pathlib import Path
 from typing import Self
 
 from kubedevices.errors import NotInPlace
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
 from kubedevices.probe.mounts import Bind
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR, PLUGIN_REGISTRY_DIR
 from kubedevices.words import some_of
 
-CDI_DIR = Path("/var/run/cdi")
-STATIC_CDI_DIR = Path("/etc/cdi")
-
-# Leaves about 50 of a socket path's 107 bytes for the name that a plugin chooses.
+# A socket path has at most 107 bytes; the plugin needs about 50 of them for the name of its socket.
 _LONGEST_PARENT = 30
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """The directories of one run. `root` is removed at its end."""
+class RunDirectories:
+    """The directories of one run. The supervisor removes `root` when the run ends."""
 
     root: Path
 
     @classmethod
     def choose(cls) -> Self:
-        """Choose where they will be: a path short enough for the sockets of any plugin."""
+        """Choose a path that is short enough for the sockets of any plugin."""
         parent = tempfile.gettempdir()
         if len(parent) > _LONGEST_PARENT:
             parent = "/tmp"
         return cls(Path(parent, f"kd-check-{secrets.token_hex(4)}"))
 
     def create(self) -> None:
-        """Create them; there is a supervisor by now that removes them whatever happens."""
-        self.root.mkdir(mode=0o755)  # a plugin may run as somebody else
+        """Create the directories. The supervisor must run: it removes them if we are killed."""
+        self.root.mkdir(mode=0o755)  # a plugin may run as another user
         for directory in (self.sockets, self.registry, self.cdi):
             directory.mkdir()
 
     def leave(self) -> None:
-        """Leave what the end of the supervisor does not remove as it was before."""
+        """Clean directories that the supervisor does not remove: none here."""
 
     @property
     def sockets(self) -> Path:
-        """Stands for the device plugin directory."""
+        """The directory that acts as the device plugin directory."""
         return self.root / "plugins"
 
     @property
     def registry(self) -> Path:
-        """Stands for the plugin registry directory."""
+        """The directory that acts as the plugin registry directory."""
         return self.root / "registry"
 
     @property
     def cdi(self) -> Path:
-        """Stands for the directory of generated CDI files."""
+        """The directory that acts as the directory of generated CDI files."""
         return self.root / "cdi"
 
     def log(self, number: int) -> Path:
-        """Return where the output of the n-th process goes."""
+        """Return the file for the output of the n-th process."""
         return self.root / f"output-{number}"
 
     def placeholders(self) -> dict[str, str]:
-        """Return what `{socket_dir}` and the others in a command stand for."""
+        """Return the paths that replace `{socket_dir}` and other names in a command."""
         return {
             "{socket_dir}": str(self.sockets),
             "{registry_dir}": str(self.registry),
@@ -73,23 +71,26 @@ class Workplace:
         }
 
     def binds(self) -> list[Bind]:
-        """Return where a plugin expects them."""
+        """Return the binds that show the directories at the usual paths."""
         return [
             Bind(str(self.sockets), str(DEVICE_PLUGIN_DIR)),
             Bind(str(self.registry), str(PLUGIN_REGISTRY_DIR)),
-            Bind(str(self.cdi), str(CDI_DIR)),
+            Bind(str(self.cdi), str(GENERATED_DIRECTORY)),
         ]
 
 
 @dataclass(frozen=True)
-class InPlace(Workplace):
-    """Directories of a run at the paths that are built into plugins. Nobody else may use them."""
+class InPlaceDirectories(RunDirectories):
+    """The usual paths as directories of a run (`--in-place`). Nobody else may use these paths."""
 
-    made: list[Path] = field(default_factory=list)  # by us, the innermost last
-    ours: list[Path] = field(default_factory=list)  # empty when we came
+    made: list[Path] = field(default_factory=list)  # created by us, the innermost last
+    ours: list[Path] = field(default_factory=list)  # empty before the run
 
     def create(self) -> None:
-        """Create what is missing; raises `NotInPlace` where something lies or nothing can."""
+        """Create missing directories.
+
+        Raises `NotInPlace` if a directory has files, or cannot be created or written.
+        """
         self.root.mkdir(mode=0o755)
         for directory in (self.sockets, self.registry, self.cdi):
             try:
@@ -106,14 +107,14 @@ class InPlace(Workplace):
                 raise NotInPlace(str(directory), error.strerror or str(error)) from error
 
     def leave(self) -> None:
-        """Remove what the plugin left, and the directories that were not there before."""
+        """Remove the files of the plugin, and the directories that we created."""
         for entry in (entry for each in self.ours for entry in each.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
         for directory in reversed(self.made):
-            with contextlib.suppress(OSError):  # gone already, or others use it
+            with contextlib.suppress(OSError):  # removed already, or in use by others
                 directory.rmdir()
 
     @property
@@ -129,18 +130,18 @@ class InPlace(Workplace):
     @property
     def cdi(self) -> Path:
         """The directory of generated CDI files."""
-        return CDI_DIR
+        return GENERATED_DIRECTORY
 
 
 @dataclass(frozen=True)
-class View:
-    """What the plugin sees of the file system: ours, but for the binds."""
+class PathMap:
+    """Maps paths that the plugin sees to paths that we see. Only the binds differ."""
 
     binds: Sequence[Bind] = ()
 
     def outside(self, path: str) -> Path:
         """Return our path for a path of the plugin."""
-        # The last bind lies on top of those before.
+        # A later bind covers an earlier bind.
         for bind in reversed(self.binds):
             for inside in {bind.inside, os.path.realpath(bind.inside)}:
                 if path == inside or path.startswith(inside.rstrip("/") + "/"):

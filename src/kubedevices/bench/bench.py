@@ -30,6 +30,7 @@ from kubedevices.errors import (
     UnregisteredResource,
     UsageError,
 )
+from kubedevices.host.cdi_specs import GENERATED_DIRECTORY
 from kubedevices.node.inventory.inventory import GRACE_PERIOD
 from kubedevices.node.pods.container_options import container_options
 from kubedevices.node.pods.pod import Container, Pod
@@ -41,14 +42,12 @@ from kubedevices.probe.mounts import Bind, launcher
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
 if TYPE_CHECKING:
-    from kubedevices.bench.driver import DriverPlugin
+    from kubedevices.bench.dra_node import DriverPlugin
     from kubedevices.dra.options import DraOptions
 
 __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 T = TypeVar("T")
-
-CDI_DIR = "/var/run/cdi"
 
 _LOOK_AT_PLUGINS = 0.05
 _LAST_STOP_LIMIT = 2.0
@@ -206,7 +205,10 @@ class Bench(ClaimCalls, FaultCalls):
         """Return the words that let a command see our directories at the kubelet's paths."""
         self.cdi_dir.mkdir(exist_ok=True)
         words = launcher(
-            [Bind(str(self.socket_dir), str(DEVICE_PLUGIN_DIR)), Bind(str(self.cdi_dir), CDI_DIR)]
+            [
+                Bind(str(self.socket_dir), str(DEVICE_PLUGIN_DIR)),
+                Bind(str(self.cdi_dir), str(GENERATED_DIRECTORY)),
+            ]
         )
         tried = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
         if tried.returncode:

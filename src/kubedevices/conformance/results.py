@@ -1,4 +1,4 @@
-"""What the checks of a run have found so far, and what that says about the others."""
+"""The results of a run so far. A check that needs a failed check is skipped."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,12 +7,12 @@ from kubedevices.conformance.check import PluginCheck, Status, Verdict
 from kubedevices.words import counted
 
 PLUGIN = "*"
-"""Stands for a resource where a verdict is about the whole plugin of several resources."""
+"""The resource of a verdict about the whole plugin, if the plugin has several resources."""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found about one resource, and how long it took in all."""
+    """The verdict of one check about one resource. `seconds` is the time for all resources."""
 
     check: PluginCheck
     resource: str
@@ -21,23 +21,23 @@ class CheckResult:
 
     @property
     def status(self) -> Status:
-        """Shortcut to the verdict's."""
+        """The status of the verdict."""
         return self.verdict.status
 
 
 Progress = Callable[[PluginCheck, Sequence[CheckResult]], None]
-"""Called before a check with no results, and with its results when they are sure."""
+"""Called with no results when a check begins, and with its results when they are final."""
 
 
 def silence(check: PluginCheck, results: Sequence[CheckResult]) -> None:
-    """A progress that tells nobody."""
+    """Report no progress."""
 
 
 _BLOCKED = "says nothing while"
 
 
 class ResultCollector:
-    """Collects results. One is final when those of the checks it needs are."""
+    """Collects results. A result is final when the results of all checks that it needs are."""
 
     def __init__(self, chosen: Sequence[PluginCheck], progress: Progress) -> None:
         self.results: list[CheckResult] = []
@@ -47,16 +47,16 @@ class ResultCollector:
         self._final: set[str] = set()
 
     def begin(self, check: PluginCheck) -> None:
-        """Note that a check is tried from now on."""
+        """Report that a check begins."""
         self._progress(check, ())
 
     def end(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
-        """Take what a check found; a second time for resources that came late."""
+        """Add the results of a check. Called again for resources that registered late."""
         self._waiting.append((check, [*results]))
         self._settle()
 
     def finish(self) -> list[CheckResult]:
-        """Return everything in the order of the checks; nothing comes any more."""
+        """Return all results in the order of the checks. No result may be added afterwards."""
         self._final |= self._chosen.keys()
         self._settle()
         order = {name: number for number, name in enumerate(self._chosen)}
@@ -65,10 +65,13 @@ class ResultCollector:
             self.results, key=lambda each: (order.get(each.check.id, last), each.resource)
         )
 
-    def died(
+    def add_unexpected_end(
         self, check: PluginCheck, resource: str, evidence: str, story: str, count: int
     ) -> None:
-        """Let `check` be the only failure that tells of unexpected ends of the plugin."""
+        """Replace the results of `check` by one failure for all unexpected ends of the plugin.
+
+        `count` is the number of ends; `evidence` and `story` describe the first end.
+        """
         known = [each for each in self.results if each.check.id == check.id]
         self.results = [each for each in self.results if each.check.id != check.id]
         more = f", and {counted(count - 1, 'time')} more" if count > 1 else ""
@@ -79,7 +82,7 @@ class ResultCollector:
 
     def _settle(self) -> None:
         moved = True
-        # A result that becomes final may be what others wait for.
+        # Again after each result that becomes final: other results may have waited for it.
         while moved:
             moved = False
             for entry in [*self._waiting]:
@@ -97,7 +100,11 @@ class ResultCollector:
                 moved = True
 
     def blocked(self, check: PluginCheck, resource: str | None) -> Verdict | None:
-        """Return why a check says nothing after what others found."""
+        """Return a verdict `skip` if a check that `check` needs fails or is blocked, else None.
+
+        A check that warns, or that is skipped for another reason, blocks nothing. `resource` None
+        is for a check of the whole plugin: a failure of any resource blocks this check.
+        """
         for result in self.results:
             if result.check.id not in check.needs:
                 continue
