@@ -110,7 +110,7 @@ def test_an_unused_pytest_plugin_loads_no_modules(run_tests: RunTests) -> None:
 
 def test_fixtures_are_explained(run_tests: RunTests) -> None:
     """`pytest --fixtures` shows ours with its sentence."""
-    assert "Give a running node in a directory of its own" in run_tests("", "--fixtures").stdout
+    assert "Return a running node in its own directory" in run_tests("", "--fixtures").stdout
 
 
 def test_other_names_are_not_invented() -> None:

@@ -93,7 +93,7 @@ def test_one_finding_of_several_resources_is_told_once() -> None:
     assert "FAIL list.id-unique (a.b/c, a.b/d, a.b/e)" in text
     assert "a.b/d, a.b/e: more than once: 'x'" in text
     assert text.count("The mending.") == 3
-    assert "* is the plugin as a whole" in text
+    assert "* is the whole plugin" in text
     assert "* is the plugin" not in "\n".join(report_lines(RUN))
 
 
@@ -102,7 +102,7 @@ def test_notes_and_what_was_left_out_take_one_line_each() -> None:
     notes = [result(name, Status.NOTE) for name in ("allocate.empty-ids", "preferred.too-large")]
     run = Run("p", [*RUN.results[2:3], *notes], 1, left_out=["life.dies"])
     text = "\n".join(report_lines(run))
-    assert "2 notes, of what most plugins do: allocate.empty-ids, preferred.too-large" in text
+    assert "2 notes, as for most plugins: allocate.empty-ids, preferred.too-large" in text
     assert "left out by --quick: life.dies" in text
     assert "NOTE allocate" not in text
     assert text.endswith("3 of 3 checks tried: a well-behaved plugin as far as it was tried")
@@ -142,7 +142,7 @@ def test_a_terminal_gets_colours(
     ("results", "words"),
     [
         (RUN.results[2:3], "a well-behaved plugin as far as it was tried"),
-        (RUN.results[1:3], "nothing breaks a node, some of it is fragile"),
+        (RUN.results[1:3], "nothing breaks a node, but the plugin is fragile"),
         (RUN.results[3:], "nothing was tried"),
     ],
 )

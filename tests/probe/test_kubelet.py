@@ -156,7 +156,7 @@ async def test_cancelled_streams_leave_the_sockets(probe: Probe) -> None:
     async with FakePlugin(probe.socket_dir, devices=healthy("a")) as plugin:
         await registered(probe, plugin)
         files = {path: FileIdentity.of(path) for path in probe.socket_dir.iterdir()}
-        await probe.cancel_streams()
+        await probe.drop_connections()
         await until(lambda: not plugin.open_streams, what="the end of the stream")
         assert files == {path: FileIdentity.of(path) for path in probe.socket_dir.iterdir()}
 
@@ -173,7 +173,7 @@ async def test_sockets_of_plugins_can_be_removed(probe: Probe) -> None:
 
 async def test_a_living_kubelet_is_not_replaced(short_dir: Path, probe: Probe) -> None:
     """A second probe refuses to start beside one that listens."""
-    with pytest.raises(SocketInUse, match="nothing was touched"):
+    with pytest.raises(SocketInUse, match="nothing was changed"):
         await Probe(short_dir).start()
     assert probe.kubelet_socket.exists()
 

@@ -1,16 +1,15 @@
-"""A whole node in a directory of its own, with faults: for tests of device plugins in any language.
+"""A node for tests, in its own directory and with faults: tests device plugins in any language.
 
-`Bench` is synchronous; node and scanners run in a thread of theirs, on real sockets. With pytest it
-comes as the fixture `bench`, see `kubedevices.testing`.
+`Bench` is synchronous. The node and scanners run in a thread, on real sockets. pytest has it as
+the fixture `bench`, see `kubedevices.testing`.
 
-loop_thread  an event loop in a thread, whose clock can be moved
-node         the device manager that answers Register badly when it is told to
-plugins      handles of what runs against it: a scanner, or any program
-dra_node     a kubelet's half of DRA and an API server, both stand-ins
-driver       the handle of a scanner that runs as a DRA driver
+bench        `Bench`
+faults       the calls of `Bench` that refuse or delay Register, or end streams
 claims       the calls of `Bench` for DRA drivers
-faults       the calls of `Bench` that break something
-facade       `Bench`
+node         the device manager of a bench, which can refuse or delay Register
+plugins      handles of running plugins: a scanner, or any program
+dra_node     the DRA side: an API server and a kubelet, both stand-ins; the handle of a driver
+loop_thread  an event loop in a thread, whose clock can be moved
 """
 
 from kubedevices.bench.bench import Allocated, Bench, Numbers

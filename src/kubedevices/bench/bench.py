@@ -1,7 +1,7 @@
-"""`Bench`: the node of a test of a device plugin, with plain synchronous calls.
+"""`Bench`: a node for tests of device plugins, with synchronous calls.
 
-Only a facade: the device manager decides, and `node` has the faults. A program with its own event
-loop uses `DeviceManager` directly.
+`Bench` only passes calls on: the device manager decides, and `node` has the faults. A program with
+its own event loop uses `DeviceManager` directly.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from kubedevices.allocation import ContainerOptions
 from kubedevices.bench.claims import ClaimCalls
 from kubedevices.bench.faults import FaultCalls
 from kubedevices.bench.loop_thread import LoopThread
-from kubedevices.bench.node import BenchNode, Registrations, Wipe
+from kubedevices.bench.node import BenchNode, Registrations
 from kubedevices.bench.plugins import ProcessPlugin, RunningPlugin, ScannerPlugin
 from kubedevices.device import Health, ReportedDevice
 from kubedevices.errors import (
@@ -38,6 +38,7 @@ from kubedevices.node.settings import DEFAULTS, NodeSettings
 from kubedevices.node.topology.options import TopologySettings
 from kubedevices.plugin.options import RunnerOptions
 from kubedevices.plugin.scanner import Scanner
+from kubedevices.probe.kubelet import Wipe
 from kubedevices.probe.mounts import Bind, launcher
 from kubedevices.socket_paths import DEVICE_PLUGIN_DIR
 
@@ -52,11 +53,11 @@ T = TypeVar("T")
 _LOOK_AT_PLUGINS = 0.05
 _LAST_STOP_LIMIT = 2.0
 _LONGEST_TEMPORARY_DIRECTORY = 30
-"""So that a path of a socket stays below the 107 bytes that Linux allows."""
+"""Characters. The path of a socket may have at most 107 bytes on Linux."""
 
 
 class Numbers(NamedTuple):
-    """Devices of a resource: all, and those that are healthy."""
+    """The number of all devices of a resource, and of the healthy devices."""
 
     capacity: int
     allocatable: int
@@ -71,15 +72,16 @@ class Allocated:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The IDs of all its devices, resource by resource."""
+        """The IDs of all devices of the container, resource by resource."""
         return tuple(each for ids in self.by_resource.values() for each in ids)
 
 
 class Bench(ClaimCalls, FaultCalls):
-    """A node in a short directory of its own, running from here to `close` (or use `with`).
+    """A node in its own directory, which runs until `close` or until the end of `with`.
 
-    Every method returns when it is done and raises the errors of `kubedevices.errors`.
-    `grace_period` is how long the devices of a lost plugin stay known, in seconds.
+    Every method returns when it is done, and raises errors of `kubedevices.errors`.
+    `grace_period` is the time in seconds for which the devices of a lost plugin stay in the
+    capacity.
     """
 
     def __init__(
@@ -115,7 +117,10 @@ class Bench(ClaimCalls, FaultCalls):
             raise failure
 
     def close(self) -> None:
-        """End plugins and node, remove all files; raises a plugin's failure not raised before."""
+        """End plugins and node, and remove all files.
+
+        Raises the failure of a plugin if no other call has raised it.
+        """
         if failure := self._close():
             raise failure
 
@@ -127,7 +132,7 @@ class Bench(ClaimCalls, FaultCalls):
                 plugin.raise_failure()
                 plugin.stop(_LAST_STOP_LIMIT)
             except NotInTime:
-                plugin.kill()  # that it does not end is for a test to find out, with stop()
+                plugin.kill()  # no failure: a test of the stop time calls stop() itself
             except BaseException as error:
                 plugin.kill()
                 failure = failure or error
@@ -185,10 +190,10 @@ class Bench(ClaimCalls, FaultCalls):
     ) -> ProcessPlugin:
         """Start a plugin in any language; raises `PluginNotStarted`.
 
-        `{socket_dir}` in `command` and in `env`, which is added to our own environment, stands for
-        the directory of kubelet.sock. With `kubelet_paths` the plugin, and nobody else, also finds
-        it at /var/lib/kubelet/device-plugins, and a directory of the bench, `cdi_dir`, at
-        /var/run/cdi; that needs root or user namespaces, else `NoPrivateView` is raised.
+        `env` is added to our own environment. The directory of kubelet.sock replaces
+        `{socket_dir}` in `command` and in `env`. With `kubelet_paths` the plugin, and no other
+        process, also finds this directory at /var/lib/kubelet/device-plugins, and `cdi_dir` at
+        /var/run/cdi. This needs root or user namespaces; else it raises `NoPrivateView`.
         """
         directory = str(self.socket_dir)
         words = [os.fspath(word).replace("{socket_dir}", directory) for word in command]
@@ -202,7 +207,7 @@ class Bench(ClaimCalls, FaultCalls):
         return plugin
 
     def _private_view(self) -> list[str]:
-        """Return the words that let a command see our directories at the kubelet's paths."""
+        """Return the words to write before a command that needs the kubelet's usual paths."""
         self.cdi_dir.mkdir(exist_ok=True)
         words = launcher(
             [
@@ -216,7 +221,7 @@ class Bench(ClaimCalls, FaultCalls):
         return words
 
     def kill_plugin(self, plugin: RunningPlugin | None = None) -> None:
-        """Kill a plugin, so that its socket stays; `plugin` is needed if several run."""
+        """Kill a plugin, so its socket stays. Without `plugin`, exactly one plugin must run."""
         if plugin is None:
             running = [each for each in self._plugins if each.is_running]
             if len(running) != 1:
@@ -234,7 +239,7 @@ class Bench(ClaimCalls, FaultCalls):
         allocatable: int | None = None,
         timeout: float = 20,
     ) -> None:
-        """Return as soon as `resource` is listed and has these numbers.
+        """Return as soon as `resource` is registered and has these numbers.
 
         Raises `NotInTime` with the numbers of all resources. If a plugin fails, raises its error
         at once.
@@ -266,7 +271,7 @@ class Bench(ClaimCalls, FaultCalls):
             waiting.cancel()
 
     def devices(self, resource: str) -> dict[str, ReportedDevice]:
-        """Return the devices of `resource` as the node sees them, by ID, healthy or not."""
+        """Return all devices of `resource` by ID, with the health that the node uses."""
         return self._thread.call(self._devices(resource))
 
     async def _devices(self, resource: str) -> dict[str, ReportedDevice]:
@@ -278,7 +283,7 @@ class Bench(ClaimCalls, FaultCalls):
         }
 
     def numbers(self, resource: str) -> Numbers:
-        """Return capacity and allocatable, as in a node's status; 0 for an unknown resource."""
+        """Return capacity and allocatable, as in a Node's status; 0 for an unknown resource."""
         return self._thread.call(self._numbers(resource))
 
     async def _numbers(self, resource: str) -> Numbers:
@@ -286,12 +291,13 @@ class Bench(ClaimCalls, FaultCalls):
         return Numbers(now.capacity.get(resource, 0), now.allocatable.get(resource, 0))
 
     def allocate(self, pod: str, container: str, limits: Mapping[str, int]) -> Allocated:
-        """Admit a pod with one container, or with one more; return what the container holds.
+        """Admit a pod with this container; return the devices of the container.
 
-        A refused pod holds only the devices that it held before. Raises the reason, for example
-        `DevicesUnavailable` (an `AllocationError`) or the `RpcError` of the plugin;
-        `AdmissionRejected` if the NUMA alignment fails. A resource that no plugin has registered
-        raises `UnregisteredResource`; a kubelet would start the container without devices.
+        If the pod exists already, the container is added to it. A refused pod keeps only the
+        devices that it held before. Raises the reason, for example `DevicesUnavailable` (an
+        `AllocationError`) or the `RpcError` of the plugin; `AdmissionRejected` if the NUMA
+        alignment fails; `UnregisteredResource` for a resource that no plugin has registered (a
+        kubelet would start the container without devices).
         """
         return self._thread.call(self._allocate(pod, Container(container, dict(limits))))
 
@@ -314,9 +320,10 @@ class Bench(ClaimCalls, FaultCalls):
         return Allocated(holdings.get(container.name, {}), options)
 
     def options(self, pod: str, container: str) -> ContainerOptions | None:
-        """Start a container: return its run options, None if it has no device.
+        """Start a container: return its container options, None if it has no device.
 
-        Calls PreStartContainer of plugins that require it; raises `AllocationError`.
+        Calls PreStartContainer of plugins that require it. Raises `AllocationError`, and
+        `UsageError` for an unknown pod.
         """
         return self._thread.call(self._options(Pod(pod).uid, container))
 
@@ -327,22 +334,22 @@ class Bench(ClaimCalls, FaultCalls):
         return await self._node.get_device_run_container_options(pod, container)
 
     def release(self, pod: str) -> Mapping[str, tuple[str, ...]]:
-        """End a pod; return what it held of device plugins, by resource.
+        """End a pod; return the IDs of its devices of device plugins, by resource.
 
-        Claims that no other pod uses are given back; raises `DynamicResourcesFailed`.
+        ResourceClaims that no other pod uses are freed; raises `DynamicResourcesFailed`.
         """
         if self._dra is not None and pod in self._dra.pods:
             self._on_dra(self._dra.release(pod))
         return self._thread.call(self._node.release(Pod(pod).uid))
 
-    # ------------------------------------------------------------ the node goes and comes back
+    # ------------------------------------------------------------ restarts of the node
 
     def restart(self, *, wipe: Wipe = "sockets", away: float = 0) -> None:
-        """Restart the node: pods and devices are read back, plugins have to register again.
+        """Restart the node: it reads pods and devices back, and plugins must register again.
 
         `wipe` says what the node removes from the plugin directory at its start: `sockets` like a
-        kubelet since 1.33, `everything` except the checkpoint like an older kubelet. `away`:
-        seconds between stop and start.
+        kubelet since 1.33, `everything` except the checkpoint like an older kubelet. `nothing`
+        removes only kubelet.sock. `away` is the time in seconds between stop and start.
         """
         self._thread.call(self._restart(wipe, away))
 
@@ -360,15 +367,15 @@ class Bench(ClaimCalls, FaultCalls):
         return node
 
     def wipe(self) -> None:
-        """Restart, and remove every file in the plugin directory, as a kubelet before 1.33."""
+        """Restart and remove all files in the plugin directory, like a kubelet before 1.33."""
         self.restart(wipe="everything")
 
     def replace_socket(self) -> None:
-        """Restart, and replace kubelet.sock only: the sockets of the plugins stay."""
+        """Restart and replace only kubelet.sock: the sockets of the plugins stay."""
         self.restart(wipe="nothing")
 
     def advance(self, *, minutes: float = 0, seconds: float = 0) -> None:
-        """Let time pass at once for the node and for scanners on this bench, not for processes."""
+        """Move the clock of the node and of scanners on this bench forward, not of processes."""
         self._thread.advance(60 * minutes + seconds)
 
 

@@ -1,7 +1,7 @@
-"""The calls of `Bench` for DRA drivers: what a plugin author says to scheduler and kubelet.
+"""The calls of `Bench` for DRA drivers: the work of the scheduler and the kubelet.
 
-The node behind them starts with the first of these calls, so that a bench for device plugins costs
-nothing more.
+The first of these calls starts the API server and the kubelet, so a bench for device plugins does
+not start them.
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class ClaimCalls:
-    """What `Bench` can do with DRA drivers."""
+    """The calls of `Bench` for DRA drivers."""
 
     _thread: LoopThread
     _root: Path
@@ -31,7 +31,7 @@ class ClaimCalls:
 
     @property
     def dra(self) -> "DraNode":
-        """The API server and the kubelet of this bench, to be used on its own loop only."""
+        """The API server and the kubelet of this bench. Use them only on the bench's own loop."""
         if self._dra is None:
             try:
                 from kubedevices.bench.dra_node import DraNode  # noqa: PLC0415 - with h11
@@ -64,19 +64,18 @@ class ClaimCalls:
         config: Sequence["Object"] = (),
         timeout: float = 20,
     ) -> "Claimed":
-        """Make a ResourceClaim for a pod, give it devices and prepare it; return what came of it.
+        """Create a ResourceClaim for a pod, allocate it and prepare it; return the prepared claim.
 
         `wanted` is `{"example.com/widget": 2}` or `{"example.com/widget": "all"}`; or requests as
-        in `spec.devices.requests` of a claim; or the `name` of a claim that another pod has, to
-        share it. `config` is `spec.devices.config`. Waits up to `timeout` seconds for devices, then
-        raises `NotInTime`. What the driver answers wrongly, or refuses, is raised as
-        `DynamicResourcesFailed` with the words of the pod's event; names that no CDI file has as
-        `UnresolvableCdiDevices`.
+        in `spec.devices.requests` of a claim; or the name of another pod's claim, to share it.
+        `config` is `spec.devices.config`. Raises `NotInTime` if the devices are not allocatable
+        within `timeout` seconds; `DynamicResourcesFailed`, with the text of the pod's event, if the
+        driver refuses or answers wrongly; `UnresolvableCdiDevices` for names that no CDI file has.
         """
         return self._on_dra(self.dra.claim(pod, wanted, config, timeout))
 
     def published(self, driver: str) -> Sequence["Object"]:
-        """Return the devices of a driver's ResourceSlices, in order, if the slices are complete."""
+        """Return the devices of a driver's ResourceSlices in order, of complete pools only."""
         node = self.dra
 
         async def look() -> "Sequence[Object]":
@@ -85,9 +84,9 @@ class ClaimCalls:
         return self._on_dra(look())
 
     def wait_published(self, driver: str, *, devices: int, timeout: float = 20) -> None:
-        """Return when a driver is registered and has published so many devices.
+        """Return when a driver is registered and has published this number of devices.
 
-        Raises `NotInTime` with what there is.
+        Raises `NotInTime` with the present state.
         """
         self._on_dra(self.dra.wait_published(driver, devices, timeout))
 
@@ -101,5 +100,5 @@ class ClaimCalls:
         return self._on_dra(look())
 
     def _on_dra(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` on the loop; ended at once by a plugin that fails."""
+        """Run `work` on the loop; raise the error of a plugin that fails before `work` ends."""
         raise NotImplementedError

@@ -1,6 +1,7 @@
-"""The side of a bench that DRA drivers see: an API server with one node, and a kubelet. asyncio.
+"""The DRA part of a bench: an API server with one node, a kubelet, and the handle of a driver.
 
-Both are stand-ins, see `kubedevices.api_stub` and `kubedevices.dra_kubelet`. Needs h11.
+API server and kubelet are stand-ins, see `kubedevices.api_stub` and `kubedevices.dra_kubelet`. This
+module is asyncio and needs h11.
 """
 
 import asyncio
@@ -27,10 +28,10 @@ from kubedevices.plugin.scanner import Scanner
 
 Object = dict[str, Any]
 Wanted = Mapping[str, int | Literal["all"]] | Sequence[Object] | str
-"""Devices by `domain/type` and how many; or requests as in a ResourceClaim; or a claim's name."""
+"""A number of devices by `domain/type`; or requests as in a ResourceClaim; or a claim's name."""
 
 NODE_NAME = "bench"
-_POLL = 0.01
+_POLL = 0.01  # seconds
 _TIMING = DraTiming(
     calls=CallTiming(redial=0.05, longest_redial=1), watcher=WatcherTiming(interval=0.05)
 )
@@ -40,8 +41,8 @@ _TIMING = DraTiming(
 class Claimed:
     """A claim that is prepared for a pod. `devices` are the names in the ResourceSlices.
 
-    `options` is what a container gets that uses the whole claim; `by_request` and `options_of` are
-    for containers that name a request.
+    `options` are the options of a container that uses the whole claim. `by_request` and
+    `options_of` are for containers that use one request of the claim.
     """
 
     name: str
@@ -66,7 +67,7 @@ class DraNode:
 
     @property
     def kubeconfig(self) -> Path:
-        """The file with which a driver finds the API server."""
+        """The kubeconfig file with which a driver finds the API server."""
         return self.kubelet_dir / "kubeconfig"
 
     async def start(self) -> None:
@@ -79,18 +80,18 @@ class DraNode:
         await self.kubelet.start()
 
     async def stop(self) -> None:
-        """End both."""
+        """End the kubelet and the API server."""
         await self.kubelet.stop()
         await self.api.stop()
 
     async def restart(self, away: float) -> None:
-        """Restart the kubelet: it deletes all slices, and asks for claims of pods again."""
+        """Restart the kubelet: it deletes all ResourceSlices, and prepares claims of pods again."""
         await self.kubelet.stop()
         await asyncio.sleep(away)
         self.kubelet = self._new_kubelet()
         await self.kubelet.start(self.pods)
         for pod in self.pods.values():
-            while True:  # as a kubelet does with pods whose containers it finds again
+            while True:  # until the driver has registered again
                 try:
                     await self.kubelet.prepare(pod)
                     break
@@ -100,14 +101,14 @@ class DraNode:
     # ------------------------------------------------------------ slices
 
     def published(self, driver: str) -> list[Object]:
-        """Return the devices that a driver has published, once they are complete."""
+        """Return the devices that a driver has published in complete pools."""
         return [each.device for each in self._offered() if each.driver == driver]
 
     def _offered(self) -> list[PoolDevice]:
         return complete_devices(self.api.find("resourceslices"), NODE_NAME)
 
     async def wait_published(self, driver: str, devices: int, timeout: float) -> None:
-        """Return when a driver is registered and has published so many devices."""
+        """Return when a driver is registered and has published this number of devices."""
 
         def problem() -> str:
             found = self.published(driver)
@@ -123,7 +124,7 @@ class DraNode:
     async def claim(
         self, pod: str, wanted: Wanted, config: Sequence[Object], timeout: float
     ) -> Claimed:
-        """Do for a pod what scheduler and kubelet do."""
+        """Create a claim, allocate it and prepare it for a pod, like scheduler and kubelet."""
         if isinstance(wanted, str):
             name = wanted
         else:
@@ -154,7 +155,7 @@ class DraNode:
         return requests
 
     def _class_of(self, domain: str, device_type: str) -> str:
-        """Return the name of the DeviceClass of a device type; make it if there is none."""
+        """Create the DeviceClass of a device type, and return its name."""
         name = f"{device_type.lower()}.{domain}"
         expression = (
             f'device.driver == "{domain}" && '
@@ -194,12 +195,12 @@ class DraNode:
         )
 
     def _options(self, cdi_ids: tuple[str, ...]) -> ContainerOptions:
-        """Return what a container engine makes of CDI names; raises `UnresolvableCdiDevices`."""
+        """Return the container options for CDI names; raises `UnresolvableCdiDevices`."""
         edits = read_registry([self.cdi_dir]).edits(cdi_ids)
         return options_of(edits)._replace(cdi_devices=cdi_ids)
 
     async def release(self, pod: str) -> None:
-        """End a pod: claims that no other pod uses are given back, and deleted."""
+        """End a pod: claims that no other pod uses are freed and deleted."""
         await self.kubelet.unprepare(pod)
         ended = self.pods.pop(pod)
         for name in ended.claims:
@@ -224,7 +225,7 @@ class DraNode:
 
 
 class DriverPlugin(RunnerPlugin[DraDriver]):
-    """A scanner served by the bench's own thread; made by `Bench.start` with `mode="dra"`."""
+    """A scanner as DRA driver in the bench's own thread; `Bench.start(mode="dra")` creates it."""
 
     def __init__(
         self, thread: LoopThread, scanner: Scanner, domain: str, options: DraOptions
@@ -235,12 +236,12 @@ class DriverPlugin(RunnerPlugin[DraDriver]):
         super().__init__(thread, scanner, domain, make())
 
     def socket_files(self) -> list[Path]:
-        """Return both sockets: the one for calls, and the one by which a kubelet finds it."""
+        """Return both sockets: for calls, and for the kubelet's plugin watcher."""
         return [self.runner.sockets.service, self.runner.sockets.registration]
 
 
 def options_of(edits: ContainerEdits) -> ContainerOptions:
-    """Return edits as options of a container, as far as these can say them."""
+    """Return CDI edits as container options; these have no hooks and no other edits."""
     return ContainerOptions(
         env=dict(each.split("=", 1) for each in edits.env),
         devices=tuple(
@@ -255,7 +256,7 @@ def options_of(edits: ContainerEdits) -> ContainerOptions:
 
 
 async def _until(problem: Callable[[], str], what: str, wanted: str, timeout: float) -> None:
-    """Return when there is no problem; raises `NotInTime` with the last one."""
+    """Return when `problem()` returns `""`; raises `NotInTime` with the last problem."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     while seen := problem():

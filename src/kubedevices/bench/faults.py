@@ -1,4 +1,4 @@
-"""The calls of `Bench` that break something for device plugins: Register and streams."""
+"""The calls of `Bench` that cause faults for device plugins: of Register, and of streams."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -14,33 +14,34 @@ T = TypeVar("T")
 
 
 class Fault:
-    """A fault that lasts; `with` ends it, and so does `Bench.behave`."""
+    """A fault that lasts until the end of `with`, or until `Bench.behave`."""
 
     def __init__(self, bench: "FaultCalls") -> None:
         self._bench = bench
 
     def __enter__(self) -> None:
-        """Nothing: it began already."""
+        """Do nothing: the fault began when it was created."""
 
     def __exit__(self, *_: object) -> None:
         self._bench.behave()
 
 
 class FaultCalls:
-    """What `Bench` can break."""
+    """The faults of `Bench`."""
 
     _thread: LoopThread
     _node: BenchNode
     _registrations: Registrations
 
     async def _unless_a_plugin_fails(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work`; raise the error of a plugin that fails meanwhile."""
+        """Do `work`; raise the error of a plugin that fails before `work` ends."""
         raise NotImplementedError
 
     def cancel_stream(self, resource: str) -> None:
         """End the stream of the plugin of `resource`; all sockets stay, so no file changes.
 
-        Our own framework waits up to 10 s before it registers again, in case it was replaced.
+        A plugin of kubedevices waits up to 10 s before it registers again: another instance may
+        have replaced it.
         """
         self._thread.call(self._cancel_stream(resource))
 
@@ -52,22 +53,22 @@ class FaultCalls:
         plugins.disconnect(resource, endpoint.socket, "the bench cancelled its stream")
 
     def refuse(self, reason: str = "refused by the test bench") -> Fault:
-        """Refuse every Register from now on, with this text. Until `behave` or the end of `with`.
+        """Refuse every Register with this text, until `behave` or the end of `with`.
 
         Registered plugins stay registered until they register again, for example after `restart`.
         """
         return self._misbehave(RegisterBehavior(refusal=reason))
 
     def hang(self) -> Fault:
-        """Never answer Register from now on. Until `behave` or the end of `with`."""
+        """Do not answer Register, until `behave` or the end of `with`."""
         return self._misbehave(RegisterBehavior(delay=float("inf")))
 
     def slow(self, seconds: float) -> Fault:
-        """Let every Register wait before it is answered. Until `behave` or the end of `with`."""
+        """Answer every Register after `seconds`, until `behave` or the end of `with`."""
         return self._misbehave(RegisterBehavior(delay=seconds))
 
     def behave(self) -> None:
-        """End `refuse`, `hang` and `slow`; waiting Register calls are answered now."""
+        """End `refuse`, `hang` and `slow`; the node answers waiting Register calls now."""
         self._misbehave(LIKE_A_KUBELET)
 
     def _misbehave(self, behavior: RegisterBehavior) -> Fault:

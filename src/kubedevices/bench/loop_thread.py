@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own, whose clock can be moved. Knows nothing about devices.
+"""An event loop in its own thread, whose clock can be moved. It does not depend on devices.
 
-For synchronous callers; also under a test framework that has a loop of its own.
+For synchronous callers, also in a test framework that has its own event loop.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ __tracebackhide__ = True  # a failing test shows its own lines, not ours
 
 T = TypeVar("T")
 
-_ROUNDS_AFTER_A_JUMP = 3
+_ROUNDS_AFTER_A_JUMP = 3  # of the loop, for callbacks that start further callbacks
 _JOIN_LIMIT = 10.0
 
 
 class ShiftedLoop(asyncio.SelectorEventLoop):
-    """A loop that believes it is later than it is."""
+    """An event loop whose clock is `shift` seconds ahead."""
 
     shift = 0.0
 
     def time(self) -> float:
-        """Return the monotonic clock, moved."""
+        """Return the monotonic clock plus `shift`."""
         return super().time() + self.shift
 
 
 class LoopThread:
-    """A running loop; `call` does something on it and waits for the result."""
+    """A running event loop; `call` runs a coroutine on it and waits for the result."""
 
     def __init__(self, name: str) -> None:
         self._loop = ShiftedLoop()
@@ -43,11 +43,15 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was not closed yet."""
+        """Whether the loop is not closed."""
         return not self._loop.is_closed()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` on the loop; return or raise what it does. Interrupted: `work` is cancelled."""
+        """Run `work` on the loop; return its result or raise its error.
+
+        If the caller is interrupted, `work` is cancelled. Raises `UsageError` on the loop's own
+        thread and after `close`.
+        """
         if not self.is_running or threading.current_thread() is self._thread:
             work.close()
             why = "from code that runs on its own loop" if self.is_running else "after its end"
@@ -61,7 +65,7 @@ class LoopThread:
             raise
 
     def advance(self, seconds: float) -> None:
-        """Let `seconds` pass at once: every timer of the loop that is due by then goes off."""
+        """Move the clock forward by `seconds`: all timers that are then due run at once."""
         self.call(self._advance(seconds))
 
     async def _advance(self, seconds: float) -> None:
@@ -70,7 +74,7 @@ class LoopThread:
             await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Cancel what is left, and end the thread; harmless when repeated."""
+        """Cancel all tasks and end the thread; do nothing if it is closed already."""
         if self.is_running and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,25 +1,23 @@
-"""The device manager of a bench: honest, until it is told how to answer Register otherwise.
+"""The device manager of a bench: it can refuse Register, delay it, and clean its directory.
 
-Everything about devices stays as it is; only the moment at which a plugin arrives is open to
-faults, and what a start finds in the plugin directory.
+It handles devices like every `DeviceManager`. Only registration and the content of the plugin
+directory at a start can differ.
 """
 
 import asyncio
 import contextlib
 from collections import Counter
 from pathlib import Path
-from typing import Literal
 
 from kubedevices.errors import RegistrationError
-from kubedevices.node.arrival.plugin_directory import clean_plugin_directory, make_directory
+from kubedevices.node.arrival.plugin_directory import make_directory
 from kubedevices.node.device_manager import DeviceManager
 from kubedevices.probe.arrival import LIKE_A_KUBELET, RegisterBehavior
-
-Wipe = Literal["everything", "sockets", "nothing"]
+from kubedevices.probe.kubelet import Wipe, wipe_plugin_directory
 
 
 class Registrations:
-    """How plugins are received, and how often each tried; outlives restarts of the node."""
+    """How the node answers Register, and the number of attempts. Survives restarts of the node."""
 
     def __init__(self) -> None:
         self.behavior = LIKE_A_KUBELET
@@ -27,13 +25,16 @@ class Registrations:
         self._changed = asyncio.Condition()
 
     async def behave(self, behavior: RegisterBehavior) -> None:
-        """Receive plugins like this from now on; who was kept waiting is received at once."""
+        """Answer Register like this from now on; Register calls that wait continue at once."""
         async with self._changed:
             self.behavior = behavior
             self._changed.notify_all()
 
     async def begin(self, resource: str) -> None:
-        """Let a plugin wait as told; raises `RegistrationError` if it is to be refused."""
+        """Count a Register call and wait as long as the behavior says.
+
+        Raises `RegistrationError` if the behavior refuses it.
+        """
         behavior = self.behavior
         async with self._changed:
             self.attempts[resource] += 1
@@ -46,7 +47,7 @@ class Registrations:
                     await self._changed.wait_for(lambda: self.behavior is not behavior)
 
     async def wait_attempts(self, resource: str, number: int, timeout: float) -> bool:
-        """Return whether `resource` called Register so often within `timeout` seconds."""
+        """Return whether `resource` has called Register `number` times within `timeout` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout), self._changed:
                 await self._changed.wait_for(lambda: self.attempts[resource] >= number)
@@ -54,20 +55,17 @@ class Registrations:
 
 
 class BenchNode(DeviceManager):
-    """A device manager that receives plugins as `registrations` says."""
+    """A device manager that answers Register as `registrations` says."""
 
     registrations: Registrations
     wipe: Wipe = "sockets"
 
     def prepare_directory(self, kubelet_socket: Path) -> None:
-        """Find the plugin directory as the kubelet of some version would leave it."""
+        """Create the plugin directory, and clean it as `wipe` says."""
         make_directory(kubelet_socket.parent, 0o750)
-        if self.wipe == "nothing":
-            kubelet_socket.unlink(missing_ok=True)
-        else:
-            clean_plugin_directory(kubelet_socket.parent, every_file=self.wipe == "everything")
+        wipe_plugin_directory(kubelet_socket, self.wipe)
 
     async def connect_plugin(self, resource: str, socket: Path) -> None:
-        """Let it wait, refuse it, or take it in."""
+        """Connect a plugin that called Register, after a delay; or refuse it."""
         await self.registrations.begin(resource)
         await super().connect_plugin(resource, socket)

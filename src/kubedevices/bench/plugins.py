@@ -1,7 +1,7 @@
 """Handles of the plugins on a bench: a scanner in the bench's own loop, or any program.
 
-A plugin that ends although nobody asked it to has failed: `Bench.wait_for` says so at once instead
-of waiting in vain, and the end of the bench does if nobody looked before.
+A plugin that ends before the test ends it has failed. `Bench.wait_for` raises this failure at once;
+if no call has raised it, the end of the bench raises it.
 """
 
 import asyncio
@@ -30,42 +30,43 @@ _LAST_WORDS = 2000
 
 
 class RunningPlugin(ABC):
-    """What tests do to a plugin, whatever it is made of."""
+    """A running plugin: what tests can do with it."""
 
     def __init__(self) -> None:
-        self._was_told = False  # to end, or its failure was raised
+        # The test has ended the plugin, or its failure has been raised.
+        self._is_handled = False
 
     @property
     @abstractmethod
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the plugin has not ended."""
 
     @abstractmethod
     def stop(self, timeout: float = 10) -> None:
-        """Ask it to end, as a node does with SIGTERM, and wait for that."""
+        """End the plugin as a node does with SIGTERM, and wait until it has ended."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End it without a chance to tidy up: sockets stay behind."""
+        """End the plugin at once: its sockets stay."""
 
     @abstractmethod
     def failure(self) -> BaseException | None:
-        """Return why it ended by itself, None if it runs or was told to end."""
+        """Return the error that ended the plugin, None if it runs or was stopped."""
 
     def last_words(self) -> str:
-        """Return the end of what it wrote, if it writes."""
+        """Return the end of the plugin's output, `""` if it has none."""
         return ""
 
     def raise_failure(self) -> None:
-        """Raise its failure, once."""
-        if not self._was_told and (error := self.failure()):
-            self._was_told = True
+        """Raise the failure of the plugin, once."""
+        if not self._is_handled and (error := self.failure()):
+            self._is_handled = True
             forget_our_frames(error)
             raise error
 
 
 class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
-    """A scanner served by the bench's own thread; `make` returns what serves it."""
+    """A scanner that the bench's own thread serves; `make` returns the runner that serves it."""
 
     def __init__(
         self,
@@ -89,35 +90,35 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
 
     @abstractmethod
     def socket_files(self) -> list[Path]:
-        """Return the sockets that a kill leaves behind."""
+        """Return the sockets that `kill` must leave."""
 
     @property
     def is_running(self) -> bool:
-        """Whether it still scans or serves."""
+        """Whether the runner has not ended."""
         return not self._task.done()
 
     def failure(self) -> BaseException | None:
-        """Return what ended it, such as `ScanFailed` or `RegistrationRefused`."""
+        """Return the error that ended the runner, such as `ScanFailed` or `RegistrationRefused`."""
         if not self._task.done() or self._task.cancelled():
             return None
         return self._task.exception()
 
     def stop(self, timeout: float = 10) -> None:
-        """End it in good order; raises what it failed with, and `NotInTime`."""
+        """Stop the runner; raises the error of a failed plugin, and `NotInTime`."""
         self.runner.stop()
         self.wait_ended(timeout)
-        self._was_told = True
+        self._is_handled = True
 
     def wait_ended(self, timeout: float = 10) -> None:
-        """Wait until it ends by itself; raises what ended it, and `NotInTime`."""
+        """Wait until the plugin ends by itself; raises the error that ended it, and `NotInTime`."""
         self._thread.call(self._wait(timeout))
         if self.is_running:
             raise NotInTime(self._domain, "ended", timeout, repr(self.runner))
         self.raise_failure()
 
     def kill(self) -> None:
-        """Cut its connections and leave its socket files, as SIGKILL would."""
-        self._was_told = True
+        """Close the connections and leave the socket files, as after SIGKILL."""
+        self._is_handled = True
         self._thread.call(self._kill())
 
     async def _wait(self, timeout: float | None = None) -> None:
@@ -128,7 +129,7 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
         for socket in self.socket_files():
             other = socket.with_name(f".dead-{len(kept)}")
             with contextlib.suppress(FileNotFoundError):
-                other.hardlink_to(socket)  # a second name: the runner removes only the first
+                other.hardlink_to(socket)  # the runner removes only the first name
                 kept.append((socket, other))
         self._task.cancel()
         await self._wait()
@@ -140,7 +141,7 @@ class RunnerPlugin(RunningPlugin, Generic[AnyRunner]):
 
 
 class ScannerPlugin(RunnerPlugin[PluginRunner]):
-    """A scanner served by the bench's own thread; made by `Bench.start`."""
+    """A scanner that the bench's own thread serves; `Bench.start` creates it."""
 
     def __init__(
         self, thread: LoopThread, scanner: Scanner, domain: str, **options: Unpack[RunnerOptions]
@@ -151,13 +152,13 @@ class ScannerPlugin(RunnerPlugin[PluginRunner]):
         super().__init__(thread, scanner, domain, make())
 
     def socket_files(self) -> list[Path]:
-        """Return the sockets of its resources."""
+        """Return the sockets of all resources."""
         runner, domain = self.runner, self._domain
         return [runner.settings.socket_of(f"{domain}/{name}", name) for name in runner.servers]
 
 
 class ProcessPlugin(RunningPlugin):
-    """A program that talks to the bench's node; made by `Bench.attach`."""
+    """A program that is a plugin of the bench's node; `Bench.attach` creates it."""
 
     def __init__(
         self,
@@ -191,12 +192,12 @@ class ProcessPlugin(RunningPlugin):
 
     @property
     def pid(self) -> int:
-        """Its process ID, which is that of its group, too."""
+        """The ID of the process, and of its process group."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while the process runs."""
         return self._process.poll()
 
     @property
@@ -206,25 +207,28 @@ class ProcessPlugin(RunningPlugin):
 
     @property
     def output(self) -> str:
-        """Everything it wrote so far, both streams."""
+        """All output so far, of stdout and stderr."""
         try:
             return self._log.read_text(errors="replace")
         except FileNotFoundError:
             return ""
 
     def last_words(self) -> str:
-        """Return the end of its output."""
+        """Return the end of the output."""
         return self.output[-_LAST_WORDS:].rstrip()
 
     def failure(self) -> PluginNotStarted | None:
-        """Return that it ended with an exit code above 0."""
+        """Return an error if the process ended with an exit code above 0."""
         if not (code := self.returncode) or code < 0:
             return None
         return PluginNotStarted(f"it ended with exit code {code}\n{self.last_words()}".rstrip())
 
     def stop(self, timeout: float = 10) -> None:
-        """Send SIGTERM and wait for the end; one that does not end is killed: `NotInTime`."""
-        self._was_told = True
+        """Send SIGTERM and wait for the end.
+
+        Kills a process that does not end in time, and raises `NotInTime`.
+        """
+        self._is_handled = True
         self._process.terminate()
         try:
             self._process.wait(timeout)
@@ -235,13 +239,13 @@ class ProcessPlugin(RunningPlugin):
             self.kill()
 
     def kill(self) -> None:
-        """Kill it and everything that it started."""
-        self._was_told = True
+        """Kill the process and all processes of its group."""
+        self._is_handled = True
         self._kill_group()
         self._process.wait()
 
     def _kill_group(self) -> None:
-        if not self._is_group_ended:  # afterwards its number may belong to somebody else
+        if not self._is_group_ended:  # afterwards another group may have the same ID
             self._is_group_ended = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -1,15 +1,15 @@
-"""A kubelet that can misbehave on purpose: what the conformance checks and the bench act through.
+"""A kubelet for tests that can also misbehave. The conformance checks and the bench use it.
 
-It speaks to plugins only, over `wire`, shows them the directories of a kubelet, and decides nothing
-about devices.
+The probe speaks only to plugins, over `wire`. It has the directories of a kubelet, and it records
+what plugins do. It does not decide anything about devices.
 
-change_signal  waiting for something the probe notices
-raw_http2  HTTP/2 frames by hand, for what no honest client does
-session    one registered plugin: its calls and every list it ever sent
-arrival    a plugin that registers, and how this kubelet answers it: at once, late, with an error
-reception  what happens between Register and its answer
-kubelet    `Probe`: kubelet.sock and its faults, restarts of every kind
-mounts     a private view of the file system, in which a plugin finds us at the kubelet's paths
-linux      the system calls for it that Python lacks
-watcher    the other way to register: sockets found in the plugin registry directory
+kubelet        `Probe`: kubelet.sock, its faults, and all kinds of restarts
+arrival        one Register call of a plugin, and how the probe answers it
+reception      the steps between Register and its answer: dial, options
+watcher        the plugin watcher: finds sockets in the plugin registry directory
+session        one registered plugin: its connection, calls and device lists
+change_signal  waits for a condition until something changes
+raw_http2      HTTP/2 frames by hand, to break the protocol
+mounts         a private view of the file system, with our directories at the kubelet's paths
+linux          system calls that Python lacks
 """

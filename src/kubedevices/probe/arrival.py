@@ -1,4 +1,4 @@
-"""A plugin that registers, and how a probe answers it. Values only; `reception` acts on them."""
+"""One registration attempt of a plugin, and how a probe answers it. Values; see `reception`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,45 +13,48 @@ DIAL_FAILED = "failed to dial device plugin: context deadline exceeded"
 
 @dataclass
 class Arrival:
-    """One attempt of a plugin to register."""
+    """One registration attempt: a Register call, or a socket that the plugin watcher found.
+
+    Times are times of the event loop.
+    """
 
     request: RegisterRequest
     at: float
-    info: PluginInfo | None = None  # this and the next: found in the plugin registry directory
-    found_at: Path | None = None
-    socket: Path | None = None
+    info: PluginInfo | None = None  # the answer of GetInfo, if the plugin watcher found the plugin
+    found_at: Path | None = None  # the socket in the plugin registry directory, in the same case
+    socket: Path | None = None  # the socket that the probe dialled
     dials: int = 0
     dial_problem: str = ""
-    dial_took: float = 0.0  # seconds from Register until it served
-    options_problem: str = ""
-    needs_other_authority: str = ""
-    gave_up_after: float | None = None
+    dial_took: float = 0.0  # seconds from Register until the plugin accepted the dial
+    options_problem: str = ""  # the error of GetDevicePluginOptions
+    needs_other_authority: str = ""  # the `:authority` that the plugin accepts, not localhost
+    gave_up_after: float | None = None  # seconds after which the plugin cancelled Register
     answered_at: float | None = None
     accepted_at: float | None = None
     refused_with: str = ""
     session: PluginSession | None = None
-    notify_problem: str = ""
+    notify_problem: str = ""  # the error of NotifyRegistrationStatus
 
     @property
     def resource(self) -> str:
-        """What it wants to be."""
+        """The resource name in the request."""
         return self.request.resource_name
 
     def is_accepted(self, since: float = 0) -> bool:
-        """Whether it was let in, and not before `since`."""
+        """Whether the plugin was accepted at or after `since`."""
         return self.accepted_at is not None and self.accepted_at >= since
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBehavior:
-    """A well-behaved kubelet, and what may be different.
+    """How a probe or a bench answers Register. The defaults are those of a kubelet.
 
-    delay        seconds from Register to the answer, at least
-    refusal      the text of the error every Register gets, `""` for none
-    on_arrival   called first of all, for example to remove the plugin's socket
-    dial_limit   seconds to try to reach the plugin, None for the probe's own limit
-    opens_stream whether ListAndWatch follows, as it always does with a kubelet
-    unopened     the one resource for which it does not follow, `""` for none
+    delay        least number of seconds from Register to the answer
+    refusal      the text of the error for every Register, `""` for no error
+    on_arrival   called before all other steps, for example to remove the plugin's socket
+    dial_limit   seconds for which the probe tries to dial the plugin, None for its usual limit
+    opens_stream whether the probe calls ListAndWatch afterwards
+    unopened     the one resource for which it does not call ListAndWatch, `""` for none
     """
 
     delay: float = 0

@@ -1,22 +1,22 @@
-"""Waiting for something a probe notices: whoever notices rings, whoever waits looks again."""
+"""Waits for a condition: a waiting task evaluates it again each time somebody calls `notify`."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class ChangeSignal:
-    """Wakes everybody who waits for a condition; conditions are plain functions."""
+    """Wakes all tasks that wait for a condition; a condition is a function without arguments."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Event] = set()
 
     def notify(self) -> None:
-        """Something changed."""
+        """Let all waiting tasks evaluate their conditions again."""
         for event in self._waiting:
             event.set()
 
     async def until(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Return whether `condition()` came true within `timeout` seconds."""
+        """Wait until `condition()` is true; return False if it is not within `timeout` seconds."""
         event = asyncio.Event()
         self._waiting.add(event)
         try:

@@ -1,7 +1,7 @@
-"""`Probe`: a kubelet's two directories, kubelet.sock, and everything that can happen to them.
+"""`Probe`: a kubelet's two directories and kubelet.sock, and the faults of a kubelet.
 
-Every fault is one method, named after what happens on a node. Nothing a plugin does raises here;
-`arrivals` and the sessions tell what it did.
+Each fault is one method, named after the event on a node. A mistake of a plugin raises nothing
+here; `arrivals` and the sessions record it.
 """
 
 import asyncio
@@ -29,16 +29,21 @@ if TYPE_CHECKING:
     from kubedevices.probe.session import PluginSession
 
 Wipe = Literal["everything", "sockets", "nothing"]
+"""What a starting kubelet removes from its plugin directory.
+
+"everything" except the checkpoint: a kubelet up to 1.32. "sockets": a newer kubelet. "nothing" but
+kubelet.sock: a kubelet that cannot clean its directory.
+"""
 
 OLD_REGISTER = "/deviceplugin.Registration/Register"
-"""How plugins of v1alpha register; no kubelet has served it for years."""
+"""The Register method of API v1alpha, which no kubelet serves any more."""
 
 
 class Probe:
-    """A kubelet in `socket_dir` that does what it is told. An async context manager: it stops.
+    """A kubelet in `socket_dir` that tests control. `async with` stops it at the end.
 
-    `outside` turns a path as plugins see it into ours, where they see another file system; `ask`
-    asks a plugin within a limit.
+    `outside` returns our path for a path that plugins send: they may see another file system.
+    `ask` makes a call to a plugin within a limit of seconds.
     """
 
     def __init__(
@@ -56,8 +61,7 @@ class Probe:
         self.behavior: RegisterBehavior = LIKE_A_KUBELET
         self.arrivals: list[Arrival] = []
         self.plugins: dict[str, PluginSession] = {}
-        self.old_calls = 0  # of Register in v1alpha
-        self.listening_since = 0.0
+        self.old_calls = 0  # calls of Register in v1alpha
         self._reception = Reception(
             socket_dir, self.change_signal, dial_limit=dial_limit, outside=outside, ask=ask
         )
@@ -79,18 +83,19 @@ class Probe:
 
     @property
     def is_running(self) -> bool:
-        """Whether plugins can reach us."""
+        """Whether kubelet.sock accepts connections."""
         return self._server is not None
 
-    # ------------------------------------------------------------ what kubelets do
+    # ------------------------------------------------------------ a kubelet's usual work
 
     async def start(self, *, refusing: float = 0) -> None:
-        """Listen; kubelet.sock appears ready, as a new file. Raises `CannotAsk`.
+        """Listen on kubelet.sock, a new file. Raises `SocketInUse`, a `CannotAsk`.
 
-        A real kubelet binds and listens in two steps; `refusing` is how long that takes, in s.
+        A real kubelet binds its socket and listens shortly after that. `refusing` is the number of
+        seconds between the two steps, in which kubelet.sock refuses connections.
         """
         if accepts_connections(self.kubelet_socket):
-            raise SocketInUse(str(self.kubelet_socket), "a kubelet runs here; nothing was touched")
+            raise SocketInUse(str(self.kubelet_socket), "a kubelet runs here; nothing was changed")
         if refusing:
             with socket.socket(socket.AF_UNIX) as deaf:
                 deaf.bind(str(self.kubelet_socket))
@@ -99,17 +104,20 @@ class Probe:
         methods = {**registration_methods(self), OLD_REGISTER: UnaryMethod(self._old_register)}
         server = GrpcServer(methods, name="probe")
         await server.start(unfinished)
-        # By us, so that the server leaves the file alone when it stops: a kubelet does.
+        # We rename the socket, so the server does not remove the file when it stops. A kubelet
+        # leaves its socket file as well.
         if not refusing:
             self.kubelet_socket.unlink(missing_ok=True)
         move_into_place(unfinished, self.kubelet_socket)
         self._server = server
-        self.listening_since = asyncio.get_running_loop().time()
         if self._watcher:
             self._watcher.start()
 
     async def stop(self, *, leave_socket: bool = False) -> None:
-        """End like a process: every connection is gone; a real kubelet leaves its socket file."""
+        """Stop as if the process ended: close all connections without any other call.
+
+        `leave_socket` leaves the socket file, as a real kubelet does.
+        """
         if self._watcher:
             await self._watcher.stop()
         server, self._server = self._server, None
@@ -120,25 +128,28 @@ class Probe:
         await self.drop_connections()
 
     async def drop_connections(self) -> None:
-        """Hang up on every plugin; they are forgotten until they register again."""
+        """Close the connections to all plugins, and forget them until they register again."""
         sessions, self._sessions = self._sessions, []
         self.plugins.clear()
         for session in sessions:
             await session.close()
 
     async def register(self, request: RegisterRequest) -> None:
-        """Answer Register; called by the server."""
+        """Answer Register; the gRPC server calls this."""
         arrival = Arrival(request, asyncio.get_running_loop().time())
         await self.admit(arrival)
 
     async def _old_register(self, payload: bytes) -> bytes:
-        """Answer the Register of v1alpha as kubelets do, which do not know it."""
+        """Answer the Register of v1alpha like a kubelet, which does not know this method."""
         self.old_calls += 1
         self.change_signal.notify()
         raise RpcError(StatusCode.UNIMPLEMENTED, "unknown service deviceplugin.Registration")
 
     async def admit(self, arrival: Arrival) -> None:
-        """Receive a plugin, however it came; raises the `RpcError` to answer with."""
+        """Admit a plugin that called Register or that the plugin watcher found.
+
+        Raises the `RpcError` for the answer.
+        """
         behavior = self.behavior
         self.arrivals.append(arrival)
         self.change_signal.notify()
@@ -152,39 +163,27 @@ class Probe:
         arrival.accepted_at = asyncio.get_running_loop().time()
         self.change_signal.notify()
 
-    # ------------------------------------------------------------ what happens to them
+    # ------------------------------------------------------------ faults
 
     async def restart(
         self, *, wipe: Wipe = "everything", away: float = 0, refusing: float = 0
     ) -> None:
-        """Die, stay away, and come back to a directory that was cleaned meanwhile, as told.
+        """Stop, clean the plugin directory as `wipe` says, and start again after `away` seconds.
 
-        A kubelet up to 1.32 wipes everything but its checkpoint, a newer one only sockets; nothing
-        is wiped when only kubelet.sock gets replaced.
+        `refusing` is an argument of `start`.
         """
         await self.stop(leave_socket=True)
         await asyncio.sleep(away / 2)
-        self.wipe(wipe)
+        wipe_plugin_directory(self.kubelet_socket, wipe)
         await asyncio.sleep(away / 2)
         await self.start(refusing=refusing)
 
-    def wipe(self, wipe: Wipe) -> None:
-        """Clean the plugin directory, kubelet.sock included."""
-        if wipe == "nothing":
-            self.kubelet_socket.unlink(missing_ok=True)
-        else:
-            clean_plugin_directory(self.socket_dir, every_file=wipe == "everything")
-
     async def replace_socket(self) -> None:
-        """Come back with a new kubelet.sock, the plugins' sockets untouched."""
+        """Restart with a new kubelet.sock; the sockets of the plugins stay."""
         await self.restart(wipe="nothing")
 
-    async def cancel_streams(self) -> None:
-        """Hang up on the plugins while every socket stays: what a kubelet does by mistake."""
-        await self.drop_connections()
-
     def remove_plugin_sockets(self) -> list[Path]:
-        """Remove the sockets of all registered plugins, nothing else."""
+        """Remove the sockets of all registered plugins, and no other file; return their paths."""
         removed = sorted({session.socket for session in self.plugins.values()})
         for path in removed:
             path.unlink(missing_ok=True)
@@ -192,7 +191,7 @@ class Probe:
 
     @contextlib.contextmanager
     def behaving(self, behavior: RegisterBehavior) -> Iterator[None]:
-        """Answer Register in another behavior for a while."""
+        """Answer Register as `behavior` says until the end of `with`."""
         before, self.behavior = self.behavior, behavior
         try:
             yield
@@ -202,12 +201,20 @@ class Probe:
     # ------------------------------------------------------------ looking
 
     def accepted(self, since: float = 0) -> dict[str, Arrival]:
-        """Return the last accepted arrival of each resource; `since` is a time of the loop."""
+        """Return the last accepted arrival of each resource, at or after the loop time `since`."""
         return {each.resource: each for each in self.arrivals if each.is_accepted(since)}
 
     def sockets(self) -> list[Path]:
-        """Return the sockets in the directory that are not the kubelet's."""
+        """Return all sockets in the plugin directory except kubelet.sock."""
         return [path for path in sorted(self.socket_dir.iterdir()) if _is_plugin_socket(path)]
+
+
+def wipe_plugin_directory(kubelet_socket: Path, wipe: Wipe) -> None:
+    """Remove from the plugin directory what a starting kubelet removes, always kubelet.sock."""
+    if wipe == "nothing":
+        kubelet_socket.unlink(missing_ok=True)
+    else:
+        clean_plugin_directory(kubelet_socket.parent, every_file=wipe == "everything")
 
 
 def _is_plugin_socket(path: Path) -> bool:

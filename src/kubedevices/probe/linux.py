@@ -1,13 +1,12 @@
-"""Four system calls the standard library lacks: mount, unshare, prctl, pidfd.
+"""Three system calls that the standard library lacks: mount, unshare and prctl. Linux only.
 
-Linux only, like the kubelet. Every function raises OSError with the path it was about.
+Every function raises OSError; its file name is the mount target or the name of the system call.
 """
 
 import ctypes
 import os
 from pathlib import Path
 
-MS_RDONLY = 1
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
@@ -33,15 +32,15 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def leave_shared_mounts() -> None:
-    """Enter a mount namespace of our own, whose changes nobody else sees."""
+    """Enter a new mount namespace; other processes do not see its mounts."""
     _check(_libc.unshare(_CLONE_NEWNS), "unshare")
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
 
 
 def become_root_here() -> None:
-    """Enter a user namespace in which we are root, and nowhere else; files see our own user.
+    """Enter a user namespace in which this process is root; new files belong to our own user.
 
-    Only a process of one thread may do so, and some hosts allow it to root alone.
+    This works only in a process with one thread; some hosts allow it only to root.
     """
     users, groups = f"0 {os.geteuid()} 1", f"0 {os.getegid()} 1"
     _check(_libc.unshare(_CLONE_NEWUSER), "unshare")
@@ -50,10 +49,10 @@ def become_root_here() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends."""
+    """Become the parent of every descendant whose parent has ended."""
     _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def die_with_parent(number: int) -> None:
-    """Get this signal when the parent process ends in whatever way."""
+    """Let the kernel send this signal to us when the parent process ends for any reason."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0), "prctl")

@@ -1,8 +1,8 @@
 """A private view of the file system, in which a plugin finds our directories at fixed paths.
 
-For a process that is about to start plugins, or to become one: `python -m` this module does that.
-Only it and its children see it, and the kernel forgets it with the last of them, so nothing can be
-left mounted.
+A process enters the view before it starts plugins. Only this process and its children see the view.
+When the last of them ends, the kernel removes the view, so no mount stays. `python -m` this module
+enters a view and then runs a command; see `launcher`.
 """
 
 import os
@@ -16,16 +16,16 @@ from kubedevices.probe import linux
 
 
 class Bind(NamedTuple):
-    """`host` is seen at `inside`."""
+    """The file or directory `host` is visible at the path `inside`."""
 
     host: str
     inside: str
 
 
 def enter_private_view(binds: Iterable[Bind]) -> None:
-    """Leave the host's mounts and put each bind in place, in order; raises OSError.
+    """Enter a new mount namespace and mount each bind, in this order; raises OSError.
 
-    Who is not root becomes root of a user namespace for it.
+    A process that is not root enters a user namespace as root first.
     """
     if os.geteuid():
         linux.become_root_here()
@@ -34,21 +34,21 @@ def enter_private_view(binds: Iterable[Bind]) -> None:
     for bind in binds:
         target = os.path.realpath(bind.inside)
         if not Path(target).exists():
-            _make_room(Path(target), root, is_directory=Path(bind.host).is_dir())
+            _create_mount_point(Path(target), root, is_directory=Path(bind.host).is_dir())
         linux.mount(bind.host, target, flags=linux.MS_BIND | linux.MS_REC)
 
 
-def _make_room(target: Path, root: int, *, is_directory: bool) -> None:
-    """Create `target` for us alone: on the host nothing of it must appear.
+def _create_mount_point(target: Path, root: int, *, is_directory: bool) -> None:
+    """Create `target` in the private view only; the host must not see it.
 
-    The nearest directory that exists is covered by a tmpfs showing the same entries; in there the
-    missing rest can be made. `root` is the device of the host's root.
+    A tmpfs with the same entries covers the nearest directory that exists; the missing directories
+    are created in this tmpfs. `root` is the device number of the host's root file system.
     """
     ancestor = next(parent for parent in target.parents if parent.is_dir())
     if ancestor != Path("/"):
         _cover(ancestor)
     elif ancestor.stat().st_dev == root:
-        _take_another_root(target)
+        _change_root(target)
     if is_directory:
         target.mkdir(parents=True)
     else:
@@ -60,33 +60,34 @@ def _cover(directory: Path) -> None:
     mode = stat.S_IMODE(directory.stat().st_mode)
     below = os.open(directory, os.O_PATH | os.O_DIRECTORY)
     try:
-        # What the tmpfs hides stays reachable through the descriptor.
+        # The tmpfs hides the directory, but the descriptor still reaches it.
         entries = sorted(Path(f"/proc/self/fd/{below}").iterdir())
         linux.mount("tmpfs", str(directory), "tmpfs", data=f"mode={mode:o}")
         for entry in entries:
-            _show_again(entry, directory / entry.name)
+            _bind_entry(entry, directory / entry.name)
     finally:
         os.close(below)
 
 
-def _take_another_root(target: Path) -> None:
-    """Go to a root of our own with the same entries: nothing can cover the one that we have.
+def _change_root(target: Path) -> None:
+    """Change to a new root (a tmpfs) with the same entries: no mount can cover the present root.
 
-    It is mounted on one of these entries. A bind shows what it hides; no mount is below that.
+    The tmpfs is mounted on one of the root's directories, one without mounts. A bind mount shows
+    the hidden content of this directory in the new root.
     """
     here, entries = Path.cwd(), sorted(Path("/").iterdir())
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     mounted = [Path(line.split()[4]) for line in lines]
     place = directory_without_mounts(entries, mounted)
     if place is None:
-        why = f"there is no place for another root on this host: create /{target.parts[1]} first"
+        why = f"this host has no directory for a new root: create /{target.parts[1]} first"
         raise OSError(2, why, str(target))
     hidden = os.open(place, os.O_PATH | os.O_DIRECTORY)
     try:
         linux.mount("tmpfs", str(place), "tmpfs", data="mode=755")
         for entry in entries:
             if entry != place:
-                _show_again(entry, place / entry.name)
+                _bind_entry(entry, place / entry.name)
         (place / place.name).mkdir()
         linux.mount(f"/proc/self/fd/{hidden}/.", f"{place}/{place.name}", flags=linux.MS_BIND)
     finally:
@@ -96,13 +97,13 @@ def _take_another_root(target: Path) -> None:
 
 
 def directory_without_mounts(entries: Iterable[Path], mounted: Iterable[Path]) -> Path | None:
-    """Return the first of `entries` that is a directory, with no mount on it or below."""
+    """Return the first of `entries` that is a directory without a mount on it or below it."""
     busy = {each for at in mounted for each in (at, *at.parents)}
     free = (each for each in entries if each not in busy)
     return next((each for each in free if each.is_dir() and not each.is_symlink()), None)
 
 
-def _show_again(source: Path, target: Path) -> None:
+def _bind_entry(source: Path, target: Path) -> None:
     kind = source.lstat().st_mode
     if stat.S_ISLNK(kind):
         target.symlink_to(source.readlink())
@@ -115,9 +116,10 @@ def _show_again(source: Path, target: Path) -> None:
 
 
 def launcher(binds: Iterable[Bind]) -> list[str]:
-    """Return the words before a command that let it run in a private view with these binds.
+    """Return the words to write before a command that must run in a private view with these binds.
 
-    They end with exit code 125 and the reason if that cannot be, and with 0 without a command.
+    If the view is not possible, the exit code is 125 and stderr has the reason. Without a command,
+    the exit code is 0.
     """
     return [sys.executable, "-m", __name__, *(part for bind in binds for part in bind), "--"]
 

@@ -1,7 +1,7 @@
-"""HTTP/2 frames by hand, for a probe that has to misbehave. Not for honest traffic.
+"""HTTP/2 frames by hand, for checks that break the protocol.
 
-There is no flow control. What `GrpcChannel` would never do can be done here: another `:authority`,
-half a frame, a window of one byte, silence, and hanging up without a word.
+There is no flow control. `GrpcChannel` cannot do the following, this module can: send another
+`:authority`, half a frame or no data, offer a window of one byte, close without a GOAWAY.
 """
 
 import asyncio
@@ -22,27 +22,26 @@ _MAX_FRAME = 2**20
 
 @dataclass(slots=True)
 class RawAnswer:
-    """What came back on one stream: headers and trailers as one, and the bytes between them."""
+    """The answer on one stream. `headers` has headers and trailers, `data` all DATA frames."""
 
     headers: dict[bytes, bytes] = field(default_factory=dict)
     data: bytearray = field(default_factory=bytearray)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    is_reset: bool = False
 
     @property
     def grpc_status(self) -> int | None:
-        """The call's status, None when there is none (yet)."""
+        """The gRPC status of the call, None if none has arrived."""
         text = self.headers.get(b"grpc-status", b"")
         return int(text) if text.isdigit() else None
 
     @property
     def message(self) -> bytes:
-        """The first message without its prefix."""
+        """The data without the prefix of a gRPC message."""
         return bytes(self.data[PREFIX:])
 
 
 class RawConnection:
-    """One connection; a task reads what comes, everything else is up to the caller."""
+    """One connection. A task reads answers; the caller decides what to send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -50,8 +49,8 @@ class RawConnection:
         self._answers: dict[int, RawAnswer] = {}
         self._next_stream = 1
         self._is_mute = False
-        self.is_greeted = False  # by the peer's SETTINGS
-        self.greeted_or_ended = asyncio.Event()  # it did, or it hung up
+        self.is_greeted = False  # the peer's SETTINGS have arrived
+        self.greeted_or_ended = asyncio.Event()  # set then, or when the connection ends
         self.ended = asyncio.Event()
         self._reading = asyncio.create_task(self._read(), name="raw connection")
 
@@ -59,7 +58,7 @@ class RawConnection:
     async def open(
         cls, path: Path, *, window: int = DEFAULT_WINDOW, is_silent: bool = False
     ) -> "RawConnection":
-        """Connect; raises OSError. `is_silent`: say nothing, not even what the protocol demands."""
+        """Connect; raises OSError. `is_silent`: send nothing, not even preface and SETTINGS."""
         connection = cls(*await asyncio.open_unix_connection(path))
         connection._is_mute = is_silent
         if not is_silent:
@@ -68,16 +67,16 @@ class RawConnection:
         return connection
 
     def write(self, data: bytes) -> None:
-        """Send these bytes as they are, unless nothing must follow any more."""
+        """Send bytes without any change; do nothing if the connection is silent."""
         if self._is_mute:
             return
-        with contextlib.suppress(RuntimeError):  # closed meanwhile: `ended` says so
+        with contextlib.suppress(RuntimeError):  # the connection is closed: `ended` is set
             self._writer.write(data)
 
     def call(
         self, method: str, payload: bytes, *, authority: str = "localhost", leave_out: int = 0
     ) -> RawAnswer:
-        """Open a call; `leave_out` bytes of the end of its DATA frame are never sent."""
+        """Begin a call without the last `leave_out` bytes of its DATA frame."""
         stream_id = self._next_stream
         self._next_stream += 2
         answer = self._answers[stream_id] = RawAnswer()
@@ -86,11 +85,11 @@ class RawConnection:
         body = http2_frame(DATA, END_STREAM, stream_id, frame(payload))
         self.write(http2_frame(HEADERS, frames.END_HEADERS, stream_id, block))
         self.write(body[: len(body) - leave_out])
-        self._is_mute = leave_out > 0  # whatever followed would be taken for the rest of the frame
+        self._is_mute = leave_out > 0  # the peer would read later bytes as the rest of the frame
         return answer
 
     def hang_up(self) -> None:
-        """Close without a word."""
+        """Close the connection without a GOAWAY."""
         self._reading.cancel()
         self._writer.transport.abort()
 
@@ -100,7 +99,7 @@ class RawConnection:
                 head = await self._reader.readexactly(HEAD.size)
                 high, low, kind, flags, stream_id = HEAD.unpack(head)
                 payload = await self._reader.readexactly(min(high << 16 | low, _MAX_FRAME))
-                self._take(kind, flags, stream_id, payload)
+                self._handle_frame(kind, flags, stream_id, payload)
         except (OSError, EOFError, ProtocolError):
             pass
         finally:
@@ -109,7 +108,7 @@ class RawConnection:
             for answer in self._answers.values():
                 answer.ended.set()
 
-    def _take(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+    def _handle_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         answer = self._answers.get(stream_id)
         if kind == frames.SETTINGS and not flags & ACK:
             self.write(http2_frame(frames.SETTINGS, ACK, 0))
@@ -125,8 +124,6 @@ class RawConnection:
             self._reader.feed_eof()
         elif answer and kind == DATA:
             answer.data += payload
-        elif answer and kind == frames.RST_STREAM:
-            answer.is_reset = True
         if answer and (
             kind == frames.RST_STREAM or (kind in (DATA, HEADERS) and flags & END_STREAM)
         ):

@@ -1,7 +1,7 @@
-"""What happens between a plugin's Register and our answer, in a kubelet's order, written down.
+"""The steps between Register and its answer, in the order of a kubelet: dial, then options.
 
-A kubelet refuses what is wrong and forgets it. This one notes it in the `Arrival` and goes on as
-far as it can, so that one mistake does not hide the others.
+A kubelet refuses a plugin at its first mistake. The probe records the mistake in the `Arrival` and
+continues as far as possible, so that one mistake does not hide others.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 
 T = TypeVar("T")
 
-_REDIAL = 0.02
+_REDIAL = 0.02  # seconds between two dials
 
 
 class TimedCall(Protocol):
-    """Asks a plugin something within a limit of seconds, however these are counted."""
+    """Makes a call to a plugin with a limit in seconds: of the clock, or own time of the plugin."""
 
     async def __call__(self, attempt: Callable[[float], Awaitable[T]], limit: float) -> T:
         """Return what `attempt(seconds)` returns; raises its `WireError`."""
 
 
 async def by_the_clock(attempt: Callable[[float], Awaitable[T]], limit: float) -> T:
-    """Ask once."""
+    """Make one call; its limit is in seconds of the clock."""
     return await attempt(limit)
 
 
 class Reception:
-    """Receives plugins for one probe."""
+    """Does the steps of each registration for one probe."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Reception:
         self._dial_limit, self._outside, self._ask = dial_limit, outside, ask
 
     async def receive(self, arrival: Arrival, behavior: RegisterBehavior) -> None:
-        """Do what a kubelet does before it answers; raises the `RpcError` to answer with."""
+        """Do the steps of a kubelet before it answers Register; raises the `RpcError` to answer."""
         loop = asyncio.get_running_loop()
         try:
             if behavior.on_arrival:
@@ -93,7 +93,7 @@ class Reception:
             arrival.options_problem = str(error)
             arrival.needs_other_authority = await self._try_other_authority(arrival.socket)
         except asyncio.CancelledError:
-            arrival.options_problem = "it hung up on Register when it was asked"
+            arrival.options_problem = "it cancelled Register when the kubelet called this"
             raise
 
     async def _dial(self, arrival: Arrival, limit: float) -> GrpcChannel:
@@ -112,7 +112,7 @@ class Reception:
             await asyncio.sleep(_REDIAL)
 
     def _find_socket(self, arrival: Arrival) -> Path:
-        """Return the socket that is meant, also where a kubelet would not find it."""
+        """Return the socket of the plugin, also if the endpoint is wrong for a kubelet."""
         endpoint = arrival.request.endpoint
         if arrival.found_at:
             path = self._outside(endpoint) if endpoint else arrival.found_at
@@ -121,7 +121,7 @@ class Reception:
         return direct if direct.exists() else self._socket_dir / (Path(endpoint).name or "-")
 
     async def _try_other_authority(self, socket: Path) -> str:
-        """Return an `:authority` under which the plugin does answer, if that was the trouble."""
+        """Return an `:authority` that the plugin answers, `""` if this was not the problem."""
         try:
             connection = await RawConnection.open(socket)
         except OSError:

@@ -1,7 +1,6 @@
-"""One registered plugin as the probe knows it: its connection, its calls, every list it ever sent.
+"""One registered plugin, as the probe knows it: the connection, the calls, and all device lists.
 
-Like a kubelet's endpoint, except that it forgives and forgets nothing: what a plugin does wrong is
-written down here, and judged elsewhere.
+This is like an endpoint of the kubelet, but it records all lists and all errors, and judges none.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from kubedevices.wire.unix_grpc import GrpcChannel
 
 
 class ReceivedList(NamedTuple):
-    """One message of a stream: when it came, how large it was, what it said."""
+    """One message of a stream: its time, its size in bytes, and its devices."""
 
     at: float
     size: int
@@ -37,17 +36,17 @@ class ReceivedList(NamedTuple):
 
     @property
     def healthy(self) -> tuple[str, ...]:
-        """The IDs a kubelet could hand out."""
+        """The IDs that a kubelet could allocate."""
         return tuple(each.id for each in self.devices if each.health == Health.HEALTHY)
 
     @property
     def content(self) -> frozenset[ReportedDevice]:
-        """What it says, whatever the order."""
+        """The devices without their order."""
         return frozenset(self.devices)
 
 
 class ListStream:
-    """One open ListAndWatch, read as fast as it comes."""
+    """One ListAndWatch call. A task reads its messages at once."""
 
     def __init__(self, channel: GrpcChannel, change_signal: ChangeSignal) -> None:
         self._channel, self._change_signal = channel, change_signal
@@ -58,21 +57,21 @@ class ListStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether more may come."""
+        """Whether the call has not ended."""
         return not self._reading.done()
 
     @property
     def latest(self) -> ReceivedList | None:
-        """The last list, if there was any."""
+        """The last list, None before the first."""
         return self.lists[-1] if self.lists else None
 
     async def first(self, timeout: float) -> ReceivedList | None:
-        """Wait for the first list."""
+        """Return the first list, None if it does not arrive within `timeout` seconds."""
         await self._change_signal.until(lambda: self.lists or not self.is_open, timeout)
         return self.lists[0] if self.lists else None
 
     async def cancel(self) -> None:
-        """End this call, nothing else."""
+        """Cancel this call; the connection stays open."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
 
@@ -89,12 +88,12 @@ class ListStream:
             self.end = str(error)
         finally:
             await messages.aclose()
-            # Later, when this task counts as done: waiters look at `is_open`.
+            # Not now but after this task is done: waiting tasks read `is_open`.
             loop.call_soon(self._change_signal.notify)
 
 
 class PluginSession:
-    """A dialled plugin; `stream` is the one a kubelet would have."""
+    """A connected plugin. `stream` is the ListAndWatch call that a kubelet makes."""
 
     def __init__(
         self, resource: str, socket: Path, channel: GrpcChannel, change_signal: ChangeSignal
@@ -111,49 +110,49 @@ class PluginSession:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the connection still stands."""
+        """Whether the connection is open."""
         return not self.channel.closed.is_set()
 
     @property
     def lists(self) -> Sequence[ReceivedList]:
-        """Every list of the kubelet's own stream."""
+        """All lists of the kubelet's stream."""
         return self.stream.lists if self.stream else ()
 
     @property
     def latest(self) -> ReceivedList | None:
-        """The last of them."""
+        """The last list of the kubelet's stream, None if there is none."""
         return self.stream.latest if self.stream else None
 
     def open_stream(self) -> ListStream:
-        """Open one more ListAndWatch on this connection."""
+        """Make one more ListAndWatch call on this connection."""
         return ListStream(self.channel, self._change_signal)
 
     async def dial_again(self, timeout: float) -> "PluginSession":
-        """Return a second connection to the same socket; raises `DialError`."""
+        """Open a second connection to the same socket; raises `DialError`."""
         channel = await GrpcChannel.dial(self.socket, timeout=timeout)
         return PluginSession(self.resource, self.socket, channel, self._change_signal)
 
     async def allocate(self, *containers: Iterable[str], timeout: float) -> AllocateResponse:
-        """Ask for devices, one list of IDs per container; raises `RpcError`."""
+        """Call Allocate with one list of IDs per container; raises `RpcError`."""
         request = AllocateRequest(tuple(ContainerAllocateRequest(tuple(ids)) for ids in containers))
         return await self.client.allocate(request, timeout=timeout)
 
     async def prefer(
         self, available: Iterable[str], must_include: Iterable[str], size: int, *, timeout: float
     ) -> tuple[Sequence[str], ...]:
-        """Ask which devices it would rather give away; raises `RpcError`."""
+        """Call GetPreferredAllocation for one container; raises `RpcError`."""
         container = ContainerPreferredRequest(tuple(available), tuple(must_include), size)
         request = PreferredAllocationRequest((container,))
         return (await self.client.get_preferred_allocation(request, timeout=timeout)).containers
 
     async def pre_start(self, ids: Iterable[str], *, timeout: float) -> None:
-        """Say that the container with these devices starts; raises `RpcError`."""
+        """Call PreStartContainer for a container with these devices; raises `RpcError`."""
         request = PreStartContainerRequest(tuple(ids))
         await self.client.pre_start_container(request, timeout=timeout)
 
     async def close(self) -> None:
-        """Hang up, as a kubelet does when it ends: without cancelling anything before."""
-        # The connection before the stream: a kubelet that dies cancels no call.
+        """Close the connection, as the end of a kubelet does: without cancelling calls before."""
+        # The connection before the stream: a kubelet that is killed cancels no call.
         await self.channel.close()
         if self.stream:
             await self.stream.cancel()

@@ -1,6 +1,6 @@
-"""Plays the kubelet's plugin watcher: finds sockets in the registry directory, asks who they are.
+"""Acts as the kubelet's plugin watcher: finds sockets in the registry directory, calls GetInfo.
 
-By looking often instead of by file events: a probe lives for a minute.
+It lists the directory often and does not use file events: a probe runs for a minute only.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _CALL_LIMIT = 5.0
 
 
 class RegistryWatcher:
-    """Lets `admit` judge every plugin that appears below one directory, and notifies `changed`."""
+    """Calls `admit` for every plugin whose socket appears below one directory."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class RegistryWatcher:
         self._talking: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to look; sockets that were there before count as new."""
+        """Begin to list the directory; sockets that exist already count as new."""
         self._seen.clear()
         self._looking = asyncio.create_task(self._look(), name="probe's plugin watcher")
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop listing the directory, and cancel all registrations that run."""
         tasks = [task for task in (self._looking, *self._talking) if task]
         for task in tasks:
             task.cancel()
@@ -49,21 +49,23 @@ class RegistryWatcher:
 
     async def _look(self) -> None:
         while True:
-            is_empty = not os.listdir(self._directory)  # noqa: PTH208  as most are, all the time
+            is_empty = not os.listdir(self._directory)  # noqa: PTH208  usually empty
             paths = () if is_empty else sorted(self._directory.rglob("*"))
             found = {path: FileIdentity.of(path) for path in paths}
             for path, identity in found.items():
                 if identity and self._seen.get(path) != identity and path.is_socket():
                     self._seen[path] = identity
-                    task = asyncio.create_task(self._greet(path), name=f"registering {path.name}")
+                    task = asyncio.create_task(
+                        self._register(path), name=f"registering {path.name}"
+                    )
                     self._talking.add(task)
                     task.add_done_callback(self._talking.discard)
             for gone in self._seen.keys() - found.keys():
                 del self._seen[gone]
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _greet(self, path: Path) -> None:
-        """Ask who it is, take it in, and tell it the outcome."""
+    async def _register(self, path: Path) -> None:
+        """Call GetInfo, admit the plugin, and call NotifyRegistrationStatus."""
         loop = asyncio.get_running_loop()
         try:
             async with await GrpcChannel.dial(path, timeout=_CALL_LIMIT) as channel:
@@ -85,5 +87,5 @@ class RegistryWatcher:
                     arrival.notify_problem = str(error)
                 self._changed.notify()
         except WireError:
-            with contextlib.suppress(KeyError):  # not ready yet, or no plugin: look again later
+            with contextlib.suppress(KeyError):  # not ready yet, or no plugin: try again later
                 del self._seen[path]

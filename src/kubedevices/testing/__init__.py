@@ -1,9 +1,9 @@
 """The pytest plugin for tests of device plugins: `bench`, `replay`, `StubPlugin`, `conformance`.
 
-Loaded by pytest in every session where kubedevices is installed, so nothing is imported here that
-is not used; neither pytest-asyncio nor any setting is needed.
+pytest loads this package in every session if kubedevices is installed. So the package imports the
+other modules only when a test uses them. It needs neither pytest-asyncio nor any setting.
 
-stub_plugin        `StubPlugin`, a device plugin that does what a test says
+stub_plugin        `StubPlugin`, a device plugin whose answers a test sets
 conformance_check  `conformance`, all checks of `kubedevices check` on a scanner
 """
 
@@ -36,9 +36,9 @@ _HOME_OF = {
 
 @pytest.fixture
 def bench() -> "Iterator[Bench]":
-    """Give a running node in a directory of its own; it ends with everything started on it.
+    """Return a running node in its own directory; after the test, the node and its plugins end.
 
-    The test fails in the end if a plugin has failed and nobody looked.
+    The test fails at its end if a plugin has failed and the test did not notice.
     """
     from kubedevices.bench import Bench  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def bench() -> "Iterator[Bench]":
 
 
 class Replayer:
-    """What the fixture `replay` gives: call it with the files of a record."""
+    """The value of the fixture `replay`: call it with the files of a record."""
 
     def __init__(self, bench: "Bench") -> None:
         self._bench = bench
@@ -61,7 +61,7 @@ class Replayer:
     ) -> "ScannerPlugin":
         """Serve the record on the bench, as `kubedevices replay` does; `wait_for` its devices.
 
-        `bench.advance` moves its time too. Raises `CannotRead` and `UsageError`.
+        `bench.advance` also moves the time of the record. Raises `CannotRead` and `UsageError`.
         """
         from kubedevices.proxy.replay import OPTIONS, Replay  # noqa: PLC0415
 
@@ -72,13 +72,13 @@ class Replayer:
 
 @pytest.fixture
 def replay(bench: "Bench") -> Replayer:
-    """Give a function that serves the files of a record as a plugin of `bench`."""
+    """Return a function that serves the files of a record as a plugin of `bench`."""
     return Replayer(bench)
 
 
-# No __dir__: pytest looks at every name in it, which would load them all.
+# No __dir__: pytest reads every name in __dir__, so it would import all modules.
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home when it is first asked for (PEP 562)."""
+    """Import a public name from its module at the first use (PEP 562)."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

@@ -1,7 +1,7 @@
-"""`conformance`: the checks of `kubedevices check`, on a scanner, in one line of a test.
+"""`conformance`: the checks of `kubedevices check` on a scanner, in one line of a test.
 
-The scanner is served in this process, so the checks that start, signal or measure a plugin's
-process are skipped: for those there is the command.
+This process serves the scanner. So checks that start, signal or measure the plugin's process are
+skipped; `kubedevices check` runs them.
 """
 
 import shutil
@@ -44,11 +44,12 @@ def conformance(
     check_timing: CheckTiming | None = None,
     **options: Unpack[RunnerOptions],
 ) -> list[CheckResult]:
-    """Check a plugin made of `scanner`; return all results, raise `NotConformant` for a failure.
+    """Serve `scanner` and check this plugin; return all results.
 
-    `only` and `skip` are IDs of checks or themes; `trigger` is a shell command that changes the
-    devices; without a trigger, lost updates cannot be found. `check_timing` shortens the pauses;
-    without it a full run takes about a minute. `options` are those of `kubedevices.serve`.
+    Raises `NotConformant` if a check fails. `only` and `skip` are IDs of checks or themes.
+    `trigger` is a shell command that changes the devices; without a trigger, lost updates cannot be
+    found. `check_timing` can shorten the pauses; with the default a full run takes about a minute.
+    `options` are the options of `kubedevices.serve`.
     """
     checks = select(only, skip)
     directory = Path(tempfile.mkdtemp(prefix="kd-check-", dir="/tmp"))

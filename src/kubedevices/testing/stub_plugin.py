@@ -1,8 +1,9 @@
 """`StubPlugin`: a device plugin whose answers the test sets, for tests of clients of plugins.
 
-The knobs are those of the stub in the kubelet's own tests, with what surprises there put right:
-an `update` lasts, the default answer to Allocate has one part per container, and a plugin that
-lost its node comes back at once. Not a way to write plugins: that is `kubedevices.Scanner`.
+It has the same settings as the stub in the kubelet's own tests, with three differences: an `update`
+also holds for later streams, the default answer to Allocate has one response per container, and
+after a restart of the node the stub registers again at once. To write a real plugin, use
+`kubedevices.Scanner`.
 """
 
 import asyncio
@@ -40,24 +41,24 @@ _REGISTER_LIMIT = 30.0
 
 
 def answer_nothing(request: AllocateRequest) -> AllocateResponse:
-    """Give every container its devices and nothing else: the default of `allocate`."""
+    """Return an empty response for every container: the default of `allocate`."""
     return AllocateResponse([ContainerAllocateResponse() for _ in request.containers])
 
 
 def prefer_first(request: ContainerPreferredRequest) -> Iterable[str]:
-    """Prefer what must be included, then the first ones: the default of `prefer`."""
+    """Prefer the must-include devices, then the first devices: the default of `prefer`."""
     rest = [each for each in request.available if each not in request.must_include]
     return [*request.must_include, *rest][: request.size]
 
 
 class StubPlugin:
-    """One resource on one socket in `socket_dir`, in a thread of its own; `with` starts and stops.
+    """One resource on one socket in `socket_dir`, in its own thread; `with` starts and stops it.
 
-    A test may set `allocate`, `prefer` and `may_register` at any time; they are called in a thread.
-    `may_register` is called before every registration, again and again until it returns True. If a
-    function raises, the call fails, with the status of an `RpcError`. `allocations`, `pre_starts`
-    (device IDs) and `registrations` (their number) record the calls; `refusal` is the text of the
-    last Register that the node refused.
+    A test may set `allocate`, `prefer` and `may_register` at any time. The stub calls these
+    functions in a thread. If a function raises an error, the call fails; an `RpcError` sets the
+    status. The stub calls `may_register` before every registration until it returns True.
+    `allocations` and `pre_starts` record the device IDs of calls, `registrations` is the number of
+    registrations, and `refusal` is the text of the last Register that the node refused.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class StubPlugin:
         self.stop()
 
     def start(self) -> None:
-        """Serve, and register whenever there is a new kubelet.sock; raises `CannotAsk`."""
+        """Serve, and register with each new kubelet.sock; raises `CannotAsk`."""
         if self._thread is None:
             thread = LoopThread(f"stub {self.resource}")
             try:
@@ -104,14 +105,14 @@ class StubPlugin:
             self._thread = thread
 
     def stop(self) -> None:
-        """Close all connections and remove the socket; may be repeated."""
+        """Close all connections and remove the socket; do nothing if it is stopped already."""
         thread, self._thread = self._thread, None
         if thread:
             thread.call(self._service.stop())
             thread.close()
 
     def restart(self) -> None:
-        """Stop and start, as a process that crashed; it registers again."""
+        """Stop and start, like a process that crashed; the stub registers again."""
         self.stop()
         self.start()
 
@@ -123,7 +124,7 @@ class StubPlugin:
         self._thread.call(self._service.register())
 
     def update(self, devices: Iterable[Device]) -> None:
-        """Send this list now, and to every stream opened later, also after a restart."""
+        """Send this list to all open streams now, and to later streams, also after a restart."""
         devices = [*devices]
         if self._thread:
             self._thread.call(self._service.show(devices))
@@ -132,7 +133,7 @@ class StubPlugin:
 
 
 class _Service:
-    """The loop's side of a stub: both gRPC services, and the watch on kubelet.sock."""
+    """The asyncio part of a stub: both gRPC services, and the watch on kubelet.sock."""
 
     def __init__(self, stub: StubPlugin, options: PluginOptions, devices: Iterable[Device]) -> None:
         self._stub, self._options = stub, options
@@ -178,13 +179,13 @@ class _Service:
                 except RpcError as error:
                     self._stub.refusal = error.message
                 except WireError:
-                    pass  # not listening yet, or gone again
+                    pass  # the node does not listen yet, or has ended: try again
             await asyncio.sleep(_LOOK_EVERY)
 
     async def register(self) -> None:
         async with self._registering:
             found = FileIdentity.of(self._kubelet_socket)
-            if not self._server.owns_socket():  # wiped by a kubelet that started
+            if not self._server.owns_socket():  # a starting kubelet has removed it
                 await self._server.stop()
                 await self._serve()
             async with await GrpcChannel.dial(self._kubelet_socket) as channel:

@@ -255,7 +255,7 @@ async def stream_cancelled(harness: Harness) -> Verdicts:
     if harness.shared.is_watched:
         raise NotTried("it registers through the plugin watcher, which reconnects by itself")
     return await must_return(
-        harness, harness.probe.cancel_streams, soon=harness.timing.noticed_soon
+        harness, harness.probe.drop_connections, soon=harness.timing.noticed_soon
     )
 
 

@@ -1,12 +1,12 @@
-"""What a run found, for people and for programs, made of `CheckResult`s.
+"""Reports of a run, for people and for programs.
 
-expected   the findings that are known already
-accepting  writes findings to the file of known findings, for people to add their reasons
-summary    counts, the sentence they make, and the words about one finding
-text       a table grouped by theme, and under it what to know about each finding
+summary    the run for all reports: counts, the verdict in one sentence, texts about a finding
+expected   known findings, read from the file of `--expect`
+accepting  adds findings to this file (`--write-expected`); people add the reasons
+progress   the line on stderr during a run
+text       a table by theme, then each finding explained
 document   JSON
-junit      the XML that CI servers read
-progress   what stderr shows while a run goes on
+junit      JUnit XML for CI servers
 markdown   the summary of a CI job
-page       one HTML file that can be attached to a bug report
+page       one HTML file for a bug report
 """

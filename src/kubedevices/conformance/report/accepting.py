@@ -1,6 +1,6 @@
-"""Writes the findings of a run to the file that `--expect` reads, with a place for each reason.
+"""Adds the findings of a run to the file that `--expect` reads, with an empty reason for each.
 
-The text that stands in the file stays as it is: reasons, comments, findings that are gone.
+The old text of the file does not change: reasons, comments, findings that are gone.
 """
 
 import json
@@ -24,10 +24,10 @@ _LONGEST_REMARK = 90
 
 
 class FindingsFile:
-    """A file of known findings that gets more of them; the file need not exist yet."""
+    """A file of known findings to which findings are added; the file need not exist yet."""
 
     def __init__(self, file: Path) -> None:
-        """Raises `CannotRead`, and `ConfigError` for a file of another kind."""
+        """Read the file. Raises `CannotRead`, and `ConfigError` if the content is wrong."""
         self._file = file
         try:
             self._text = file.read_text(encoding="utf-8-sig")
@@ -51,7 +51,7 @@ class FindingsFile:
     def with_added(self, results: Sequence[CheckResult]) -> str:
         """Return the text of the file with an entry for each of `results`.
 
-        Raises `CannotAsk` for a file in whose style an entry cannot be added.
+        Raises `CannotAsk` if the YAML style of the file does not allow another entry.
         """
         text = self._with_added(results) if results else self._text
         try:
@@ -70,7 +70,7 @@ class FindingsFile:
         if isinstance(place, yaml.SequenceNode) and not place.flow_style:
             margin = " " * place.start_mark.column
             return f"{self._text.rstrip()}\n{_entries(results, margin)}"
-        # `findings: [{…}]` becomes a list with a line for each entry; so does an empty list.
+        # `findings: [{…}]` or an empty list becomes a list with a line for each entry.
         before, after = self._text[: place.start_mark.index], self._text[place.end_mark.index :]
         old = place.value if isinstance(place, yaml.SequenceNode) else []
         items = [self._text[each.start_mark.index : each.end_mark.index] for each in old]

@@ -1,4 +1,4 @@
-"""The report for programs: one JSON object. Its keys are a promise."""
+"""The report for programs: one JSON object. Its keys are a stable interface."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from kubedevices.conformance.report.summary import Run
 
 
 def as_document(run: Run) -> dict[str, Any]:
-    """Return the run: `checks` has one object per check and resource.
+    """Return the run as a document. `checks` has one object per check and resource.
 
-    `logs` has one object per process of the plugin that printed anything: during which check it
-    was started, how it ended, and all it printed. `known` is the reason in the file of `--expect`;
-    `new` are the IDs of the findings that fail the run.
+    `logs` has one object per plugin process with output: the ID of the check that started the
+    process, how the process ended, and its output. `known` is the reason in the file of `--expect`.
+    `new` has the IDs of the findings that fail the run.
     """
     return {
         "plugin": run.plugin,
@@ -47,7 +47,7 @@ def as_document(run: Run) -> dict[str, Any]:
 
 
 def words_of(check: PluginCheck) -> dict[str, str]:
-    """Return what is to be said of a check, whatever it found."""
+    """Return the texts of a check, which do not depend on the result."""
     return {
         "severity": check.severity.value,
         "rule": check.rule,

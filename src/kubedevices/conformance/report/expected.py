@@ -1,9 +1,9 @@
-"""The findings that are known already: a file of `--expect`, and which findings it accounts for.
+"""Known findings: the file of `--expect`, and the results that it covers.
 
 findings:
   - check: life.stop-code
     resource: example.com/gpu   # default: every resource
-    status: warn                # default: fail; a finding that is worse is a new one
+    status: warn                # default: fail; a worse finding is a new finding
     reason: the vendor corrects it in 2.4
 """
 
@@ -20,7 +20,7 @@ from kubedevices.conformance.results import CheckResult
 from kubedevices.words import did_you_mean
 
 LEVELS = {"fail": (Status.FAIL,), "warn": (Status.FAIL, Status.WARN), "never": ()}
-"""By the value of `--fail-on`: a finding with such a status makes the exit code 1."""
+"""By the value of `--fail-on`: new findings with these statuses make the exit code 1."""
 
 _COVERED = {"fail": (Status.FAIL, Status.WARN, Status.NOTE), "warn": (Status.WARN, Status.NOTE)}
 _IDS = [check.id for check in ALL]
@@ -40,7 +40,7 @@ def _no_reason(text: str) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """One finding that is known, and why nobody mends it now."""
+    """One known finding, and the reason why it is accepted."""
 
     check: str = key(check=_wrong_id)
     reason: str = key(check=_no_reason)
@@ -48,11 +48,11 @@ class Expected:
     status: str = key(default="fail", check=_wrong_status)
 
     def concerns(self, result: CheckResult) -> bool:
-        """Whether it speaks of the check and the resource of `result`."""
+        """Whether this entry is for the check and the resource of `result`."""
         return self.check == result.check.id and self.resource in ("", result.resource)
 
     def covers(self, result: CheckResult) -> bool:
-        """Whether `result` is what it announces."""
+        """Whether `result` is this known finding, with this status or a milder one."""
         return self.concerns(result) and result.status in _COVERED[self.status]
 
     def __str__(self) -> str:
@@ -75,19 +75,19 @@ class _UnexplainedFile:
 
 
 def load_expected(file: Path) -> tuple[Expected, ...]:
-    """Read a file of known findings; raises `CannotRead`, and `ConfigError` with its mistakes."""
+    """Read a file of known findings; raises `CannotRead`, and `ConfigError` with all mistakes."""
     config, _ = load_config(file, _File)
     return config.findings
 
 
 def load_unexplained(node: yaml.Node, file: Path) -> tuple[Expected, ...]:
-    """Return the same of a parsed file in which reasons may be missing; raises `ConfigError`."""
+    """Return the findings of a parsed file; reasons may be missing. Raises `ConfigError`."""
     config, _ = load_node(node, _UnexplainedFile, str(file))
     return config.findings
 
 
 def vanished(expected: Sequence[Expected], results: Sequence[CheckResult]) -> list[Expected]:
-    """Return the known findings that were looked for and not found."""
+    """Return the known findings whose checks ran and did not find them."""
     gone = []
     for each in expected:
         tried = [r for r in results if each.concerns(r) and r.status is not Status.SKIP]

@@ -1,7 +1,7 @@
 """The report as JUnit XML.
 
-A finding that does not fail the run is no failure there. A warning passes and says so in its
-output, a known finding is skipped with the reason why it is known.
+Only findings that fail the run are failures. Another finding is a passed test with the finding in
+its output. A known finding is a skipped test with its reason.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from kubedevices.conformance.check import Status
 from kubedevices.conformance.report.expected import LEVELS
-from kubedevices.conformance.report.summary import Run, alone, words_about
+from kubedevices.conformance.report.summary import Run, as_finding, words_about
 from kubedevices.conformance.results import CheckResult
 
 
@@ -30,7 +30,7 @@ def as_junit(run: Run) -> str:
         ET.SubElement(properties, "property", {"name": title, "value": _clean(words)})
     for result in run.results:
         _add_case(suite, run, result)
-    for log in run.logs[:1]:  # of the process that most checks met
+    for log in run.logs[:1]:  # most checks used the first process
         ET.SubElement(suite, "system-err").text = _clean(log.text)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
@@ -47,7 +47,8 @@ def _add_case(suite: ET.Element, run: Run, result: CheckResult) -> None:
         },
     )
     evidence = _clean(result.verdict.evidence)
-    text = "\n".join(f"{title}: {_clean(words)}" for title, words in words_about(alone(result)))
+    texts = words_about(as_finding(result))
+    text = "\n".join(f"{title}: {_clean(words)}" for title, words in texts)
     state, reason = _state(run, result), run.reason(result)
     if state == "failure":
         kind = {"message": evidence, "type": result.status.value}
@@ -61,7 +62,7 @@ def _add_case(suite: ET.Element, run: Run, result: CheckResult) -> None:
 
 
 def _state(run: Run, result: CheckResult) -> str:
-    """Return the element of a case, an empty text for a test that passes."""
+    """Return `failure`, `skipped`, or `""` for a test that passes."""
     if result.status is Status.SKIP:
         return "skipped"
     if result.status not in (Status.FAIL, Status.WARN):
@@ -72,7 +73,7 @@ def _state(run: Run, result: CheckResult) -> str:
 
 
 def _clean(text: str) -> str:
-    """Drop what XML cannot hold: a plugin's last words may be anything."""
+    """Replace characters that XML does not allow: a plugin may print any characters."""
     return "".join(
         each
         if each in "\t\n" or "\x20" <= each <= "\ud7ff" or "\ue000" <= each <= "\ufffd"

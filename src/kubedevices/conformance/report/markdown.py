@@ -1,6 +1,7 @@
 """The report as Markdown, for the summary of a CI job or a comment on a change.
 
-A plugin's words stand in it, so no text of a plugin can become a link, a picture or a heading.
+The report contains output of the plugin. All of it is escaped, so that this output cannot become a
+link, a picture or a heading.
 """
 
 import re
@@ -8,11 +9,11 @@ from collections.abc import Iterable
 from html import escape
 
 from kubedevices import __version__
-from kubedevices.conformance.report.summary import FindingOf, Run, words_about
+from kubedevices.conformance.report.summary import CheckFinding, Run, words_about
 
 _SIGNS = {"fail": "❌", "warn": "⚠️"}
 _LONGEST = 1500
-"""Characters of one text; GitHub shows no summary above 1 MiB."""
+"""Characters of one text in the report; GitHub shows no summary above 1 MiB."""
 _MARKS = re.compile(r"([\\`*_\[\]()#|~@!:])")
 
 
@@ -31,14 +32,14 @@ def as_markdown(run: Run) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(run: Run, finding: FindingOf) -> str:
+def _row(run: Run, finding: CheckFinding) -> str:
     sign = _SIGNS[finding.status.value]
     known = " (known)" if run.is_known(finding) else ""
     happened = dict(words_about(finding)).get("happened", "")
     return f"| {sign} {finding.status.value}{known} | `{finding.check.id}` | {_text(happened)} |"
 
 
-def _details(run: Run, finding: FindingOf) -> list[str]:
+def _details(run: Run, finding: CheckFinding) -> list[str]:
     return _folded(f"{finding.status.value} {finding.check.id}", run.words_about(finding))
 
 
@@ -56,7 +57,7 @@ def _folded(title: str, words: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Return text that Markdown shows as it is, in one line of a table."""
+    """Return `text` escaped for one cell of a Markdown table."""
     cut = text if len(text) <= _LONGEST else text[:_LONGEST] + " …"
     lines = (_MARKS.sub(r"\\\1", escape(line, quote=False)) for line in cut.splitlines())
     return "<br>".join(lines)

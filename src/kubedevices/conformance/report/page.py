@@ -1,9 +1,9 @@
-"""The report as one HTML page without any other file: for a bug report or a CI artefact."""
+"""The report as one HTML page that needs no other file, for a bug report or a CI artefact."""
 
 from html import escape
 
 from kubedevices import __version__
-from kubedevices.conformance.report.summary import FindingOf, Run
+from kubedevices.conformance.report.summary import CheckFinding, Run
 from kubedevices.conformance.results import CheckResult
 from kubedevices.conformance.shared_state import Log
 
@@ -85,7 +85,7 @@ def _log(log: Log) -> str:
     return f"<details><summary>{started}</summary><pre>{escape(log.text)}</pre></details>"
 
 
-def _finding(run: Run, finding: FindingOf) -> str:
+def _finding(run: Run, finding: CheckFinding) -> str:
     status = finding.status.value
     of = f" · {escape(', '.join(finding.resources))}" if len(run.resources) > 1 else ""
     words = "".join(

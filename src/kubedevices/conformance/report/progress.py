@@ -1,4 +1,4 @@
-"""What stderr shows while a run goes on: findings as they are sure, and on a terminal a clock."""
+"""The progress on stderr during a run: final findings, and on a terminal a line with a clock."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ _TICK = 1.0
 
 
 class ProgressLine:
-    """On a terminal one line that ticks; elsewhere only what is found, as it is found."""
+    """Writes findings when they are final; on a terminal, also a line that changes each second."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -22,7 +22,7 @@ class ProgressLine:
         self._live = sys.stderr.isatty()
 
     def __call__(self, check: PluginCheck, results: Sequence[CheckResult]) -> None:
-        """Take note of a check that begins, or of its results."""
+        """Record that a check begins (no results), or its results."""
         if results:
             self._under_way.pop(check.id, None)
             self._done.add(check.id)
@@ -35,7 +35,7 @@ class ProgressLine:
         self.draw()
 
     def line(self) -> str:
-        """Return how many checks are done, which are tried, and for how long the slowest is."""
+        """Return how many checks are done, which checks run, and for how long the oldest runs."""
         names = sorted(self._under_way, key=self._under_way.__getitem__)
         if not names:
             return f"[{len(self._done)}/{self._total}]"
@@ -43,18 +43,18 @@ class ProgressLine:
         return f"[{len(self._done)}/{self._total}] {waited:.0f} s: {some_of(names, 2)}"
 
     async def tick(self) -> None:
-        """Draw the line again and again, until cancelled."""
+        """Draw the line every second, until cancelled; without a terminal, return."""
         while self._live:
             self.draw()
             await asyncio.sleep(_TICK)
 
     def draw(self) -> None:
-        """Draw the line, where there is a terminal."""
+        """Draw the line if stderr is a terminal."""
         if self._live:
             _write(f"\r\x1b[K{self.line()}")
 
     def clear(self) -> None:
-        """Leave a clean line."""
+        """Erase the line if stderr is a terminal."""
         if self._live:
             _write("\r\x1b[K")
 

@@ -1,4 +1,4 @@
-"""Counts of a run, the sentence they make, and the words about one finding. For every report."""
+"""The run for all reports: counts, the verdict in one sentence, and the texts about a finding."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from kubedevices.conformance.shared_state import Log
 from kubedevices.words import counted, some_of
 
 
-class FindingOf(NamedTuple):
-    """What one check found, for every resource it says the same of."""
+class CheckFinding(NamedTuple):
+    """The failure or the warning of one check, for all resources with the same status."""
 
     check: PluginCheck
     status: Status
@@ -24,11 +24,13 @@ class FindingOf(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """Everything a report is made of.
+    """All data of a report.
 
-    `about` is what one must know to repeat the run, by title; `logs` are what the plugin printed;
-    `left_out` are the IDs of checks that a quick run does not try; `expected` are the findings that
-    are known; `fail_on` says which new findings make the run fail, a key of `LEVELS`.
+    about     what a reader needs to repeat the run, by title
+    logs      the output of the plugin's processes
+    left_out  the IDs of checks that `--quick` left out
+    expected  the known findings
+    fail_on   which new findings make the run fail, a key of `LEVELS`
     """
 
     plugin: str
@@ -42,13 +44,13 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many results have which status."""
+        """The number of results with each status."""
         counted = Counter(result.status for result in self.results)
         return {status.value: counted[status] for status in Status}
 
     @property
-    def findings(self) -> list[FindingOf]:
-        """Failures first, then warnings; one per check, for however many resources."""
+    def findings(self) -> list[CheckFinding]:
+        """All failures, then all warnings; one finding per check and status."""
         found = []
         for status in (Status.FAIL, Status.WARN):
             checks: dict[str, list[CheckResult]] = {}
@@ -56,7 +58,7 @@ class Run:
                 if result.status is status:
                     checks.setdefault(result.check.id, []).append(result)
             found += [
-                FindingOf(each[0].check, status, [result.resource for result in each], each)
+                CheckFinding(each[0].check, status, [result.resource for result in each], each)
                 for each in checks.values()
             ]
         return found
@@ -75,35 +77,35 @@ class Run:
 
     @property
     def fails(self) -> bool:
-        """Whether there is a finding that fails the run."""
+        """Whether a finding fails the run."""
         return bool(self.new)
 
     @property
     def vanished(self) -> list[Expected]:
-        """The known findings that were looked for and not found."""
+        """The known findings whose checks ran and did not find them."""
         return vanished(self.expected, self.results)
 
     def reason(self, result: CheckResult) -> str:
-        """Return why a result was to be expected, an empty text where it was not."""
+        """Return the reason of the known finding that covers a result, `""` if none does."""
         return next((each.reason for each in self.expected if each.covers(result)), "")
 
-    def is_known(self, finding: FindingOf) -> bool:
-        """Whether a finding is known of every resource that has it."""
+    def is_known(self, finding: CheckFinding) -> bool:
+        """Whether a finding is known for all its resources."""
         return all(self.reason(result) for result in finding.results)
 
-    def words_about(self, finding: FindingOf) -> list["FindingDetail"]:
-        """Return all there is to know about a finding of this run."""
+    def words_about(self, finding: CheckFinding) -> list["FindingDetail"]:
+        """Return the texts about a finding; a known finding begins with its reasons."""
         reasons = dict.fromkeys(filter(None, map(self.reason, finding.results)))
         known = [FindingDetail("known", "\n".join(reasons))] if reasons else []
         return [*known, *words_about(finding)]
 
     @property
     def resources(self) -> list[str]:
-        """Every resource there is a result for."""
+        """All resources that have a result."""
         return sorted({result.resource for result in self.results})
 
     def by_theme(self) -> list[tuple[str, list[CheckResult]]]:
-        """Return the themes' titles and their results, without themes that have none."""
+        """Return the titles of the themes that have results, each with its results."""
         themes = [
             (title, [result for result in self.results if result.check.theme == theme])
             for theme, title in THEMES.items()
@@ -111,19 +113,20 @@ class Run:
         return [(title, results) for title, results in themes if results]
 
     def legend(self) -> str:
-        """Explain the name that stands for no resource, where it is used."""
+        """Return the explanation of the resource `*`, `""` if the report does not use it."""
         if PLUGIN in self.resources and len(self.resources) > 1:
-            return f"{PLUGIN} is the plugin as a whole, with all of its resources."
+            return f"{PLUGIN} is the whole plugin, with all its resources."
         return ""
 
     def remarks(self) -> list[str]:
-        """Return the lines that stand above the verdict."""
+        """Return the lines above the verdict."""
         left_out = some_of(self.left_out, limit=len(self.left_out))
         left_out = f"left out by --quick: {left_out}" if left_out else ""
-        return [line for line in (self.noted(), left_out, self.legend(), *self.judged()) if line]
+        lines = (self.notes_line(), left_out, self.legend(), *self.known_lines())
+        return [line for line in lines if line]
 
-    def judged(self) -> list[str]:
-        """Return which findings decide, where that is not every failure."""
+    def known_lines(self) -> list[str]:
+        """Return the known, vanished and new findings, if `--expect` or `--fail-on` was given."""
         if not self.expected and self.fail_on == "fail":
             return []
         known = list(dict.fromkeys(f.check.id for f in self.findings if self.is_known(f)))
@@ -135,23 +138,23 @@ class Run:
         lines.append(f"{decides}: new: {new}" if new else f"{decides}: nothing new")
         return lines
 
-    def noted(self) -> str:
-        """Return what most plugins do in one line, an empty one where this one does not."""
+    def notes_line(self) -> str:
+        """Return one line with the IDs of all results with status `note`, `""` for none."""
         ids = sorted({each.check.id for each in self.results if each.status is Status.NOTE})
         if not ids:
             return ""
         number = counted(len(ids), "note")
-        return f"{number}, of what most plugins do: {some_of(ids, limit=len(ids))}"
+        return f"{number}, as for most plugins: {some_of(ids, limit=len(ids))}"
 
     def verdict(self) -> str:
-        """Return the run in one sentence, with how much it rests on."""
+        """Return the verdict in one sentence, with the number of checks that were tried."""
         counts = self.counts
         every = {result.check.id for result in self.results}
         tried = {result.check.id for result in self.results if result.status is not Status.SKIP}
         if counts["fail"]:
             what = "this plugin loses devices, updates or pods on a node, or breaks the API"
         elif counts["warn"]:
-            what = "nothing breaks a node, some of it is fragile"
+            what = "nothing breaks a node, but the plugin is fragile"
         elif tried:
             what = "a well-behaved plugin as far as it was tried"
         else:
@@ -164,24 +167,24 @@ class Run:
 
 
 class FindingDetail(NamedTuple):
-    """One thing to know about a finding."""
+    """One text about a finding, with its title."""
 
     title: str
     text: str
 
 
-def happened(finding: FindingOf) -> str:
-    """Return the evidence, once for all resources that share it."""
-    said: dict[str, list[str]] = {}
+def happened(finding: CheckFinding) -> str:
+    """Return the evidence; resources with the same evidence share a line."""
+    resources: dict[str, list[str]] = {}
     for result in finding.results:
-        said.setdefault(result.verdict.evidence, []).append(result.resource)
+        resources.setdefault(result.verdict.evidence, []).append(result.resource)
     if len(finding.results) == 1:
         return finding.results[0].verdict.evidence
-    return "\n".join(f"{', '.join(names)}: {evidence}" for evidence, names in said.items())
+    return "\n".join(f"{', '.join(names)}: {evidence}" for evidence, names in resources.items())
 
 
-def words_about(finding: FindingOf) -> list[FindingDetail]:
-    """Return what happened, what a node would suffer, the rule and its source, how to mend it."""
+def words_about(finding: CheckFinding) -> list[FindingDetail]:
+    """Return what happened, the output, the rule, the harm, the source, and how to correct it."""
     check = finding.check
     stories = dict.fromkeys(result.verdict.story for result in finding.results)
     lines = [
@@ -196,6 +199,6 @@ def words_about(finding: FindingOf) -> list[FindingDetail]:
     return [line for line in lines if line.text]
 
 
-def alone(result: CheckResult) -> FindingOf:
-    """Return one result as a finding, where each has a place of its own."""
-    return FindingOf(result.check, result.status, [result.resource], [result])
+def as_finding(result: CheckResult) -> CheckFinding:
+    """Return one result as a finding, for reports that show each resource separately."""
+    return CheckFinding(result.check, result.status, [result.resource], [result])

@@ -1,11 +1,11 @@
-"""The report for a terminal or a pipe: a table grouped by theme, then every finding explained."""
+"""The report for a terminal or a pipe: a table by theme, then each finding explained."""
 
 import sys
 from collections.abc import Iterator
 from textwrap import wrap
 
 from kubedevices import terminal
-from kubedevices.conformance.report.summary import FindingOf, Run
+from kubedevices.conformance.report.summary import CheckFinding, Run
 from kubedevices.conformance.results import CheckResult
 
 STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim", "note": "dim"}
@@ -14,12 +14,12 @@ _NARROWEST = 20
 
 
 def print_report(run: Run) -> None:
-    """Print to stdout: with colours on a terminal, plain and never wrapped into a pipe."""
+    """Print the report to stdout: on a terminal with colours and wrapped, in a pipe plain."""
     sys.stdout.writelines(f"{line}\n" for line in report_lines(run, terminal.wrap_width()))
 
 
 def report_lines(run: Run, width: int = 0) -> Iterator[str]:
-    """Yield the report line by line, wrapped to `width` columns; 0 is not wrapped."""
+    """Yield the lines of the report, wrapped to `width` columns; 0 means no wrapping."""
     columns = _columns(run)
     for title, results in run.by_theme():
         yield terminal.styled(title, "bold")
@@ -55,7 +55,7 @@ def _result_lines(cells: list[str], columns: list[int], width: int) -> Iterator[
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of `text`, none wider than `width` where there is room to wrap at all."""
+    """Return the lines of `text`, wrapped to `width`; not wrapped if `width` is very small."""
     lines = text.splitlines()
     if width < _NARROWEST:
         return lines
@@ -72,7 +72,7 @@ def _columns(run: Run) -> list[int]:
     return [max(map(len, column)) for column in zip(*rows, strict=True)] + [0]
 
 
-def _of(run: Run, finding: FindingOf) -> str:
+def _of(run: Run, finding: CheckFinding) -> str:
     return f" ({', '.join(finding.resources)})" if len(run.resources) > 1 else ""
 
 
